@@ -19,13 +19,14 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// owners asks the owners of partitions, and answers for the partitions of this node.
+// owners sends questions to the nodes that own partitions, and answers the questions of other nodes
+// about the partitions of this node.
 type owners struct {
 	*cleaner
 }
 
-// A question goes from any node to the owner of a partition. Names are bytes, as they need not
-// be valid UTF-8.
+// A question is a request from any node to the node that owns a partition. Names are byte slices
+// because they need not be valid UTF-8, as strings in JSON must be.
 type question struct {
 	Kind        string         `json:"kind"`
 	Destination []byte         `json:"destination,omitempty"`
@@ -39,31 +40,31 @@ type question struct {
 
 // The kinds of questions.
 const (
-	askCounts  = "counts"  // the counts of the partition's destinations, from the one after Destination on
-	askWaiting = "waiting" // what waits for Destination, from the one after ID or At on
-	askChange  = "change"  // do Change with what a webhook.WaitingFilter selects, in messages from From on
-	askErase   = "erase"   // erase what is of User, in messages from From on
+	askCounts  = "counts"  // count the deliveries of each destination that sorts after Destination
+	askWaiting = "waiting" // list the waiting deliveries of Destination, after the delivery ID or the place At
+	askChange  = "change"  // apply Change to the deliveries that match the filter, in messages from sequence From on
+	askErase   = "erase"   // erase the deliveries of User, in messages from sequence From on
 )
 
 // An answer is the owner's reply to a question.
 type answer struct {
 	Counts  []count `json:"counts,omitempty"`
 	Waiting []place `json:"waiting,omitempty"`
-	Changed int     `json:"changed,omitempty"` // or erased
+	Changed int     `json:"changed,omitempty"` // deliveries that were changed or erased
 	Claimed int     `json:"claimed,omitempty"`
 	Next    uint64  `json:"next,omitempty"` // the From of the next question, 0 if this was the last
 	Error   string  `json:"error,omitempty"`
 }
 
-// A count has the numbers of one destination.
+// A count says how many deliveries of one destination wait, and how many of them are claimed.
 type count struct {
 	Destination []byte `json:"destination,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
 	Claimed     int    `json:"claimed,omitempty"`
-	Oldest      int64  `json:"oldest,omitempty"` // in microseconds, 0 for none
+	Oldest      int64  `json:"oldest,omitempty"` // when the earliest unclaimed delivery is due, in microseconds; 0 if there is none
 }
 
-// A place is the position of a delivery in its lane and in the stream.
+// A place is the position of a delivery: Due and Order in its lane, Seq and I in the stream.
 type place struct {
 	Due   int64  `json:"due"`
 	Order uint64 `json:"order"`
@@ -82,7 +83,8 @@ const (
 	askEvery = 500 * time.Millisecond
 )
 
-// ask asks the owner of a partition, which may be this node.
+// ask sends q to the node that owns the partition n and returns the answer. If this node is the
+// owner, ask answers q itself. While no owner answers, ask repeats the question, until callTimeout.
 func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.enter(ctx); err != nil {
 		return a, err
@@ -122,7 +124,7 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 	}
 }
 
-// asked answers another node if this one owns the partition.
+// asked handles the question of another node. It answers if this node owns the partition.
 func (s *owners) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
@@ -165,7 +167,8 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 	return a, true
 }
 
-// counts returns the counts of lanes of p. The store is locked.
+// counts returns up to answerLen counts of the lanes of p, sorted by name, that come after
+// q.Destination. The store is locked.
 func (p *partition) counts(q *question) (all []count) {
 	for name, l := range p.lanes {
 		if l.p == p && name > string(q.Destination) {
@@ -176,7 +179,8 @@ func (p *partition) counts(q *question) (all []count) {
 	return all[:min(len(all), answerLen)]
 }
 
-// places returns the places of a lane's deliveries after an ID or a place. The store is locked.
+// places returns up to answerLen places of the deliveries of a lane, in order. They come after
+// q.At, or after the delivery q.ID if q.At is nil. The store is locked.
 func (p *partition) places(q *question) (all []place) {
 	l := p.lanes[string(q.Destination)]
 	if l == nil {
@@ -202,10 +206,11 @@ func (p *partition) places(q *question) (all []place) {
 	return all[:min(len(all), answerLen)]
 }
 
-// change changes or erases what q selects in the next messages of a partition that this node owns.
+// change changes or erases the deliveries that q selects in up to loadBlocks messages of p, which
+// this node owns. a.Next says where the next question continues; it is 0 at the end.
 func (s *owners) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter := webhook.WaitingFilter{Destination: string(q.Destination), ID: string(q.ID), User: string(q.User), Event: string(q.Event)}
-	may := func(e *entry) bool { // whether e may match, judged by what is in memory
+	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
 		return e != nil && !e.damaged && (q.Kind == askErase && e.user == hash(filter.User) || e.lane.name == filter.Destination)
 	}
 	var blocks []*block
@@ -273,14 +278,15 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 		a.Changed++
 		s.tell(e.lane.name)
 	}
-	if q.Kind == askErase { // the cleaner moves what waits in these messages
+	if q.Kind == askErase { // the cleaner moves the waiting deliveries out of these messages
 		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
 	}
 	return a, nil
 }
 
-// Count implements webhook.Keeper. It asks the nodes that share the store. Changes that another node
-// makes are counted when the owner of the destination has read them, within milliseconds.
+// Count implements webhook.Keeper. It asks the owners of all partitions. An owner counts a delivery
+// that another node puts once it has read the delivery from the stream, usually within
+// milliseconds.
 func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
 	all.DeadBytes = -1 // unknown: it would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
@@ -302,7 +308,7 @@ func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
 	return all, nil
 }
 
-// CountByDestination implements webhook.Keeper: it asks the nodes that share the store.
+// CountByDestination implements webhook.Keeper. It asks the owners of all partitions.
 func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
@@ -345,7 +351,7 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 				q.At = &some[len(some)-1]
 			}
 			if err != nil {
-				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing what waits: %w", err))
+				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing waiting deliveries: %w", err))
 				return
 			}
 			more = len(a.Waiting) == answerLen
@@ -353,7 +359,8 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 	}
 }
 
-// deliveries reads the deliveries at places of a lane, and leaves out those that are gone.
+// deliveries reads the deliveries at the given places of a lane. It leaves out deliveries that are
+// no longer there.
 func (s *owners) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -386,7 +393,7 @@ func (s *owners) deliveries(ctx context.Context, places []place, lane string) (d
 	return ds, nil
 }
 
-// chunkOf reads the chunk of a put or a record.
+// chunkOf parses the chunk of m, which is a put or a record.
 func chunkOf(m *stored) (*chunk, error) {
 	if strings.HasSuffix(m.subject, kindPut) {
 		return parseChunk(m.data)
@@ -398,7 +405,8 @@ func chunkOf(m *stored) (*chunk, error) {
 	return &r.chunk, nil
 }
 
-// Change implements webhook.Keeper: the owner of the destination changes some messages at a time.
+// Change implements webhook.Keeper. The owner of the destination changes a limited number of
+// messages for each request.
 func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
@@ -409,21 +417,22 @@ func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to we
 	})
 }
 
-// changeAll asks the owner of a partition until the owner has gone through all messages.
+// changeAll repeats q until the owner of the partition has processed all messages.
 func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, claimed int, err error) {
 	for more := true; more; more = q.From > 0 {
 		a, err := s.ask(ctx, partition, q)
 		if err != nil {
-			return n, claimed, fmt.Errorf("natsqueue: changing what waits: %w", err)
+			return n, claimed, fmt.Errorf("natsqueue: changing waiting deliveries: %w", err)
 		}
 		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
 	}
 	return n, claimed, nil
 }
 
-// Erase implements webhook.Keeper. The bytes of the user leave the stream when the cleaner has moved
-// the waiting deliveries of the same and of older messages of the partition. This takes up to a
-// second, or longer if many deliveries wait.
+// Erase implements webhook.Keeper. When it returns, the bytes of erased deliveries may still be in
+// the stream. They leave it once the cleaner has moved the other waiting deliveries out of the same
+// and older messages of the partition. This takes up to a second, or longer if many deliveries
+// wait.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")

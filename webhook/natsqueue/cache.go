@@ -8,18 +8,19 @@ import (
 const (
 	// cacheAhead is how long before its due time a delivery may be kept in memory.
 	cacheAhead = 10 * time.Second
-	// cacheEntry is about how many bytes a delivery in memory takes in addition to its texts.
+	// cacheEntry is about how many bytes a delivery in memory takes in addition to Delivery.Size.
 	cacheEntry = 512
 )
 
-// A cache bounds the unclaimed deliveries in memory. It counts whole blocks and forgets the oldest
-// block first. Fetch reads forgotten deliveries from the stream again.
+// A cache bounds the memory of unclaimed deliveries. It counts whole blocks, and evicts the oldest
+// block first. Fetch reads evicted deliveries from the stream again.
 type cache struct {
 	limit, used int64
 	blocks      list.List // of *block
 }
 
-// add keeps the deliveries of b that are in memory, unclaimed, and due soon.
+// add counts the unclaimed deliveries of b that are in memory. It removes deliveries that are not
+// due soon from memory, and evicts the oldest blocks beyond the limit.
 func (c *cache) add(b *block) {
 	c.drop(b)
 	horizon := time.Now().Add(cacheAhead).UnixMicro()
@@ -48,7 +49,7 @@ func (c *cache) add(b *block) {
 	}
 }
 
-// drop no longer counts b.
+// drop stops counting b. The deliveries of b stay in memory.
 func (c *cache) drop(b *block) {
 	if b.element != nil {
 		c.blocks.Remove(b.element)

@@ -12,11 +12,15 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A cleaner purges messages whose deliveries have ended. It has one rule: it purges the log of a
-// partition up to the first message with a waiting delivery. If the log has more than four times the
-// bytes of the waiting deliveries plus a megabyte, or bytes of an erased user, the cleaner moves the
-// waiting deliveries of the first messages to the end of the log, in a record.
-// A record is only of use together with the messages before it, so records go the same way.
+// A cleaner purges messages whose deliveries have all ended. It purges the log of a partition up to
+// the first message that has a waiting delivery.
+//
+// One old delivery would keep all messages after it. So the cleaner moves the waiting deliveries of
+// the first messages to the end of the log, in a record, in two cases. Either the log has more than
+// four times the bytes of its waiting deliveries plus 1 MB, or it has bytes of an erased user.
+//
+// Records are purged together with the other messages, because a record matters only as long as the
+// messages before it exist.
 type cleaner struct {
 	*recorder
 }
@@ -24,7 +28,7 @@ type cleaner struct {
 const (
 	// cleanEvery is how often the logs are cleaned.
 	cleanEvery = time.Second
-	// slack is how many bytes of garbage a log may always have.
+	// maxMoves is how many messages of a partition the cleaner empties in one step.
 	slack = 1 << 20
 	// maxMoves is how many messages of a partition are emptied at a time.
 	maxMoves = 16
@@ -49,7 +53,7 @@ func (s *cleaner) run() {
 		}
 		err := cmp.Or(s.clean(s.background, false), s.refill(s.background))
 		if err != nil && !failing && s.background.Err() == nil {
-			s.config.Logger.Warn("natsqueue: could not erase deliveries that have ended; the stream grows until it can", "error", err)
+			s.config.Logger.Warn("natsqueue: could not purge finished deliveries; the stream grows until a later attempt succeeds", "error", err)
 		}
 		failing = err != nil
 		s.mu.Lock()
@@ -62,8 +66,8 @@ func (s *cleaner) run() {
 	}
 }
 
-// clean cleans the logs of all partitions. If room is short, it moves deliveries until the logs have
-// little else than waiting ones.
+// clean cleans the logs of all partitions of this node. With short it moves deliveries until each
+// log has at most a quarter more bytes than its waiting deliveries.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write
@@ -85,15 +89,16 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 	return nil
 }
 
-// cleanOne purges the log of a partition. It returns the write that allows to purge more, or nil.
-// urgent says that the log should be cleaned again at once.
+// cleanOne purges the log of p. It returns a write that must be recorded before cleanOne can purge
+// more, or nil. urgent asks the caller to clean the log again as soon as the write is recorded.
 func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
 	s.mu.Lock()
 	if p.state != open {
 		s.mu.Unlock()
 		return nil, false, nil
 	}
-	// The last record names the owner, and unread messages may have waiting deliveries.
+	// Keep the last record, because it names the owner. Keep unread messages, because they may have
+	// waiting deliveries.
 	below := min(p.last, p.read+1)
 	n, bytes := 0, p.bytes
 	for ; n < len(p.order) && p.order[n].left == 0 && p.order[n].seq < below; n++ {
@@ -142,8 +147,9 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *wr
 	return w, erasing || short && len(moved) > 0, err
 }
 
-// keep stores the dedup keys of blocks that are about to be purged. It purges the oldest keys if the
-// partition has more than DedupMax. The server forgets them after DedupWindow.
+// keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.
+// The server deletes these messages after DedupWindow. If the partition has more than DedupMax
+// keys, keep purges the oldest ones.
 func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	s.mu.Lock()
@@ -184,11 +190,11 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	return nil
 }
 
-// sawKeys takes a message of dedup keys. The store is locked.
+// sawKeys adds the dedup keys in a message to the dedup window. The store is locked.
 func (p *partition) sawKeys(seq uint64, m *nats.Msg) {
 	n := len(m.Data) / 16
 	p.keys = append(p.keys, keyMessage{seq, n})
-	for i := range n { // behind the epoch too: the owner before may have stored some late
+	for i := range n { // also after the epoch: the previous owner may have stored keys late
 		p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
 	}
 }

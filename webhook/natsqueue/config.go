@@ -21,47 +21,50 @@ const (
 	DefaultDedupMax    = 1_000_000
 )
 
-// maxPartitions bounds Config.Partitions: each has a consumer of its own.
+// maxPartitions bounds Config.Partitions, because each partition needs a consumer of its own.
 const maxPartitions = 256
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// Stream is the name of the stream, and the first part of its subjects: letters, digits, "-" and
-	// "_". Empty means DefaultStream.
+	// Stream is the name of the stream and the first token of its subjects. It consists of up to 64
+	// letters, digits, "-" and "_". Empty means DefaultStream.
 	Stream string
-	// Replicas is how many servers keep the stream, 1 to 5. Zero means as many as an existing stream
-	// has, and for a new one 3 if there are as many servers, else 1.
+	// Replicas is how many servers keep a copy of the stream, 1 to 5. Zero leaves an existing stream
+	// as it is. For a new stream, zero means 3, or 1 if there are fewer than three servers.
 	Replicas int
-	// Partitions is into how many parts destinations are divided, and how many nodes share the work
-	// at most. It cannot be changed later: Open goes by what the stream says. 1 to 256; zero means
-	// DefaultPartitions, 32.
+	// Partitions is how many partitions the destinations are divided into, 1 to 256. It also bounds
+	// how many nodes share the work. Zero means DefaultPartitions, 32. It cannot be changed later:
+	// Open uses the number of an existing stream instead.
 	Partitions int
-	// DedupWindow is how long the store recognises a delivery that is put again. A minute or more;
-	// zero means DefaultDedupWindow, an hour.
+	// DedupWindow is how long the store recognises a delivery that is put again. It is a minute or
+	// more. Zero means DefaultDedupWindow, an hour.
 	DedupWindow time.Duration
-	// DedupMax bounds how many puts a node remembers for that, at about 40 bytes each, and about how
-	// many the stream does for each partition. Half as many are remembered for the whole DedupWindow.
-	// Zero means DefaultDedupMax, 1,000,000.
+	// DedupMax bounds how many deliveries a node remembers for its dedup window, at about 40 bytes
+	// each. It also bounds, approximately, how many keys the stream keeps for each partition. If more
+	// are put within DedupWindow, at least the latest DedupMax/2 are remembered. Zero means
+	// DefaultDedupMax, 1,000,000.
 	DedupMax int
-	// MaxBytes bounds what the stream takes of each replica's disk, about. Put returns ErrQueueFull
-	// beyond it. Zero and webhook.Unlimited mean no bound but the server's.
+	// MaxBytes bounds, approximately, how much disk space the stream takes on each replica. Put
+	// returns webhook.ErrQueueFull beyond it. With zero or webhook.Unlimited only the server's own
+	// bounds apply.
 	MaxBytes int64
-	// Claim is how long a node owns its partitions after its last heartbeat. Then other nodes take
-	// them over. There are three heartbeats in that time. All nodes need the same. A second to an
-	// hour; zero means DefaultClaim, 10 s.
+	// Claim is how long a node owns its partitions after its last heartbeat. After that, other nodes
+	// take them over. A node sends three heartbeats in that time. Claim must be the same on all nodes:
+	// a second to an hour. Zero means DefaultClaim, 10 s.
 	Claim time.Duration
-	// CacheBytes bounds the deliveries in memory that are not claimed, about. Zero means
+	// CacheBytes bounds, approximately, the memory for deliveries that are not claimed. Zero means
 	// DefaultCacheBytes, 32 MB.
 	CacheBytes int64
-	// Node is what Nodes and the logs of other nodes call this one. Empty means the host's name and
-	// the process id.
+	// Node is the name of this node in the results of Nodes. Empty means the host's name and the
+	// process id.
 	Node string
-	// Logger is told when the server cannot be reached, when partitions are taken over or lost, and
-	// how accepted deliveries may be lost. Nil means no logs.
+	// Logger receives messages when the server cannot be reached, when partitions are taken over or
+	// lost, and when accepted deliveries may be lost. Nil means no logs.
 	Logger *slog.Logger
 }
 
-// complete checks c, and sets what is zero. It leaves Partitions to prepare.
+// complete checks c and sets the defaults of zero fields, except for Partitions, which prepare
+// sets.
 func (c *Config) complete() error {
 	c.Stream = cmp.Or(c.Stream, DefaultStream)
 	c.Claim = cmp.Or(c.Claim, DefaultClaim)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// callTimeout bounds the time to an answer of the server, repetitions included.
+	// callTimeout bounds how long a call waits for the server's answer, including repeated requests.
 	callTimeout = 4 * time.Second
 	// resend is how long a request waits for its answer before it is sent again. Another server may
 	// answer then.
@@ -27,7 +27,8 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// A conn is the connection to the stream, with everything that lives as long as the Store.
+// A conn is a node's connection to the stream. It also has the background context, the goroutines
+// and the open calls of the Store.
 type conn struct {
 	config  *Config
 	id      string // of this node
@@ -42,7 +43,7 @@ type conn struct {
 	calls      storekit.Gate
 }
 
-// enter begins a call, which calls.Leave ends.
+// enter begins a call of the Store. The caller ends it with calls.Leave.
 func (s *conn) enter(ctx context.Context) error { return s.calls.Enter(ctx) }
 
 // Headers of the server.
@@ -69,13 +70,14 @@ const (
 // errChanged says that the last message of a subject is not the expected one.
 var errChanged = errors.New("natsqueue: the subject has changed")
 
-// errNoAnswer is a timeout.
-var errNoAnswer = fmt.Errorf("natsqueue: no answer of the server in %v: %w", callTimeout, context.DeadlineExceeded)
+// errNoAnswer is the error of a call that the server does not answer within callTimeout.
+var errNoAnswer = fmt.Errorf("natsqueue: no answer from the server within %v: %w", callTimeout, context.DeadlineExceeded)
 
-// A parcel is a message to be stored, or an atomic batch of several, with the server's answer.
+// A parcel is a message to be stored, or an atomic batch of messages. It also holds the server's
+// answer.
 type parcel struct {
 	messages []*nats.Msg
-	vital    bool // it may use the reserve
+	vital    bool // it may use the reserve; see reserveBytes
 	puts     []*put
 
 	answered bool
@@ -88,8 +90,8 @@ func one(subject string, data []byte) *parcel {
 	return &parcel{messages: []*nats.Msg{{Subject: subject, Data: data}}}
 }
 
-// expect returns a message that the server stores only if last is the sequence of the last message of
-// its subject. With rollup it replaces all messages of the subject.
+// expect returns a message that the server stores only if last is the sequence of the last message
+// of its subject. With rollup it replaces all messages of the subject.
 func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{headerExpected: {decimal(last)}}}
 	if rollup {
@@ -100,7 +102,8 @@ func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// store sends parcels, and returns the first error, also of a parcel.
+// store sends parcels. It returns the first error, also if that is the server's refusal of a
+// parcel.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	if err := s.send(ctx, parcels...); err != nil {
 		return err
@@ -113,9 +116,10 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-// send stores parcels within callTimeout. It returns when each has its answer. If an answer is
-// missing it returns an error, and that parcel may be stored or not. A parcel without an answer is
-// sent again, so it may be stored twice.
+// send stores parcels, and returns once the server has answered each, at the latest after
+// callTimeout. An answer may be a refusal, which is in parcel.err. send repeats a parcel that gets
+// no answer, so the server may store it twice. If send returns an error, an unanswered parcel may
+// be stored or not.
 func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -166,7 +170,8 @@ func (s *conn) sendOne(ctx context.Context, c *parcel) error {
 func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resend)
 	defer cancel()
-	// While it reconnects, the connection would keep messages for longer than the caller waits.
+	// Wait for a reconnect. Otherwise the connection would buffer the messages, and could send them
+	// after the caller has given up.
 	for s.nc.IsReconnecting() {
 		if err := sleep(ctx, behind); err != nil {
 			return 0, err
@@ -195,7 +200,7 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	return ack.Sequence, nil
 }
 
-// refusal says whether to send a refused parcel again, or returns why not.
+// refusal returns whether to send a refused parcel again. If not, err is the reason for the caller.
 func refusal(e *jetstream.APIError) (again bool, err error) {
 	switch e.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
@@ -210,5 +215,5 @@ func refusal(e *jetstream.APIError) (again bool, err error) {
 	if e.Code == 503 { // there is no leader now
 		return true, nil
 	}
-	return false, fmt.Errorf("natsqueue: the server: %s (%d)", e.Description, e.ErrorCode)
+	return false, fmt.Errorf("natsqueue: the server refused a message: %s (code %d)", e.Description, e.ErrorCode)
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// letters reads and changes the dead letters. They are only in the stream, so every node reads them
-// without asking others.
+// letters reads and changes the dead letters. No node has them in memory: every node reads them
+// from the stream without asking other nodes.
 type letters struct {
 	*putter
 }
 
-// deadKey returns the key of a dead letter: when it died, in microseconds, and its sequence. Keys sort
-// as the dead letters died.
+// deadKey returns the key of a dead letter: its time of death in microseconds, then its sequence.
+// Keys sort by the time of death.
 func deadKey(died time.Time, seq uint64) string {
 	return fmt.Sprintf("%016x%016x", uint64(died.UnixMicro())^1<<63, seq)
 }
 
-// parseKey undoes deadKey. It refuses what deadKey does not return.
+// parseKey is the inverse of deadKey. It rejects keys that deadKey does not return.
 func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 	if len(key) != 32 {
 		return died, 0, false
@@ -38,18 +38,20 @@ func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 	return died, seq, err == nil && deadKey(died, seq) == key
 }
 
-// deadBucket is the span of a bucket of dead letters. Those of a bucket are sorted in memory.
+// deadBucket is the time span of a bucket of dead letters. Dead sorts one bucket at a time in
+// memory.
 const deadBucket = time.Hour
 
-// deadSubject is the subject of a dead letter: its bucket, its destination, and a part of the hash of
-// its user.
+// deadSubject is the subject of a dead letter: its bucket, its destination, and a part of the hash
+// of its user.
 func (c *Config) deadSubject(d *webhook.DeadLetter) string {
 	return fmt.Sprintf("%s.dead.%d.%s.%d", c.Stream, bucketOf(d.Died), token(d.Destination), deadUser(d.User))
 }
 
 func deadUser(user string) uint32 { return hash(user) % 64 }
 
-// dead returns the subjects of the dead letters that f may select in a bucket, or in all for -1.
+// dead returns the subjects of the dead letters in a bucket that f may select. The bucket -1 stands
+// for all buckets.
 func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 	n, destination, user := "*", "*", "*"
 	if bucket >= 0 {
@@ -88,7 +90,7 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 	return found[0], nil
 }
 
-// Dead implements webhook.Keeper. It has the keys of a bucket in memory.
+// Dead implements webhook.Keeper. It keeps the keys of one bucket at a time in memory.
 func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		buckets, err := s.buckets(ctx, filter, after)
@@ -113,12 +115,13 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 			}
 		}
 		if err != nil {
-			yield(webhook.DeadLetter{}, fmt.Errorf("natsqueue: dead letters: %w", err))
+			yield(webhook.DeadLetter{}, fmt.Errorf("natsqueue: reading dead letters: %w", err))
 		}
 	}
 }
 
-// buckets returns the buckets in which a filter may select dead letters after a key, in order.
+// buckets returns, in the order of f, the buckets that may have dead letters for f after the key
+// after.
 func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
@@ -147,7 +150,7 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after strin
 	return all, nil
 }
 
-// bucket returns the keys of a bucket that come after a key, in their order.
+// bucket returns the keys of the bucket n after the key after, in the order of f.
 func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -159,7 +162,7 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, aft
 		}
 		var d webhook.DeadLetter
 		if err := d.UnmarshalBinary(m.data); err != nil {
-			s.config.Logger.Error("natsqueue: a dead letter cannot be read and is left out", "sequence", m.seq, "error", err)
+			s.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", m.seq, "error", err)
 			continue
 		}
 		if key := deadKey(d.Died, m.seq); after == "" || key != after && key > after != f.NewestFirst {
@@ -172,7 +175,7 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, aft
 	return keys, nil
 }
 
-// get reads dead letters, and leaves out those that are gone.
+// get reads the dead letters with the given keys. It leaves out dead letters that no longer exist.
 func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -186,7 +189,7 @@ func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.Dead
 	}
 	pages, err := s.read(ctx, requests...)
 	if err != nil {
-		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
+		return nil, fmt.Errorf("natsqueue: reading dead letters: %w", err)
 	}
 	for _, page := range pages {
 		var d webhook.DeadLetter
@@ -205,8 +208,8 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(webhook.DeadLetter) error { return nil })
 }
 
-// Revive implements webhook.Keeper. After a crash in the middle of it, a revived delivery may still be
-// a dead letter, too.
+// Revive implements webhook.Keeper. It stores a delivery before it deletes the dead letter. A crash
+// between the two leaves both.
 func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(d webhook.DeadLetter) error {
 		key := d.Key
@@ -224,8 +227,8 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes dead letters and returns how many. It calls before for each one first, and stops at an
-// error.
+// exhume deletes dead letters and returns how many it has deleted. It calls before with each one
+// before deleting it, and stops at the first error.
 func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
@@ -248,7 +251,7 @@ func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook
 			}
 		}
 		if err != nil {
-			return n, fmt.Errorf("natsqueue: taking dead letters out: %w", err)
+			return n, fmt.Errorf("natsqueue: removing dead letters: %w", err)
 		}
 	}
 	return n, nil

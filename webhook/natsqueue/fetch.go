@@ -52,9 +52,10 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load reads the deliveries of claimed entries that are not in memory, and others of the same
-// messages that are due soon. A delivery that cannot be read no longer waits. The caller holds the
-// lock; load releases it while it asks the server.
+// load reads the deliveries of claimed entries that are not in memory, from the stream. It also
+// keeps other deliveries of the same messages that are due soon. It drops an entry whose delivery
+// cannot be read, and marks its place in the message as damaged. The caller holds the lock; load
+// releases it while it asks the server.
 func (s *index) load(ctx context.Context, entries []*entry) error {
 	for {
 		var some []*block
@@ -72,7 +73,7 @@ func (s *index) load(ctx context.Context, entries []*entry) error {
 		if err != nil {
 			return err
 		}
-		// An entry that was moved meanwhile is read from its new message next.
+		// If the cleaner has moved an entry meanwhile, the next iteration reads it from its new message.
 		horizon := time.Now().Add(cacheAhead).UnixMicro()
 		for _, b := range all {
 			if b.p.state == lost {
@@ -115,7 +116,7 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 	for wait := behind; ; wait *= 2 {
 		pages, err := s.read(ctx, requests...)
 		if err != nil {
-			return nil, fmt.Errorf("natsqueue: reading what waits: %w", err)
+			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
 		}
 		missing := 0
 		for i, page := range pages {
@@ -145,7 +146,7 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 // behind is the first wait for a replica that lags behind the leader.
 const behind = 20 * time.Millisecond
 
-// sleep waits, or returns the error of ctx.
+// sleep waits for d. If ctx ends first, it returns the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// consumerBeat is how often the server reports when there is nothing to read.
+	// consumerBeat is how often the server sends an idle heartbeat when there is nothing to read.
 	consumerBeat = time.Second
-	// consumerIdle is when the server forgets a consumer to which nobody listens.
+	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
-	// createSoon is how long the creation of a consumer may take at first, as the servers may choose
-	// one that is out of reach. The time doubles with each failure, up to createTimeout.
+	// createSoon bounds the first attempt to create a consumer, because the servers may choose one
+	// that is out of reach. The bound doubles with each failure, up to createTimeout.
 	createSoon    = time.Second
 	createTimeout = 5 * time.Second
 )
@@ -35,7 +35,7 @@ func (p *partition) follow() {
 		}
 		wait := pause
 		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
-			if !told { // such as where an account has too few consumers
+			if !told { // for example because the account has reached its limit of consumers
 				told = true
 				p.config.Logger.Error("natsqueue: the server refuses to let this node read a partition; its deliveries wait until it does", "partition", p.n, "error", err)
 			}
@@ -45,11 +45,12 @@ func (p *partition) follow() {
 	}
 }
 
-// errGap says that the server left out a message, or is silent.
+// errGap says that the server left out a message or fell silent. follow then creates a new
+// consumer.
 var errGap = errors.New("natsqueue: the server left out a message of the stream")
 
-// consume reads from a new consumer until the consumer fails or p is lost. It keeps the sequence of the
-// next message in next, and reports whether the consumer was created within patience.
+// consume reads from a new consumer until the consumer fails or p is lost. It keeps the sequence of
+// the next message in next, and reports whether the consumer was created within patience.
 func (p *partition) consume(next *uint64, patience time.Duration) (created bool, err error) {
 	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
 	if err != nil {
@@ -85,7 +86,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) (created bool,
 			return true, errGap
 		}
 		silence.Reset(3 * consumerBeat)
-		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or a report
+		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or an idle heartbeat
 			last := m.Header.Get("Nats-Last-Consumer")
 			if reply := m.Header.Get("Nats-Consumer-Stalled"); reply != "" {
 				p.nc.Publish(reply, nil)

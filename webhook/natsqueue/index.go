@@ -11,12 +11,12 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An index is what this node has in memory: its partitions and their waiting deliveries. "The store
-// is locked" means that the caller holds mu.
+// An index is the state of this node in memory: its partitions and their waiting deliveries. "The
+// store is locked" means that the caller holds mu.
 type index struct {
 	*conn
 	changed chan struct{}
-	look    chan struct{} // asks for a look at which node owns what
+	look    chan struct{} // makes rule check the owners of partitions
 
 	mu     sync.Mutex
 	owned  []*partition // by number, nil for those of other nodes
@@ -26,9 +26,9 @@ type index struct {
 	seen   *storekit.Window
 	cache  cache
 	parts  map[uint64]*part // chunks whose answer is awaited
-	serial uint64           // of the latest claim, chunk, record and entry
+	serial uint64           // the last number given to a claim, chunk, record or entry
 	until  time.Time        // this node owns its partitions until then
-	failed error            // of the latest heartbeat
+	failed error            // the error of the latest heartbeat; nil if it was stored
 }
 
 func newIndex(c *conn) *index {
@@ -40,8 +40,9 @@ func newIndex(c *conn) *index {
 	}
 }
 
-// lapsed returns an error if other nodes may have taken over what this node owns, by the wall clock
-// or the monotonic one. The store is locked.
+// lapsed returns an error if the last heartbeat is so old that other nodes may have taken over the
+// partitions of this node. Either the wall clock or the monotonic clock is enough to say so. The
+// store is locked.
 func (s *index) lapsed() error {
 	now := time.Now()
 	if !now.After(s.until) && !now.Round(0).After(s.until.Round(0)) {
@@ -53,7 +54,7 @@ func (s *index) lapsed() error {
 	return errors.New("natsqueue: lost ownership, the last heartbeat is too old")
 }
 
-// signal wakes the receiver of c, a channel with room for one value.
+// signal sends on c, a channel with room for one value, unless a value is already waiting.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -73,7 +74,7 @@ func (s *index) mine() (all []*partition) {
 	return all
 }
 
-// loseAll loses all partitions.
+// loseAll gives up all partitions of this node in memory.
 func (s *index) loseAll() {
 	for _, p := range s.mine() {
 		s.mu.Lock()
@@ -82,7 +83,7 @@ func (s *index) loseAll() {
 	}
 }
 
-// tell makes a lane news for Heads. The store is locked.
+// tell makes the next Heads yield the lane, and signals Changed. The store is locked.
 func (s *index) tell(lane string) {
 	s.news[lane] = struct{}{}
 	signal(s.changed)
@@ -124,7 +125,7 @@ func (s *index) unclaim(e *entry) {
 	}
 }
 
-// putBack ends the claim of e, which waits again. The store is locked.
+// putBack ends the claim of e and queues e again. The store is locked.
 func (s *index) putBack(e *entry) {
 	s.unclaim(e)
 	e.lane.push(e)
@@ -145,7 +146,7 @@ func (s *index) remove(e *entry) {
 	e.block.drop(e)
 }
 
-// pick claims the entries that wants ask for. The store is locked.
+// pick claims due entries for wants, with about maxBytes of bodies. The store is locked.
 func (s *index) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
 	at := time.Now().UnixMicro()
 	var bytes int64

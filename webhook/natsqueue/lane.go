@@ -9,7 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An entry is a delivery that waits, claimed or not. A message of the stream has its bytes.
+// An entry is a delivery that waits or is claimed. The bytes of the delivery are in a message of
+// the stream.
 type entry struct {
 	lane    *lane  // nil if the entry is damaged
 	block   *block // the message
@@ -26,11 +27,12 @@ type entry struct {
 	write   *write // the write that settles it, if any
 	key     storekit.Key
 
-	// delivery is nil if it has to be read from the stream. That of a claimed entry is here.
+	// delivery is nil while the delivery is only in the stream. Fetch loads it for each entry that it
+	// claims.
 	delivery *webhook.Delivery
 }
 
-// bytes is the size of e in its message. A damaged entry counts as garbage.
+// bytes returns the size of e in its message. A damaged entry counts as garbage, so its size is 0.
 func (e *entry) bytes() int64 {
 	if e.damaged {
 		return 0
@@ -38,12 +40,13 @@ func (e *entry) bytes() int64 {
 	return int64(e.stored) + 4
 }
 
-// A lane is the deliveries that wait for one destination of an owned partition.
+// A lane has the waiting and claimed deliveries of one destination. Its partition is owned by this
+// node.
 type lane struct {
 	name             string
 	p                *partition
 	fresh, retries   queue // entries that are not claimed
-	waiting, claimed int   // the entries of the lane, and those of them that are claimed
+	waiting, claimed int   // all entries of the lane, and how many of them are claimed
 }
 
 func (l *lane) queue(retries bool) *queue {
@@ -64,7 +67,7 @@ func (l *lane) oldest() int64 {
 	return f
 }
 
-// timeOf returns the time of microseconds, or the zero time for 0.
+// timeOf converts microseconds since 1970 into a time. It returns the zero time for 0.
 func timeOf(micros int64) time.Time {
 	if micros == 0 {
 		return time.Time{}
@@ -72,8 +75,8 @@ func timeOf(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// A queue is a heap of entries with the earliest first. An entry that is gone is removed when it comes
-// first.
+// A queue is a heap of entries, the earliest first. An entry that is gone stays in the heap until
+// it comes first.
 type queue []*entry
 
 // The methods of heap.Interface.

@@ -17,30 +17,32 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A node is this process among those that share the store. It sends heartbeats, takes partitions and
-// gives them away.
+// A node is this process among the processes that share the store. It sends heartbeats, takes
+// partitions and gives them away.
 type node struct {
 	*recorder
 	speak  chan struct{} // asks for a heartbeat
 	ruling sync.Mutex    // held while the node checks the owners of partitions
 
 	// Guarded by index.mu.
-	opened  int64 // by the server's clock, in microseconds; 0 until it is known
+	opened  int64 // when the Store was opened, by the server's clock, in microseconds; 0 until it is known
 	leaving bool  // the node takes no more partitions
 	note    func() ([]byte, bool)
 	steady  time.Time // all heartbeats since then were stored
 	latest  uint64    // the sequence of the latest heartbeat
 }
 
-// A heartbeat is a node's message. It replaces the node's previous one.
+// A heartbeat is the message by which a node proves that it is alive. It replaces the node's
+// previous heartbeat.
 type heartbeat struct {
 	Name    string `json:"name"`
-	Opened  int64  `json:"opened,omitempty"` // when the first one was stored, in microseconds; 0 in that
+	Opened  int64  `json:"opened,omitempty"` // when the node's first heartbeat was stored, in microseconds; 0 in that heartbeat
 	Leaving bool   `json:"leaving,omitempty"`
 	Note    []byte `json:"note,omitempty"`
 }
 
-// trusted is how long a node relies on a heartbeat that it sent.
+// trusted is how long a node relies on its own heartbeat. It is shorter than Claim, so a node stops
+// before other nodes take over.
 func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
 
 // live sends heartbeats until the Store is closed.
@@ -61,7 +63,7 @@ func (s *node) live() {
 		switch {
 		case err != nil && s.background.Err() == nil && !silent:
 			silent = true
-			s.config.Logger.Warn("natsqueue: could not store a heartbeat; soon this node attempts nothing until it can", "error", err)
+			s.config.Logger.Warn("natsqueue: could not store a heartbeat; if this goes on, this node attempts no deliveries until a heartbeat is stored", "error", err)
 		case err == nil && silent:
 			silent = false
 			s.config.Logger.Info("natsqueue: heartbeats are stored again")
@@ -78,8 +80,9 @@ func (s *node) live() {
 	}
 }
 
-// beat stores a heartbeat, unless the node makes no progress. If other nodes may have taken over since
-// the last heartbeat, it also writes a record in each partition, which fails if they did.
+// beat stores a heartbeat, unless the node makes no progress. If the previous heartbeat is so old
+// that other nodes may have taken over, beat also writes a record in each partition. Such a record
+// fails if another node owns the partition now.
 func (s *node) beat(ctx context.Context) error {
 	s.mu.Lock()
 	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
@@ -109,7 +112,7 @@ func (s *node) beat(ctx context.Context) error {
 		s.latest = c.seq
 		lapsed := s.lapsed() != nil
 		for _, p := range s.owned {
-			if recreated && p != nil { // what this node owned was in the stream that was deleted
+			if recreated && p != nil { // the partitions of this node were in the deleted stream
 				p.yield()
 			}
 		}
@@ -123,18 +126,20 @@ func (s *node) beat(ctx context.Context) error {
 	if s.failed = err; err != nil {
 		return err
 	}
-	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // one was missed
+	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // a heartbeat was missed
 		s.steady = sent
 	}
 	s.until = sent.Add(s.config.trusted())
 	return nil
 }
 
-// newStream is the distance between the last sequence of a deleted stream and the first of the new one.
+// newStream is the distance between the last sequence of a deleted stream and the first of the new
+// one.
 const newStream = 1 << 32
 
-// restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
-// ones, so that a late purge of the old stream purges nothing of the new one.
+// restore creates the stream again if somebody has deleted it. The sequences of the new stream
+// begin far beyond the old ones. So a late purge that was meant for the old stream removes nothing
+// from the new one.
 func (s *node) restore() {
 	ctx, cancel := context.WithTimeout(s.background, callTimeout)
 	defer cancel()
@@ -146,12 +151,12 @@ func (s *node) restore() {
 	stream.FirstSeq = s.latest + newStream
 	s.mu.Unlock()
 	if _, err := s.js.CreateStream(ctx, stream); err == nil {
-		s.config.Logger.Error("natsqueue: somebody deleted the stream; it is created again, but what waited in it is lost", "stream", s.config.Stream)
+		s.config.Logger.Error("natsqueue: somebody deleted the stream; a new one was created, but all deliveries, dead letters and settings in the old one are lost", "stream", s.config.Stream)
 		signal(s.speak)
 	}
 }
 
-// A peer is a node that shares the store, as its last heartbeat says.
+// A peer is a node that shares the store, as its last heartbeat describes it.
 type peer struct {
 	id   string
 	at   time.Time // of the heartbeat, by the server's clock
@@ -159,9 +164,9 @@ type peer struct {
 	heartbeat
 }
 
-// peers returns the live nodes, with this one. While the servers were away no node could store
-// heartbeats. So a node judges others dead only if all of its own heartbeats were stored for a whole
-// Claim.
+// peers returns the live nodes, including this one. A node is dead if its last heartbeat is older
+// than Claim. But no node can store heartbeats while the servers are away. So this node calls
+// others dead only if it has stored all of its own heartbeats for at least Claim.
 func (s *node) peers(ctx context.Context) ([]peer, error) {
 	var all []peer
 	var now time.Time

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// rule checks the owners of all partitions whenever they may have changed, until the Store is closed.
+// rule checks the owners of all partitions after each signal on look, until the Store is closed.
 func (s *node) rule() {
 	for {
 		select {
@@ -24,12 +24,12 @@ func (s *node) rule() {
 			return
 		}
 		if err := s.oversee(s.background); err != nil && s.background.Err() == nil {
-			s.config.Logger.Debug("natsqueue: could not find out which node owns what; this node tries again with its next heartbeat", "error", err)
+			s.config.Logger.Debug("natsqueue: could not find out which node owns which partition; this node tries again at its next heartbeat", "error", err)
 		}
 	}
 }
 
-// A holding is what the last record of a partition says.
+// A holding is the content of a partition's last record, which names the owner.
 type holding struct {
 	seq  uint64 // 0 if there is no record
 	node string // the owner, "" for none
@@ -38,12 +38,13 @@ type holding struct {
 // drainEvery is how often a node checks whether all claims in a draining partition have ended.
 const drainEvery = 20 * time.Millisecond
 
-// oversee takes the partitions that should be this node's and have no live owner, and gives away
-// partitions that should be another node's.
+// oversee takes the partitions that should be this node's and have no live owner. It gives away the
+// partitions that should be another node's. See rightful.
 func (s *node) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
-	// A leader out of reach does not answer. The next check asks another server.
+	// A leader that is out of reach does not answer, so bound the wait. The next check asks another
+	// server.
 	looking, cancel := context.WithTimeout(ctx, max(time.Second, s.config.Claim/3))
 	defer cancel()
 	peers, err := s.peers(looking)
@@ -93,8 +94,8 @@ func (s *node) oversee(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// rightful returns the node that should own the partition n. Each node is equally likely, and most
-// partitions stay where they are when nodes come and go.
+// rightful returns the node that should own the partition n, by rendezvous hashing. Each node is
+// equally likely, and most partitions stay where they are when nodes come and go.
 func rightful(peers []peer, n int) string {
 	weight := func(id string) uint64 {
 		h := sha256.Sum256([]byte(id + " " + strconv.Itoa(n)))
@@ -109,8 +110,8 @@ func rightful(peers []peer, n int) string {
 	return first
 }
 
-// holdings returns the owners of all partitions by the stream. They may be a little out of date; take
-// notices that.
+// holdings returns the owners of all partitions, as their last records name them. The answer may be
+// a little out of date. That is safe, because take then fails.
 func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
@@ -130,7 +131,8 @@ func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	return all, nil
 }
 
-// take makes this node the owner of the partition n, if its last record is still that of h.
+// take makes this node the owner of the partition n. It does nothing if the last record of n is no
+// longer the one in h.
 func (s *node) take(ctx context.Context, n int, h holding) error {
 	s.mu.Lock()
 	s.serial++
@@ -160,8 +162,8 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 	return nil
 }
 
-// Release implements webhook.Shared. A partition in which something is claimed is given away once
-// that is settled.
+// Release implements webhook.Shared. A partition with claimed deliveries is given away once these
+// are settled.
 func (s *node) Release(ctx context.Context) error {
 	if err := s.enter(ctx); err != nil {
 		return err

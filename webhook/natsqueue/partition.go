@@ -23,8 +23,8 @@ const (
 	lost                  // another node owns the partition, or may
 )
 
-// A partition is a part of the destinations that this node owns. What is known of it follows from
-// its messages in their order, and from the records that this node has written since.
+// A partition is a share of the destinations, owned by this node. Its state follows from its
+// messages, in their order, and from the records that this node has written since it took over.
 type partition struct {
 	*index
 	n      int
@@ -38,12 +38,12 @@ type partition struct {
 	state   state
 	claimed int
 	read    uint64       // messages up to this sequence have been read
-	cursor  uint64       // puts up to this sequence have been judged
+	cursor  uint64       // puts up to this sequence have been checked for duplicates
 	last    uint64       // the sequence of this node's latest record
 	dropped []ref        // duplicates that are not in a record yet
 	order   []*block     // by sequence
-	bytes   int64        // of the blocks
-	alive   int64        // of the entries that wait
+	bytes   int64        // bytes of the blocks
+	alive   int64        // bytes of the waiting entries
 	keys    []keyMessage // by sequence
 	erased  uint64       // messages up to this sequence have bytes of an erased user
 }
@@ -55,13 +55,13 @@ type block struct {
 	size    int64
 	judged  bool           // its deliveries are known to be no duplicates
 	damaged bool           // the message cannot be read, and has one damaged entry
-	keys    []storekit.Key // for the dedup window, zero for a delivery that it leaves out
+	keys    []storekit.Key // for the dedup window; zero for a delivery that the window does not remember
 	entries []*entry       // nil for a delivery that has ended
 	left    int            // how many entries are not nil
-	asker   string         // the node that waits for the answer, and its number of the chunk
+	asker   string         // the node that waits for the answer, and that node's number for the chunk
 	number  uint64
 
-	element *list.Element // in the cache, and the bytes that it counts
+	element *list.Element // the block's element in the cache, and how many bytes it counts there
 	cached  int64
 }
 
@@ -131,7 +131,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	return p.state != lost
 }
 
-// decode reads the deliveries of a chunk. One that cannot be read is nil.
+// decode reads the deliveries of a chunk. In the result, an unreadable delivery is nil.
 func (p *partition) decode(seq uint64, c *chunk) []*webhook.Delivery {
 	ds := make([]*webhook.Delivery, len(c.records))
 	for i, r := range c.records {
@@ -153,8 +153,8 @@ func (p *partition) setAside(seq uint64, i int, err error) {
 	p.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
 }
 
-// search returns the place of a sequence in p.order, and whether its block is there. The store is
-// locked.
+// search returns the index in p.order of the block with the sequence seq, and whether there is such
+// a block. The store is locked.
 func (p *partition) search(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(p.order, seq, func(b *block, seq uint64) int { return cmp.Compare(b.seq, seq) })
 }
@@ -176,7 +176,7 @@ func (b *block) set(i int, e *entry) {
 	b.p.alive += e.bytes()
 }
 
-// drop takes e out of b, which is its block. The store is locked.
+// drop removes e from b, its block. The store is locked.
 func (b *block) drop(e *entry) {
 	b.entries[e.i] = nil
 	b.p.alive -= e.bytes()
@@ -185,7 +185,8 @@ func (b *block) drop(e *entry) {
 	}
 }
 
-// arrive makes entries of the deliveries of a message. They are in no queue yet. The store is locked.
+// arrive adds a block with an entry for each delivery of a message. The entries are in no queue
+// yet. The store is locked.
 func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Delivery) *block {
 	b := p.block(seq, size, len(ds))
 	b.asker, b.number = strings.Clone(c.node), c.number
@@ -211,8 +212,8 @@ func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Deliver
 	return b
 }
 
-// judge queues the deliveries of b except duplicates, and tells the node that put them which are
-// duplicates. The store is locked.
+// judge looks for duplicates among the deliveries of b, and queues the others. It tells the node
+// that put the deliveries which of them are duplicates. The store is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
 	if x := p.parts[b.number]; x != nil && b.asker == p.id {
@@ -247,7 +248,8 @@ func (p *partition) judge(b *block) {
 	b.judged, b.asker = true, ""
 }
 
-// answer tells the node that put a chunk which of its deliveries are duplicates. The store is locked.
+// answer tells the node that put a chunk which of its deliveries are duplicates. The store is
+// locked.
 func (p *partition) answer(b *block, duplicates []byte) {
 	switch b.asker {
 	case "":
@@ -283,13 +285,14 @@ func (p *partition) first() (uint64, error) {
 	}
 }
 
-// loaded opens p after all messages up to the epoch have been read. Since then the previous owner may
-// have purged messages together with the records that ended their deliveries. So every delivery before
-// the first remaining message has ended. The store is locked.
+// loaded opens p after all messages up to the epoch have been read. Meanwhile the previous owner
+// may have purged messages, together with the records that ended their deliveries. first is the
+// sequence of the first message that is left, so every delivery before it has ended. The store is
+// locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
-	// First the dedup window learns all deliveries that were judged. So a put that nobody judged is no
-	// duplicate of itself.
+	// First add the deliveries that an earlier owner has judged to the dedup window. The others must
+	// not be in the window when they are judged below, or each would be a duplicate of itself.
 	for _, b := range p.order {
 		if b.seq < first {
 			for _, e := range b.entries {
@@ -322,16 +325,16 @@ func (p *partition) tellAll() {
 	}
 }
 
-// yield loses a partition that another node has taken over. The store is locked.
+// yield gives up p in memory, because another node has taken it over. The store is locked.
 func (p *partition) yield() {
 	if p.state != lost {
-		p.config.Logger.Warn("natsqueue: another node has taken over a partition; it attempts again what this node is attempting", "partition", p.n)
+		p.config.Logger.Warn("natsqueue: another node has taken over a partition; it may repeat the attempts that this node is making", "partition", p.n)
 	}
 	p.lose()
 	signal(p.look)
 }
 
-// lose ends the work of this node for a partition. The store is locked.
+// lose ends the work of this node for p. The store is locked.
 func (p *partition) lose() {
 	if p.state == lost {
 		return
@@ -350,7 +353,7 @@ func (p *partition) lose() {
 				continue
 			}
 			if k := b.keys[i]; b.judged && k != (storekit.Key{}) {
-				p.seen.Remove(k) // or it is a duplicate of itself once this node owns p again
+				p.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
 			}
 			delete(p.claims, e.claim)
 			if l := e.lane; l != nil && p.lanes[l.name] == l {

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// headerRoom is the most bytes that a message has in addition to its records, and that a
-	// delivery grows by until it is settled, without its attempts. Attempts are left out if they
+	// headerRoom bounds two sizes, in bytes: what a message has in addition to its records, and how
+	// much a delivery grows until it is settled, without its attempts. Attempts are left out if they
 	// do not fit.
 	headerRoom = 4096
-	// blockBytes and blockLen bound the deliveries of a message, unless it has only one.
+	// blockBytes and blockLen bound the size and the number of the deliveries in a message. A message
+	// with a single delivery may be larger.
 	blockBytes = 128 << 10
 	blockLen   = 1024
 	// maxBatch is how many messages the server stores in one atomic batch.
 	maxBatch = 1000
-	// maxGroup is how many bytes of different calls are stored together.
+	// maxGroup bounds how many bytes of different calls are stored together.
 	maxGroup = 4 << 20
 	// answerPatience is how long a stored put waits to learn which of its deliveries are duplicates.
 	// A live owner answers at once.
@@ -40,8 +41,8 @@ type putter struct {
 type put struct {
 	items  []item
 	size   int
-	called bool   // the put is a call of Put, whose result says that something waits
-	once   string // for a revival: of all messages with this id the server stores only one
+	called bool   // it is a call of Put, not a revival; its caller learns from the result that deliveries wait
+	once   string // for a revival: the id of its message, which the server stores only once
 	err    error
 	stored chan struct{} // closed when the put is stored, or err is set
 
@@ -96,9 +97,9 @@ func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 	return p, nil
 }
 
-// Put implements webhook.Store. It stores its deliveries in one message, or in one atomic batch: more
-// than 1,000 messages of 128 KB are ErrTooLarge. While a destination's owner is dead, Put reports
-// duplicates for it as stored, and the next owner leaves them out.
+// Put implements webhook.Store. It stores its deliveries in one message or in one atomic batch. If
+// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. While the owner of
+// a destination is dead, Put reports its duplicates as stored. The next owner leaves them out.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -120,7 +121,8 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// put stores p, and waits for the answers.
+// put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
+// duplicates.
 func (s *putter) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
@@ -151,7 +153,8 @@ func (s *putter) put(ctx context.Context, p *put) error {
 		return nil
 	case <-timer.C:
 	}
-	// It is stored, whatever its owner says later.
+	// The deliveries are stored, but no owner has answered in time. Report them as stored, whatever
+	// the owner says later.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.over = true
@@ -163,7 +166,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 	return nil
 }
 
-// giveUp returns the claims of p, and prevents further claims for it.
+// giveUp puts back the deliveries that are claimed for p, and prevents further claims for p.
 func (s *putter) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +179,7 @@ func (s *putter) giveUp(p *put) {
 	}
 }
 
-// A packing is the messages of puts, by partition.
+// A packing has the messages of puts, by partition.
 type packing map[int][]*part
 
 // pack divides p into messages.
@@ -208,9 +211,10 @@ func (k packing) add(p *put) {
 	}
 }
 
-// storePuts stores puts. A put that fits into one message shares the message with others. Larger puts
-// share an atomic batch, because a server without replicas writes each batch to a file of its own,
-// which takes 2 to 3 ms. A revival has its own message, since another node may send the same revival.
+// storePuts stores puts. A put that fits into one message shares it with other puts. Larger puts
+// share one atomic batch, because a server without replicas writes each batch to a file of its own,
+// which takes 2 to 3 ms. A revival has its own message, because another node may send the same
+// revival.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := make(packing), make(packing)
@@ -280,13 +284,13 @@ func (s *putter) message(x *part) *nats.Msg {
 	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, headerRoom+x.size+4*len(x.items)))}
 }
 
-// putAnswer is what an owner answers the node that put a chunk: the node's number of the chunk, and a
-// bit for each delivery, set if it is a duplicate.
+// putAnswer encodes the owner's answer to the node that put a chunk. It consists of that node's
+// number for the chunk and a bit for each delivery, which is set for a duplicate.
 func putAnswer(number uint64, duplicates []byte) []byte {
 	return append(binary.AppendUvarint(nil, number), duplicates...)
 }
 
-// heardOfPut processes the answer of another node.
+// heardOfPut processes the answer of an owner on another node.
 func (s *putter) heardOfPut(m *nats.Msg) {
 	number, n := binary.Uvarint(m.Data)
 	if n <= 0 {
@@ -297,7 +301,7 @@ func (s *putter) heardOfPut(m *nats.Msg) {
 	s.answered(number, m.Data[n:])
 }
 
-// answered processes the answer for a part. The store is locked.
+// answered applies an owner's answer to the part with the given number. The store is locked.
 func (s *index) answered(number uint64, duplicates []byte) {
 	x := s.parts[number]
 	if x == nil {

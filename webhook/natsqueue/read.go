@@ -29,12 +29,12 @@ type stored struct {
 	subject string
 	seq     uint64
 	at      time.Time
-	pending int // how many messages match behind this one
+	pending int // how many messages after this one match the request
 	data    []byte
 }
 
 const (
-	// pageLen and pageBytes bound what is read of a list at a time.
+	// pageLen and pageBytes bound a page of a list, in messages and in bytes.
 	pageLen   = 256
 	pageBytes = 1 << 20
 	// askAgain is the first wait before a request is repeated, so that another replica may answer.
@@ -42,9 +42,9 @@ const (
 	askAgain = 250 * time.Millisecond
 )
 
-// read reads from the stream within callTimeout, and returns a page for each request. Any replica may
-// answer, and it may lag a little behind the leader. The servers choose the replica. For a while they
-// may choose one that they can no longer reach.
+// read reads from the stream within callTimeout. It returns a page of messages for each request.
+// The servers choose the replica that answers. It may lag a little behind the leader, and for a
+// while it may be one that they can no longer reach.
 func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -121,7 +121,7 @@ func parseStored(m *nats.Msg) (x stored, err error) {
 	return x, err
 }
 
-// list yields the messages under subjects, in their order. An error ends it.
+// list yields the messages under subjects, in their order. It stops after an error.
 func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
 		for next := uint64(1); ; {
@@ -143,7 +143,7 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, erro
 	}
 }
 
-// lasts returns the last message of each of the subjects, as some replica has them.
+// lasts returns the last message of each subject that matches, as some replica has it.
 func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
 	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err
 	return seq, data, err
 }
 
-// within calls f, which asks the server, with a context that ends after callTimeout.
+// within calls f with a context that ends after callTimeout. f sends a request to the server.
 func within(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -198,7 +198,7 @@ func within(ctx context.Context, f func(ctx context.Context) error) error {
 	return nil
 }
 
-// info returns what the server says of the stream, with its subjects that match.
+// info returns the server's description of the stream, with the subjects that match a filter.
 func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.StreamInfo, err error) {
 	err = within(ctx, func(ctx context.Context) error {
 		info, err = s.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
@@ -207,7 +207,8 @@ func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.Strea
 	return info, err
 }
 
-// purge erases what the stream has under a subject, below a sequence if that is not 0.
+// purge erases the messages under a subject. If below is not 0, it keeps those with the sequence
+// below and later ones.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
 	return within(ctx, func(ctx context.Context) error {
 		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}

@@ -8,17 +8,17 @@ import (
 // formatVersion is the first byte of every chunk and record.
 const formatVersion = 1
 
-// A chunk has the deliveries of one message. It names the node that put them, which waits to learn
-// which of them are duplicates, and that node's number for the chunk.
+// A chunk has the deliveries of one message. It also names the node that put them, and that node's
+// number for the chunk. The owner needs both to tell that node which deliveries are duplicates.
 type chunk struct {
-	noDedup bool // the deliveries are no duplicates, and the dedup window does not remember them
+	noDedup bool // skip the dedup window: do not look for duplicates, and remember no keys
 	node    string
 	number  uint64
 	records [][]byte // one delivery each
 }
 
-// append appends the chunk to b: the version, a flag, the node, the number, the count of the records,
-// the length of each, and the records.
+// append appends the chunk to b: the version, a flag, the node, the number, the count of the
+// records, the length of each, and the records.
 func (c *chunk) append(b []byte) []byte {
 	flags := byte(0)
 	if c.noDedup {
@@ -37,7 +37,7 @@ func (c *chunk) append(b []byte) []byte {
 	return b
 }
 
-// parseChunk reads what append wrote. The records are parts of b.
+// parseChunk parses the result of append. The records share the memory of b.
 func parseChunk(b []byte) (*chunk, error) {
 	p := parser{b: b}
 	if p.byte() != formatVersion {
@@ -64,12 +64,13 @@ type ref struct {
 	i   uint32
 }
 
-// A record is a message that the owner of a partition writes. The server stores a record only if the
-// owner wrote the previous record, too. So the node that wrote the last record is the owner.
+// A record is a message in which the owner of a partition stores changes. The server stores a
+// record only if its writer knows the sequence of the previous record. So the node that wrote the
+// last record is the owner.
 type record struct {
 	node   string // the owner from now on, "" for none
 	serial uint64 // the node's own number of the record: no two records are the same
-	cursor uint64 // the owner has looked for duplicates up to this sequence
+	cursor uint64 // puts up to this sequence have been checked for duplicates
 	ends   []ref  // deliveries that were settled, moved or left out as duplicates
 	chunk         // deliveries that were put back or moved
 }
@@ -88,7 +89,7 @@ func (r *record) append(b []byte) []byte {
 	return r.chunk.append(b)
 }
 
-// parseRecord reads what append wrote.
+// parseRecord parses the result of append.
 func parseRecord(b []byte) (*record, error) {
 	p := parser{b: b}
 	if p.byte() != formatVersion {
@@ -118,8 +119,8 @@ func appendText(b []byte, s string) []byte {
 
 var errFormat = errors.New("natsqueue: a malformed message")
 
-// A parser reads the parts of a message. After the first part that does not fit, failed is set and all
-// parts read as zero.
+// A parser reads the fields of a message. After the first malformed field, failed is set and all
+// further fields read as zero.
 type parser struct {
 	b      []byte
 	failed bool
@@ -156,7 +157,7 @@ func (p *parser) varint() int64 {
 	return v
 }
 
-// count reads how many things of at least one byte each follow.
+// count reads the number of elements that follow. It fails if fewer bytes than elements are left.
 func (p *parser) count() int {
 	v := p.uvarint()
 	if v > uint64(len(p.b)) {

@@ -11,23 +11,24 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A room counts how many bytes may still be put under Config.MaxBytes. The server does not enforce
-// this bound, because records may exceed it: without them nothing could be settled and purged.
+// A room enforces Config.MaxBytes by counting the bytes that are put. The server does not enforce
+// this bound, because records must be stored beyond it. Without records, no delivery could be
+// settled and no message purged.
 type room struct {
 	*cleaner
 	mu    sync.Mutex // held while the server is asked
-	used  int64      // bytes of the stream when the server was asked, and what was put since
+	used  int64      // bytes of the stream when the server was last asked, plus bytes put since
 	asked time.Time
 }
 
-// take takes size bytes, or returns webhook.ErrQueueFull.
+// take counts size bytes as used, or returns webhook.ErrQueueFull.
 func (r *room) take(ctx context.Context, size int64) error {
 	if r.config.MaxBytes == 0 {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// What other nodes put shows when the server is asked again.
+	// The server knows what other nodes have put, so ask it from time to time.
 	if r.used+size > r.config.MaxBytes || time.Since(r.asked) > r.config.Claim {
 		if err := r.clean(ctx, true); err != nil {
 			return err
@@ -45,21 +46,22 @@ func (r *room) take(ctx context.Context, size int64) error {
 	return nil
 }
 
-// reserveBytes is the most bytes of the reserve, a message of the stream that nobody needs. If the
-// server takes no more, the reserve is given up for the messages that keep deliveries going and so make
-// room: records, heartbeats and dedup keys. The cleaner stores it again.
+// reserveBytes is the most bytes of the reserve, a message of the stream that only takes up space.
+// When the server has no room left, the store deletes the reserve. That makes room for the messages
+// that let deliveries go on, and so free more space: records, heartbeats and dedup keys. The
+// cleaner stores the reserve again later.
 const reserveBytes = 512 << 10
 
-// relieve gives up the reserve, and reports whether there was one.
+// relieve deletes the reserve. It reports whether that made room.
 func (s *conn) relieve(ctx context.Context) bool {
 	if !s.reserve.Swap(false) {
 		return false
 	}
-	s.config.Logger.Error("natsqueue: the server takes no more; calls are refused until deliveries have ended, or it has more room")
+	s.config.Logger.Error("natsqueue: the server has no room left; new deliveries are refused until others have ended or the server has more room")
 	return s.purge(ctx, s.config.reserve(), 0) == nil
 }
 
-// refill stores the reserve, if it is not there.
+// refill stores the reserve, unless this node knows that the stream has it.
 func (s *conn) refill(ctx context.Context) error {
 	if s.reserve.Load() {
 		return nil

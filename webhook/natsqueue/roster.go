@@ -25,7 +25,7 @@ const (
 	goneTTL = "60s"
 )
 
-// An update has the methods of audience.Roster that change something.
+// update provides the methods of audience.Roster that change an audience.
 type update = audience.Update
 
 // A roster implements audience.Roster.
@@ -35,8 +35,8 @@ type roster struct {
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
 
-// A listing has the members of an audience at the time when a sync began to look for leavers. A sync
-// lists the members once, and keeps their ids in memory until it is done.
+// A listing has the members of an audience at the time when a sync began to look for members who
+// have left. A sync lists the members once, and keeps their ids in memory until it is done.
 type listing struct {
 	audience   string
 	generation uint64
@@ -49,8 +49,9 @@ func newRoster(c *conn) *roster {
 	return s
 }
 
-// change is the audience.Update. It changes the members before the record. It starts over if another
-// node changes the audience, or a member that f changes, at the same time.
+// change is the audience.Update. It stores the changed members before the record of the audience.
+// If another node changes the audience or one of these members at the same time, change calls f
+// again.
 func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Reco
 	return s.store(ctx, &parcel{messages: []*nats.Msg{expect(subject, seq, b, true)}})
 }
 
-// members are the members of an audience, for one try of change.
+// members implements audience.Members for one attempt of change.
 type members struct {
 	*roster
 	ctx        context.Context
@@ -115,7 +116,7 @@ func memberOf(m *stored) (x member, err error) {
 	return x, err
 }
 
-// find returns the messages of users, who are sorted.
+// find returns the messages of users, which are sorted.
 func (m *members) find(users []string) ([]member, error) {
 	all := make([]member, len(users))
 	for i, user := range users {
@@ -170,15 +171,15 @@ func (m *members) Next(after string, max int) ([]audience.Member, error) {
 	return m.Get(page[:min(len(page), max)])
 }
 
-// Set implements audience.Members. It changes no member that another node has changed since the record
-// was read.
+// Set implements audience.Members. It changes no member that another node has changed since the
+// record was read.
 func (m *members) Set(users []string, generation uint64) error {
 	found, err := m.find(users)
 	if err != nil {
 		return err
 	}
-	// If a later generation changes members after this look at the record, their sequences are others,
-	// and the server refuses what is sent here.
+	// Check that the record is still the same. If another node changes these members after this check,
+	// their sequences change, and the server refuses the messages below.
 	if seq, _, err := m.last(m.ctx, m.config.audience(token(m.audience))); err != nil || seq != m.seq {
 		return cmp.Or(err, errChanged)
 	}
@@ -196,7 +197,7 @@ func (m *members) Set(users []string, generation uint64) error {
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }
 
-// memberIDs returns the members of an audience, in their order.
+// memberIDs returns the sorted ids of the members of an audience.
 func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	all := make(map[string]bool)
 	for m, err := range s.list(ctx, s.config.member(token(id), "*")) {
@@ -214,7 +215,7 @@ func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// following returns the users that come after one. users is sorted.
+// following returns the users that sort after the user after. users is sorted.
 func following(users []string, after string) []string {
 	i, found := slices.BinarySearch(users, after)
 	if found {

@@ -21,8 +21,9 @@ type settings struct {
 	*conn
 }
 
-// A setting's message is an id of settingID bytes, by which a node recognises a message whose answer
-// was lost, a byte that says whether there is a value, and the value.
+// A setting's message consists of an id of settingID bytes, a byte that says whether there is a
+// value, and the value. The id lets a node recognise its own message if the server's answer was
+// lost.
 const (
 	settingID    = 22
 	settingGone  = 'x'
@@ -47,7 +48,7 @@ func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 				seen = m.seq
 				name, bad := lastToken(m.subject)
 				if bad != nil || len(m.data) <= settingID {
-					s.config.Logger.Error("natsqueue: a setting cannot be read and is left out", "sequence", m.seq)
+					s.config.Logger.Error("natsqueue: ignoring a setting that cannot be read", "sequence", m.seq)
 					continue
 				}
 				delete(all, name)
@@ -99,7 +100,7 @@ func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, 
 	}
 	if err == nil && kind == settingGone {
 		if err := s.purge(ctx, subject, c.seq+1); err != nil {
-			s.config.Logger.Debug("natsqueue: could not erase a setting; it stays, marked as removed", "error", err)
+			s.config.Logger.Debug("natsqueue: a setting is removed, but its message could not be erased from the stream", "error", err)
 		}
 	}
 	if err != nil {

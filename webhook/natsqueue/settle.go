@@ -9,7 +9,8 @@ import (
 )
 
 // Settle implements webhook.Store. It returns an error if the settlements are not recorded within
-// 4.5 s. They may be recorded later; the next call for the same claims waits for that.
+// 4.5 s. They may still be recorded later. The next call for the same claims waits for that, and
+// its own settlements of these claims have no effect.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
@@ -64,18 +65,19 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return n, refused
 }
 
-// An ending is the outcome of an entry, on its way into a record.
+// An ending is an entry with its outcome, on the way into a record.
 type ending struct {
 	*entry
 	verdict webhook.Verdict
-	again   *webhook.Delivery // what a Retry puts back
-	record  []byte            // again, or the dead letter
-	subject string            // of the dead letter
+	again   *webhook.Delivery // for a Retry: the delivery to put back
+	record  []byte            // the encoded delivery to put back, or the encoded dead letter
+	subject string            // the subject of the dead letter
 	free    bool              // the entry was not claimed
 	done    bool              // it is recorded
 }
 
-// ending returns the ending of e, the entry of d, by a settlement. The store is locked.
+// ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
+// fit into a message, ending leaves them out. The store is locked.
 func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *ending {
 	end := &ending{entry: e, verdict: by.Verdict, free: e.claim == 0}
 	if by.Verdict == webhook.Done {

@@ -18,11 +18,11 @@ import (
 //
 //   - conn writes and reads the messages of the stream.
 //   - index has this node's partitions, lanes and claims in memory.
-//   - putter stores puts, and recorder the records of owned partitions. cleaner purges messages
-//     whose deliveries have ended.
+//   - putter stores puts, and recorder stores the records of owned partitions. cleaner purges
+//     messages whose deliveries have ended.
 //   - node sends heartbeats, takes partitions and gives them away.
-//   - owners asks and answers questions about partitions, letters keep dead letters, settings
-//     keep settings, and roster keeps audiences.
+//   - owners asks and answers questions about partitions.
+//   - letters manages dead letters, settings manages settings, and roster manages audiences.
 type Store struct {
 	*conn
 	*index
@@ -43,13 +43,13 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// putters is how many groups of puts are stored at the same time.
+// putters is how many groups of puts are stored concurrently.
 const putters = 4
 
-// Open opens the store on the servers that nc is connected to, of version 2.12.1 or newer. The caller
-// closes the connection after the Store. It should reconnect without end (nats.MaxReconnects(-1)) and
-// ping every few seconds (nats.PingInterval): by the driver's default it leaves a silent server for
-// another one after six minutes.
+// Open opens the store on the servers that nc is connected to, which must have version 2.12.1 or
+// newer. The caller closes nc after the Store. nc should reconnect without limit
+// (nats.MaxReconnects(-1)) and ping every few seconds (nats.PingInterval). By default the driver
+// needs six minutes to leave a silent server for another one.
 func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	return s, nil
 }
 
-// begin starts everything.
+// begin stores a heartbeat, takes partitions, and starts the goroutines of the Store.
 func (s *Store) begin(ctx context.Context) (err error) {
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
@@ -112,8 +112,8 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
 	s.goroutines.Go(s.cleaner.run)
-	// Reading the partitions mostly takes no time. If many deliveries wait, the first are attempted
-	// while the rest is read.
+	// Wait up to a second until the partitions have been read, which is usually enough. If many
+	// deliveries wait, this node attempts the first ones while it reads the rest.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, p := range s.mine() {
@@ -146,8 +146,9 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 // Changed implements webhook.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Close implements webhook.Store. Other nodes take over the partitions of this one at once, or, if the
-// server does not answer within 4 s, when its claim expires.
+// Close implements webhook.Store. Other nodes take over the partitions of this node at once. If the
+// server does not answer within 4 s, they do so only when Config.Claim has passed since the last
+// heartbeat.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil
@@ -165,7 +166,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.end()
 	if err != nil {
-		return fmt.Errorf("natsqueue: closing; other nodes get the partitions of this one in %v: %w", s.config.Claim, err)
+		return fmt.Errorf("natsqueue: closing: other nodes get the partitions of this node only after %v: %w", s.config.Claim, err)
 	}
 	return nil
 }

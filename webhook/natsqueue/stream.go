@@ -90,15 +90,15 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	// A client cannot learn how often a server syncs its files.
 	switch c.Replicas = have.Replicas; c.Replicas {
 	case 1:
-		c.Logger.Warn("natsqueue: the stream has no replicas: what was accepted last is lost when the server's machine stops, unless its sync_interval is always, and all is lost with its disk", "stream", c.Stream)
+		c.Logger.Warn("natsqueue: the stream has no replicas: a power failure loses the latest deliveries unless sync_interval is always, and a broken disk loses all; use three replicas", "stream", c.Stream)
 	case 2:
-		c.Logger.Warn("natsqueue: the stream has two replicas, and stops when one of them does; have three", "stream", c.Stream)
+		c.Logger.Warn("natsqueue: the stream has two replicas, and stops when one of them fails; use three", "stream", c.Stream)
 	}
 	return s, nil
 }
 
-// tooOld reports whether a server's version is older than 2.12.1. Such a server drops settings of a
-// stream that it does not know. A text that is no version counts as new.
+// tooOld reports whether a server is older than 2.12.1. An older server drops the stream settings
+// that it does not know. A version that cannot be parsed counts as new.
 func tooOld(version string) bool {
 	var major, minor, patch int
 	n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)

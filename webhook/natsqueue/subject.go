@@ -19,8 +19,8 @@ const (
 // prefix returns the subjects of a partition without the kind.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
-// The other subjects of the stream: heartbeats of nodes, a message without meaning, settings,
-// audiences and their members. Dead letters have deadSubject.
+// heartbeat, reserve, setting, audience and member return the other subjects of the stream. See
+// reserveBytes for the reserve, and deadSubject for dead letters.
 func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
 func (c *Config) reserve() string              { return c.Stream + ".reserve" }
 func (c *Config) setting(token string) string  { return c.Stream + ".setting." + token }
@@ -29,7 +29,7 @@ func (c *Config) member(id, token string) string {
 	return c.Stream + ".member." + id + "." + token
 }
 
-// ask returns the subject of messages between nodes, which no stream keeps.
+// ask returns the subject of messages between nodes. The stream does not store them.
 func (c *Config) ask(what string) string { return c.Stream + "_ASK." + what }
 
 // partition returns the partition of a destination.
@@ -37,8 +37,8 @@ func (c *Config) partition(destination string) int {
 	return int(hash(destination) % uint32(c.Partitions))
 }
 
-// token returns a name of any bytes in a form that a subject may have: the name itself if it is plain,
-// otherwise "=" and its bytes in base64.
+// token encodes a name as one token of a subject. A name of letters, digits, "-" and "_" stays as
+// it is. Any other name becomes "=" and its bytes in base64.
 func token(name string) string {
 	plain := name != ""
 	for i := 0; i < len(name) && plain; i++ {
@@ -51,7 +51,7 @@ func token(name string) string {
 	return "=" + base64.RawURLEncoding.EncodeToString([]byte(name))
 }
 
-// lastToken undoes token for the last part of a subject. It refuses what token does not return.
+// lastToken decodes the last token of a subject. It rejects tokens that token does not return.
 func lastToken(subject string) (string, error) {
 	t := subject[strings.LastIndexByte(subject, '.')+1:]
 	name := t
@@ -63,7 +63,7 @@ func lastToken(subject string) (string, error) {
 		name = string(b)
 	}
 	if token(name) != t {
-		return "", fmt.Errorf("natsqueue: %q in a subject stands for no name", t)
+		return "", fmt.Errorf("natsqueue: %q in a subject is not an encoded name", t)
 	}
 	return name, nil
 }

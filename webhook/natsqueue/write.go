@@ -25,8 +25,8 @@ type recorder struct {
 	writes *storekit.Batcher[write]
 }
 
-// A write collects the changes of a partition for its next record. An empty write is a record, too: it
-// proves that this node still owns the partition.
+// A write collects changes of a partition for its next record. An empty write becomes a record,
+// too, which proves that this node still owns the partition.
 type write struct {
 	p       *partition
 	endings []*ending
@@ -38,7 +38,7 @@ type write struct {
 
 func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
 
-// writesOf returns a write for each partition. With release the write gives the partition away.
+// writesOf returns a write for each partition. With release, each write gives its partition away.
 func writesOf(partitions []*partition, release bool) (ws []*write) {
 	for _, p := range partitions {
 		w := newWrite(p)
@@ -70,7 +70,7 @@ func (s *recorder) write(ctx context.Context, ws ...*write) error {
 	return nil
 }
 
-// wait waits until w is recorded, or the partition is lost.
+// wait waits until w is recorded, the partition is lost, or ctx ends.
 func (w *write) wait(ctx context.Context) error {
 	select {
 	case <-w.done:
@@ -97,7 +97,8 @@ func (s *recorder) storeWrites(writes []*write) {
 	wg.Wait()
 }
 
-// record records writes of a partition. It retries until it knows what the stream has.
+// record stores writes of one partition in records. It retries until it knows whether the stream
+// has them.
 func (s *recorder) record(p *partition, writes []*write) {
 	all := write{p: p}
 	for _, w := range writes {
@@ -238,9 +239,9 @@ func (s *recorder) storeDraft(d *draft) error {
 	}
 }
 
-// doubted finds out why the server refused a record. If an earlier answer was lost, the record is
-// stored. If another node wrote a record, that node owns the partition. Otherwise doubted returns
-// false, and the caller sends the record again.
+// doubted finds out why the server refused a record. It returns true if the record is stored, and
+// only an earlier answer was lost. It also returns true if another node has written a record and so
+// owns the partition. Otherwise it returns false, and the caller sends the record again.
 func (s *recorder) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {
