@@ -11,13 +11,14 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The limits of a chunk. A single delivery may have more bytes.
+// chunkItems and chunkBytes bound a chunk, in deliveries and in bytes. A chunk of a single delivery
+// may be larger.
 const (
 	chunkItems = 256
 	chunkBytes = 256 << 10
 )
 
-// itemBytes is about how many bytes a delivery takes in memory in addition to its record.
+// itemBytes is about how many bytes of memory a delivery takes in addition to its record.
 const itemBytes = 128
 
 // A queueKey names a queue of the store: the fresh deliveries of a destination, or its
@@ -27,7 +28,7 @@ type queueKey struct {
 	retries     bool
 }
 
-// A row is a stored chunk.
+// A row is a chunk in the table.
 type row struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
@@ -49,18 +50,18 @@ func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	return err
 }
 
-// A chunk is a stored chunk that was read into memory. Usually this node has claimed it.
+// A chunk is a row that was read into memory. Usually this node has claimed it.
 type chunk struct {
 	id      int64
 	queue   queueKey
-	waiting int    // deliveries that are not done, by the row
+	waiting int    // how many deliveries are not done, according to the row
 	items   []item // all readable deliveries, done or not
 	size    int64
 	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
 	inHand  int       // items that are inHand or storing
 	lost    bool      // this node has lost the claim
-	// damaged says that a delivery in it cannot be read. The chunk stays claimed until this node
-	// ends, so that other nodes do not claim it again and again.
+	// damaged says that a delivery in the chunk cannot be read. The chunk stays claimed until this
+	// node ends, so that other nodes do not claim it again and again.
 	damaged bool
 }
 
@@ -90,15 +91,15 @@ func itemOrder(x, y *item) int {
 	return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
 }
 
-// delivery reads the record.
+// delivery decodes the record of the item.
 func (it *item) delivery() (d webhook.Delivery, err error) {
 	err = d.UnmarshalBinary(it.record)
 	d.Claim = it.claim
 	return d, err
 }
 
-// appendItem appends a delivery to a chunk: the lengths of its record and its body, its due time, and
-// the record.
+// appendItem appends a delivery to a chunk: the lengths of its record and its body, its due time,
+// and the record.
 func appendItem(b []byte, due int64, body int, record []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(record)))
 	b = binary.AppendUvarint(b, uint64(body))
@@ -108,8 +109,8 @@ func appendItem(b []byte, due int64, body int, record []byte) []byte {
 
 var errDamaged = errors.New("pgqueue: a damaged chunk")
 
-// readChunk returns the chunk that is stored in a row. With an error it has the deliveries
-// before the damage.
+// readChunk decodes the chunk in a row. If it returns an error, the chunk has only the deliveries
+// that could be read.
 func readChunk(r *row) (*chunk, error) {
 	c := &chunk{id: r.id, queue: r.queue, waiting: r.waiting}
 	left := 0
@@ -152,7 +153,7 @@ func (c *chunk) doneBits() string {
 	return string(bits)
 }
 
-// due returns the earliest due time of the deliveries that are not done.
+// due returns the earliest due time of the deliveries that are not done, or never if all are.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {

@@ -17,10 +17,10 @@ import (
 type claimer struct {
 	*memory
 	// claiming is read-locked while a claim may be in the database and not yet in memory. giveBack
-	// locks it for writing. Both have a connection before they lock it.
+	// locks it for writing. Both acquire a connection before they lock it.
 	//
-	// doubted is when storing a claim last failed, in microseconds since 1970. The database may then
-	// hold claims that are not in memory. It is 0 if there can be none.
+	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
+	// the database may hold claims that are not in memory. It is 0 if there can be none.
 	claiming  sync.RWMutex
 	doubted   atomic.Int64
 	releasing atomic.Bool  // this node makes no more claims; see Release
@@ -30,7 +30,8 @@ type claimer struct {
 	firstClaims atomic.Int64
 }
 
-// claim runs fn, which claims chunks and puts them into memory.
+// claim runs fn, which claims chunks in the database and puts them into memory. If fn fails, claim
+// sets doubted.
 func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -52,7 +53,7 @@ func (s *claimer) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
 // are settled.
 func (s *claimer) Release(ctx context.Context) error {
-	return s.call(ctx, "giving back what is not claimed", func() error {
+	return s.call(ctx, "giving back unclaimed deliveries", func() error {
 		s.releasing.Store(true)
 		return s.release(ctx, 0)
 	})
@@ -61,7 +62,8 @@ func (s *claimer) Release(ctx context.Context) error {
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks of which no delivery was claimed by the caller for the time idle.
+// release gives back the chunks that have no delivery in hand and were not used for the time idle.
+// If idle is 0, the second condition does not apply.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
@@ -104,8 +106,8 @@ func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 	b.Queue(s.in(releaseSQL), s.channel(), strconv.FormatInt(s.node, 10), s.node, ids, dues)
 }
 
-// giveBack gives back the claims of this node that are not in memory. Their transactions were
-// committed, but the answer was lost.
+// giveBack gives back the claims of this node that are not in memory. Such claims exist after a
+// transaction was committed and its answer was lost.
 func (s *claimer) giveBack(ctx context.Context) error {
 	since := s.doubted.Load()
 	if since == 0 {
@@ -127,7 +129,8 @@ func (s *claimer) giveBack(ctx context.Context) error {
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	// The server may still work on a transaction whose answer this node no longer waits for.
+	// The server may still execute a transaction that this node has given up on. So check again until
+	// that is impossible.
 	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
 		s.doubted.CompareAndSwap(since, 0)
 	}

@@ -41,14 +41,15 @@ type Config struct {
 	// DedupWindow is how long a delivery that was put is recognised when it is put again. Zero
 	// means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds, approximately, how many puts the store remembers for that. Each takes about
-	// 85 bytes in the database. The latest DedupMax/2 puts within DedupWindow are always remembered.
-	// Zero means DefaultDedupMax, 10,000,000.
+	// DedupMax bounds, approximately, how many deliveries the dedup window remembers. Each takes about
+	// 85 bytes in the database. The latest DedupMax/2 deliveries within DedupWindow are always
+	// remembered. Zero means DefaultDedupMax, 10,000,000.
 	DedupMax int
-	// Poll is how often the store is searched for deliveries that no notification has reported. A
-	// search that takes long is made less often. Zero means DefaultPoll.
+	// Poll is how often this node searches the database for deliveries that no notification has
+	// reported. If a search takes long, the node searches less often. Zero means DefaultPoll.
 	Poll time.Duration
-	// Node is what Nodes calls this node. Empty means the host's name and the process id.
+	// Node is the name of this node in the results of Nodes and in the logs of other nodes. Empty
+	// means the host's name and the process id.
 	Node string
 	// Logger gets a line when the database cannot be reached, when claims were lost, and when this
 	// node takes over from others. Nil means no logs.
@@ -86,13 +87,15 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// term is how long after its last heartbeat the claims of a node hold. Other nodes look for dead
-// ones eight times in Claim, and so have taken over within Claim of the death of a process.
+// term is how long the claims of a node last after its last heartbeat. It is shorter than Claim
+// because other nodes look for dead nodes only every eighth of Claim. So they take over within
+// Claim after the death of a process.
 func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 
-// late is the age at which the latest heartbeat of a node is late: it sends one in every quarter
-// of Claim.
+// late is the age at which the latest heartbeat of a node counts as late. A node sends one in every
+// quarter of Claim.
 func (c *Config) late() time.Duration { return c.Claim / 2 }
 
-// trusted is how long a node itself relies on a heartbeat that was stored.
+// trusted is how long a node relies on its own stored heartbeat. It is shorter than term, so a node
+// stops before other nodes take over.
 func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }

@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A database is a schema of PostgreSQL that stores share.
+// A database is a schema of PostgreSQL that several stores share.
 type database struct {
 	config     Config
 	pool       *pgxpool.Pool
@@ -28,7 +28,7 @@ type database struct {
 	goroutines sync.WaitGroup
 }
 
-// in returns statements with the schema in place of S.
+// in returns SQL statements with the name of the schema in place of S.
 func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
 
 // A querier is a pool, or a transaction.
@@ -46,15 +46,15 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 	return pgx.CollectRows(rows, scan)
 }
 
-// byIndex makes PostgreSQL find rows by index in the rest of a transaction. Without it, a plan that
-// was made while a table was empty, and that PostgreSQL keeps, reads the whole table later on.
-// PostgreSQL also overestimates a LIMIT that differs by row: it assumes a third of the table. jit is
-// off because PostgreSQL adds a very high cost to a type of plan that is switched off, and compiles
+// byIndex makes PostgreSQL find rows by index in the rest of a transaction. Without it, PostgreSQL
+// may keep a plan that was made while a table was empty, and later read the whole table. PostgreSQL
+// also overestimates a LIMIT that differs by row: it assumes a third of the table. jit is off
+// because PostgreSQL adds a very high cost to a type of plan that is switched off, and compiles
 // every plan with such a cost.
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
-// indexed is collect in its own transaction, with byIndex.
+// indexed is like collect, but runs the query in its own transaction with byIndex.
 func indexed[T any](ctx context.Context, on interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
@@ -68,7 +68,7 @@ func indexed[T any](ctx context.Context, on interface {
 	return all, err
 }
 
-// call runs a call of the store. Its error says what the call was doing.
+// call runs f as a call of the store. what says in errors what the call was doing.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *database) call(ctx context.Context, what string, f func() error) error 
 	return nil
 }
 
-// listed is collect as a call of the store.
+// listed is like collect, but runs the query as a call of the store.
 func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = s.call(ctx, what, func() error {
 		all, err = collect(ctx, s.pool, scan, s.in(sql), args...)

@@ -20,7 +20,7 @@ import (
 // letters reads and changes dead letters.
 type letters struct{ *putter }
 
-// wellFormed returns the keys that have the form of a dead letter's key.
+// wellFormed returns those of keys that have the form of a dead letter's key.
 func wellFormed(keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
 }
@@ -40,7 +40,7 @@ func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
 func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 	err := d.UnmarshalBinary(r.record)
 	if err != nil {
-		s.config.Logger.Error("pgqueue: a dead letter is damaged and left out; discard it by its key", "key", r.key, "error", err)
+		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", r.key, "error", err)
 	}
 	d.Key = r.key
 	return d, err == nil
@@ -80,7 +80,7 @@ func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) 
 		if f.NewestFirst {
 			where, order = "($1 = '' OR key < $1)", "key DESC"
 		}
-		rows, err := listed(ctx, s.database, "dead letters", scanDead, `SELECT key, record FROM S.dead
+		rows, err := listed(ctx, s.database, "reading dead letters", scanDead, `SELECT key, record FROM S.dead
 WHERE `+where+` AND ($2 = '\x'::bytea OR destination = $2) AND ($3 = '\x'::bytea OR type = $3)
 AND ($4 = '\x'::bytea OR reason = $4) AND ($5::bigint IS NULL OR died >= $5) AND ($6::bigint IS NULL OR died < $6)
 ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), bound(f.From), bound(f.To), page)
@@ -103,7 +103,7 @@ const discardSQL = `DELETE FROM S.dead WHERE key = ANY ($1)`
 
 // Discard implements webhook.Store.
 func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error) {
-	err = s.call(ctx, "discarding", func() error {
+	err = s.call(ctx, "discarding dead letters", func() error {
 		tag, err := s.pool.Exec(ctx, s.in(discardSQL), wellFormed(keys...))
 		n = int(tag.RowsAffected())
 		return err
@@ -113,7 +113,7 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error
 
 // Revive implements webhook.Store. Damaged dead letters stay.
 func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
-	err = s.call(ctx, "reviving", func() error {
+	err = s.call(ctx, "reviving dead letters", func() error {
 		var drafts []*draft
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			rows, err := collect(ctx, tx, scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1) FOR UPDATE`), wellFormed(keys...))

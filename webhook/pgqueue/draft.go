@@ -47,7 +47,8 @@ func newEntry(d *webhook.Delivery, dedup bool, buf []byte) (e entry, _ []byte, e
 	return e, buf, nil
 }
 
-// entriesOf returns the entries of ds. With dedup it leaves out repetitions.
+// entriesOf returns the entries of ds. With dedup it leaves out deliveries that repeat an earlier
+// one in ds.
 func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
 	first := make(map[storekit.Key]bool)
 	for i := range ds {
@@ -72,11 +73,12 @@ type draft struct {
 	mine    bool // this node claims the chunk when it stores it
 }
 
-// tolerance is how much later than the first delivery of a chunk the others may be due, if the
-// first is due in d microseconds. The node that claims the chunk keeps them in memory that long.
+// tolerance returns how much later than the first delivery of a chunk the others may be due. d is
+// how long until the first is due. Both are in microseconds. The node that claims the chunk keeps
+// the others in memory that long.
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
-// draftsOf makes chunks of entries.
+// draftsOf groups entries into chunks.
 func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
 	slices.SortStableFunc(all, func(x, y *entry) int { return cmp.Compare(x.due, y.due) })
 	open := make(map[queueKey]*draft) // the last of each queue

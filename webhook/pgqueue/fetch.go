@@ -27,8 +27,8 @@ type fetch struct {
 	full     bool // maxBytes is reached
 }
 
-// Fetch implements webhook.Store. It asks the database once for many of wants, if memory does
-// not have them.
+// Fetch implements webhook.Store. It asks the database only if memory does not have enough, and in
+// one query for many of wants.
 func (s *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
@@ -61,7 +61,8 @@ func (s *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 	return dst, nil
 }
 
-// run takes items and sets Next of each want. With an error nothing is claimed.
+// run takes items for the wants and sets Next of each want. If it returns an error, it has ended
+// the claims again.
 func (f *fetch) run(ctx context.Context) (err error) {
 	s := f.s
 	s.mu.Lock()
@@ -102,7 +103,7 @@ func (f *fetch) queue(i int) *queue {
 }
 
 // serve takes deliveries for want i from memory. It returns false if the database may have earlier
-// ones, or more.
+// deliveries, or more of them.
 func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
@@ -125,7 +126,8 @@ func (f *fetch) serve(i int) bool {
 	return true
 }
 
-// missing returns how many chunks to claim for want i, -1 if the database need not be asked.
+// missing returns how many chunks to claim for want i, or -1 if there is no need to ask the
+// database.
 func (f *fetch) missing(i int) int {
 	q := f.queue(i)
 	need := max(f.wants[i].Max-f.taken[i]-len(q.free), 0)
@@ -141,14 +143,16 @@ func (f *fetch) missing(i int) int {
 }
 
 const (
-	// maxAsk is how many queues and how many chunks the database is asked for at once.
+	// maxAsk bounds the queues, and the chunks, that one query asks for.
 	maxAsk = 64
-	// contended is how long a queue is left alone if other nodes are claiming its due chunks.
+	// contended is how long this node leaves a queue alone while other nodes are claiming its due
+	// chunks.
 	contended = 10 * time.Millisecond
 )
 
-// ask asks the database for want i and for the later wants that need it: for chunks, and for the due
-// time of the first chunk that stays in the database.
+// ask runs one query for want i and for the later wants that need it. The query claims chunks, and
+// finds the due time of the first chunk that stays in the database. ask releases s.mu during the
+// query.
 func (f *fetch) ask(ctx context.Context, i int) error {
 	s := f.s
 	var (

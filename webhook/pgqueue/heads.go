@@ -36,8 +36,8 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 	}
 }
 
-// look reads the heads of all destinations, or of names, and combines them with the deliveries in
-// memory. With all it forgets empty queues.
+// look reads the heads of all destinations, or of names, from the database. It combines them with
+// the deliveries in memory. With all it also removes empty queues from memory.
 func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {
@@ -48,7 +48,7 @@ func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []w
 	reports := s.reports
 	s.mu.Unlock()
 	var found []head
-	err = s.call(ctx, "looking for what is due", func() error {
+	err = s.call(ctx, "looking for due deliveries", func() error {
 		if !all && len(names) == 0 {
 			return nil
 		}

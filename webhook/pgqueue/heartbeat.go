@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A heartbeat keeps this node alive for others, and takes over from dead ones.
+// A heartbeat proves to other nodes that this node is alive, and takes over from dead nodes.
 type heartbeat struct {
 	*claimer
 	janitor
@@ -19,7 +19,7 @@ type heartbeat struct {
 	note      func() ([]byte, bool) // guarded by memory.mu
 }
 
-// enroll makes this process a node. Its claims hold from then on.
+// enroll makes this process a new node. The claims of the node are valid from then on.
 func (s *heartbeat) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
@@ -68,7 +68,7 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 		return err
 	}
 	s.sent = sent
-	// The clocks count as equal unless they are known to differ.
+	// Assume equal clocks, unless they differ by more than the round trip can explain.
 	s.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
 	if s.offset.Abs() <= took/2+time.Millisecond {
 		s.offset = 0
@@ -108,7 +108,7 @@ func (s *heartbeat) live() {
 
 // again makes this process a new node, after others have taken over from the old one.
 func (s *heartbeat) again(ctx context.Context) error {
-	s.config.Logger.Warn("pgqueue: this node was silent for too long, and others have taken over what it had claimed")
+	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
 	s.mu.Lock()
 	for _, c := range s.chunks {
 		s.forget(c)
@@ -121,14 +121,14 @@ func (s *heartbeat) again(ctx context.Context) error {
 	return nil
 }
 
-// resign gives back all claims.
+// resign gives back all claims and removes this node from the table of nodes.
 func (s *heartbeat) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node
 	var b pgx.Batch
 	var back []*chunk
 	for _, c := range s.chunks {
-		if !c.damaged { // otherwise the row keeps its due time, which is right for the unreadable deliveries
+		if !c.damaged { // giveBackSQL frees a damaged chunk and keeps its due time, which is right for the unreadable deliveries
 			back = append(back, c)
 		}
 	}
@@ -139,9 +139,10 @@ func (s *heartbeat) resign(ctx context.Context) error {
 	return s.pool.SendBatch(ctx, &b).Close()
 }
 
-// maintain runs until the Store is closed. It takes over from dead nodes, keeps the tables small, and
-// signals Changed every Poll, so that Heads finds chunks that no notification has reported. A step
-// that fails is tried again the next time. live logs that the database cannot be reached.
+// maintain runs until the Store is closed. It takes over from dead nodes and keeps the tables
+// small. It signals Changed every Poll, so that Heads finds chunks that no notification has
+// reported. A step that fails is tried again the next time. maintain does not log that the database
+// cannot be reached, because live does.
 func (s *heartbeat) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
@@ -152,7 +153,7 @@ func (s *heartbeat) maintain() {
 		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
 		defer cancel()
 		if err := step(ctx); err != nil {
-			s.config.Logger.Debug("pgqueue: a step of maintenance is put off", "error", err)
+			s.config.Logger.Debug("pgqueue: a maintenance step failed; it is tried again later", "error", err)
 		}
 	}
 	for {
@@ -182,11 +183,13 @@ func (s *heartbeat) maintain() {
 	}
 }
 
-// takeOver removes the nodes whose heartbeats have ended, frees what they had claimed, and
-// notifies all others. The statement itself decides which nodes are dead, because the database may
-// execute it long after it was sent. A database that stood still makes no node dead: this node ($3)
-// judges others only if its own heartbeats were stored for a whole term ($4), up to now, and none of
-// them was late ($5). These times are in microseconds.
+// takeOver removes the nodes whose heartbeats have ended, frees their claims, and notifies all
+// other nodes. The statement itself decides which nodes are dead, because the database may execute
+// it long after it was sent.
+//
+// An outage of the database makes no node dead. So this node ($3) judges others only if its own
+// heartbeats were stored for a whole term ($4), up to now, and none of them was late ($5). These
+// times are in microseconds.
 func (s *heartbeat) takeOver(ctx context.Context) error {
 	node := s.nodeNow()
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
@@ -194,7 +197,7 @@ func (s *heartbeat) takeOver(ctx context.Context) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	s.config.Logger.Warn("pgqueue: took over from nodes that are silent; what they had in flight may be repeated", "nodes", names)
+	s.config.Logger.Warn("pgqueue: took over the claims of nodes without heartbeats; the attempts that they had in flight may be repeated", "nodes", names)
 	s.heardAny()
 	return nil
 }

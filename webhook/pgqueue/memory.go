@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// A memory is what this node knows of the store: the chunks that it has claimed, and when the first
-// unclaimed ones are due.
+// A memory is what this node knows of the store: the chunks that it has claimed, and the due times
+// of the first unclaimed chunks.
 type memory struct {
 	*database
 	changed chan struct{} // of Changed; capacity 1
 
 	mu      sync.Mutex // guards all below
 	node    int64
-	sent    time.Time     // when the latest heartbeat was sent that was stored
+	sent    time.Time     // when the latest stored heartbeat was sent
 	offset  time.Duration // how far the database's clock is ahead
-	lastErr error         // of the latest heartbeat
+	lastErr error         // the error of the latest heartbeat
 	queues  map[queueKey]*queue
-	reports uint64           // counts the calls of report and the queues of heard; see learn
+	reports uint64           // incremented by each report and for each queue in heard; see learn
 	chunks  map[int64]*chunk // by id
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
-	serial  uint64          // of the latest claim
+	serial  uint64          // the number of the latest claim
 	news    map[string]bool // destinations that others have changed
 	allNew  bool            // others may have changed any destination
-	looked  time.Duration   // how long it took to read all heads the last time
+	looked  time.Duration   // how long it took to read all heads last time
 }
 
 // A queue is what this node knows of a queue of the store.
@@ -45,8 +45,8 @@ type queue struct {
 
 const never = math.MaxInt64
 
-// queueOf returns the queue with this key. s.mu is held, as it is for all functions here that do
-// not lock it.
+// queueOf returns the queue with this key. Callers of this function, and of all others here that do
+// not lock s.mu, hold s.mu.
 func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
@@ -56,7 +56,7 @@ func (s *memory) queueOf(key queueKey) *queue {
 	return q
 }
 
-// report notes that a queue has a chunk that is not claimed.
+// report notes that a queue has an unclaimed chunk.
 func (s *memory) report(key queueKey, due int64, waiting int) {
 	q := s.queueOf(key)
 	s.reports++
@@ -66,15 +66,16 @@ func (s *memory) report(key queueKey, due int64, waiting int) {
 	}
 }
 
-// A head is the first chunk of a queue that is not claimed; waiting is 0 if there is none.
+// A head is the first unclaimed chunk of a queue. If there is none, waiting is 0.
 type head struct {
 	queue   queueKey
 	due     int64
 	waiting int
 }
 
-// learn notes the head of a queue as the database has returned it. reports is what s.reports was before
-// the query: a report with a higher number may be about a chunk that the query has not seen.
+// learn stores the head of a queue that the database has returned. reports is the value of
+// s.reports before the query. A report with a higher number may be about a chunk that the query has
+// not seen.
 func (s *memory) learn(h head, reports uint64) {
 	if h.waiting == 0 {
 		h.due, h.waiting = never, chunkItems
@@ -94,7 +95,8 @@ func (q *queue) first() *item {
 	return q.free[0]
 }
 
-// next returns when the first delivery that is not handed out is due, zero if there is none.
+// next returns when the first delivery that is not handed out is due. It returns the zero time if
+// there is none.
 func (q *queue) next() time.Time {
 	at := q.beyond
 	if it := q.first(); it != nil {
@@ -110,7 +112,7 @@ func timeOf(at int64) time.Time {
 	return time.UnixMicro(at).UTC()
 }
 
-// pop takes the first item out of the queue.
+// pop removes the first item from the queue and returns it.
 func (q *queue) pop() *item {
 	it := q.free[0]
 	q.free[0] = nil // the array is kept
@@ -128,13 +130,13 @@ func (s *memory) putBack(key queueKey, items ...*item) {
 	slices.SortFunc(q.free, itemOrder)
 }
 
-// tidy takes items that are no longer free out of a queue.
+// tidy removes the items that are no longer free from a queue.
 func (s *memory) tidy(key queueKey) {
 	q := s.queueOf(key)
 	q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
 }
 
-// hand claims an item for the caller, who takes it out of its queue.
+// hand claims an item for the caller. The caller removes the item from its queue.
 func (s *memory) hand(it *item, now time.Time) uint64 {
 	s.serial++
 	it.state, it.claim = inHand, s.serial
@@ -144,7 +146,7 @@ func (s *memory) hand(it *item, now time.Time) uint64 {
 	return it.claim
 }
 
-// unhand ends the claim of an item, which gets another state.
+// unhand ends the claim of an item and sets its new state.
 func (s *memory) unhand(it *item, state itemState) {
 	delete(s.claims, it.claim)
 	it.chunk.inHand--
@@ -161,7 +163,7 @@ func (s *memory) takeBack(items []*item) {
 	}
 }
 
-// read returns the chunk of a row that this node has claimed.
+// read decodes the chunk of a row that this node has claimed. It logs if the chunk is damaged.
 func (s *memory) read(r *row) *chunk {
 	c, err := readChunk(r)
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *memory) install(c *chunk, now time.Time) {
 	}
 }
 
-// forget takes a chunk out of memory, with the claims of its items.
+// forget removes a chunk from memory, and ends the claims of its items.
 func (s *memory) forget(c *chunk) {
 	c.lost = true
 	if s.chunks[c.id] == c {
@@ -209,7 +211,7 @@ func (s *memory) forget(c *chunk) {
 	}
 }
 
-// leaveOut leaves out an item that is in hand and cannot be read.
+// leaveOut ends the claim of an item that cannot be read, and logs that.
 func (s *memory) leaveOut(it *item, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +225,8 @@ func (s *memory) leaveOut(it *item, err error) {
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once other nodes may judge this one dead, by the wall clock or the
-// monotonic one.
+// expired returns an error once other nodes may consider this node dead. Either the wall clock or
+// the monotonic clock is enough to say so.
 func (s *memory) expired() error {
 	now, trusted := time.Now(), s.config.trusted()
 	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
@@ -259,7 +261,7 @@ func (s *memory) signal() {
 	}
 }
 
-// heard notes that others have changed these destinations.
+// heard notes that other nodes have changed these destinations.
 func (s *memory) heard(names iter.Seq[string]) {
 	s.mu.Lock()
 	for name := range names {
@@ -275,7 +277,7 @@ func (s *memory) heard(names iter.Seq[string]) {
 	s.signal()
 }
 
-// heardAny notes that others may have changed any destination.
+// heardAny notes that other nodes may have changed any destination.
 func (s *memory) heardAny() {
 	s.mu.Lock()
 	s.allNew = true

@@ -11,15 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A notification names a destination for which something may be unclaimed. Its payload is the
-// id of the node that sends it, a space, and the destination in hexadecimal digits.
+// A notification names a destination that may have unclaimed deliveries. Its payload is the id of
+// the node that sends it, a space, and the destination in hexadecimal digits.
 
-// notifyFreed notifies nodes of the destinations of chunks that a statement has freed. It
-// follows a CTE named freed; channel and sender are its $1 and $2. PostgreSQL sends equal
-// notifications of a transaction once.
+// notifyFreed notifies other nodes of the destinations of chunks that a statement has freed. It
+// follows a CTE named freed. The channel is $1 and the sender $2. PostgreSQL sends equal
+// notifications of one transaction only once.
 const notifyFreed = ` SELECT pg_notify($1, $2::text || ' ' || encode(destination, 'hex')) FROM freed`
 
-// channel is that of the notifications. PostgreSQL allows names of 63 bytes.
+// channel returns the name of the channel of the notifications. PostgreSQL allows names of 63
+// bytes.
 func (s *database) channel() string {
 	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
 }
@@ -33,7 +34,7 @@ func (s *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := pooled.Hijack() // it must not go back with a LISTEN on it
+	conn := pooled.Hijack() // a connection that listens must not go back to the pool
 	if _, err := conn.Exec(ctx, "LISTEN "+s.channel()); err != nil {
 		conn.Close(context.WithoutCancel(ctx))
 		return nil, err
@@ -41,7 +42,8 @@ func (s *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// listen receives notifications until the Store is closed, at first from conn.
+// listen receives notifications until the Store is closed. It begins with conn, and reconnects
+// after an error.
 func (s *listener) listen(conn *pgx.Conn) {
 	for {
 		n, err := conn.WaitForNotification(s.background)

@@ -16,15 +16,17 @@ import (
 // PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
-// Transactions that put the same delivery wait for each other. A long one keeps the store from
-// forgetting old keys of the dedup window, and has no other effect.
+// Transactions that put the same delivery wait for each other. While a transaction is open, the
+// store cannot remove old keys from the dedup window. A long transaction has no other effect.
 //
-// In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with
-// SQLSTATE 40001 (serialization_failure). Then the caller tries the whole transaction again. It
-// happens if another transaction has put the same delivery since this one began, or if the store
-// has changed to another partition, as it does a few times an hour. At SERIALIZABLE, transactions
-// that put at the same time may make each other fail, at the latest when they commit, even if they
-// put different deliveries. Long ones also keep finished rows from being removed.
+// In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with SQLSTATE
+// 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens in
+// two cases. Another transaction has put the same delivery since this one began. Or the store has
+// switched to another partition, which it does a few times an hour.
+//
+// At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
+// put different deliveries. They fail at commit at the latest. A long transaction also keeps
+// finished rows from being removed.
 func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
@@ -40,7 +42,7 @@ func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n in
 		if err != nil {
 			return err
 		}
-		// Notifications are sent when the transaction has committed, to this node as well.
+		// Notifications are sent when the transaction has been committed, also to this node.
 		var sender int64
 		args := s.putArgs(0, draftsOf(all, time.Now()), true, &sender)
 		if args == nil {

@@ -18,13 +18,14 @@ import (
 const (
 	// writeTimeout bounds a transaction of this package.
 	writeTimeout = 30 * time.Second
-	// maxBatch is about how many bytes one transaction stores.
+	// maxBatch bounds, approximately, how many bytes one transaction stores.
 	maxBatch = 4 << 20
 )
 
-// How long a transaction waits for another transaction that is adding one of its keys: batchWait for
-// a transaction with many puts, aloneWait for a single put. Two transactions that add the same keys
-// in a different order end in a deadlock; they are tried again in the same way.
+// batchWait and aloneWait are how long a transaction waits for another transaction that is adding
+// one of the same keys. batchWait applies to a transaction with many puts, aloneWait to a single
+// put. Two transactions that add the same keys in different orders end in a deadlock; they are
+// tried again in the same way.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"
@@ -48,10 +49,10 @@ type put struct {
 	ended   bool // its result is in memory; guarded by memory.mu
 }
 
-// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for its end.
-// At the deadline of ctx Put returns at once; its deliveries may be stored then, and are recognised
-// when they are put again. If an open transaction of PutTx has put one of ps, Put waits for the end
-// of that transaction, for half a minute at most.
+// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
+// of the transaction. If ctx reaches its deadline, Put returns at once. Its deliveries may then be
+// stored, and are recognised as duplicates when they are put again. If an open transaction of PutTx
+// has put one of ps, Put waits for the end of that transaction, for half a minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
@@ -101,8 +102,8 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 	})
 }
 
-// abandonPut ends a put whose context has ended. It returns nil if the caller has to wait for the
-// transaction.
+// abandonPut handles a put whose context has ended. It returns nil if the caller must wait for the
+// transaction, and otherwise the error for the caller.
 func (s *putter) abandonPut(p *put) error {
 	err := p.ctx.Err()
 	if s.puts.Drop(p) {
@@ -114,7 +115,7 @@ func (s *putter) abandonPut(p *put) error {
 		return nil
 	}
 	p.gone = true
-	return fmt.Errorf("no answer of the database in time: %w", err)
+	return fmt.Errorf("no answer from the database in time: %w", err)
 }
 
 // storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
@@ -142,7 +143,7 @@ func (s *putter) storeBatch(puts []*put) {
 	}
 }
 
-// store stores puts in one transaction.
+// store stores puts in one transaction. wait is its lock_timeout.
 func (s *putter) store(puts []*put, wait string) error {
 	var all, repeated []*entry
 	first := make(map[storekit.Key]bool)
@@ -221,8 +222,8 @@ func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	}
 }
 
-// putArgs returns the arguments of putSQL, none without drafts. Unless sender is nil, all other nodes
-// are notified of the unclaimed drafts.
+// putArgs returns the arguments of putSQL, or nil if there are no drafts. Unless sender is nil,
+// PostgreSQL notifies all nodes but the sender of the unclaimed drafts.
 func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
@@ -255,7 +256,7 @@ func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64
 	return []any{s.lock, node, keys, names, retries, dues, counts, mine, reasons, items, outbox, s.channel(), sender}
 }
 
-// stored enters the stored drafts into memory, and gives the callers their claims.
+// stored adds the stored drafts to memory, and gives the callers their claims.
 func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
 	place := int32(0)
 	s.mu.Lock()
@@ -292,7 +293,7 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time
 	}
 }
 
-// reportAll enters the stored drafts that no node has claimed into memory. s.mu is held.
+// reportAll reports the stored drafts, which no node has claimed. s.mu is held.
 func (s *memory) reportAll(drafts []*draft) {
 	for _, d := range drafts {
 		s.report(d.queue, d.due, len(d.entries))

@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/audience"
 )
 
-// An update has the methods of audience.Roster that change something.
+// update provides the methods of audience.Roster that change an audience.
 type update = audience.Update
 
 // A roster stores the members of audiences.
@@ -61,7 +61,7 @@ func (s *roster) change(ctx context.Context, id string, f func(*audience.Record,
 	})
 }
 
-// members are the members of an audience in a transaction.
+// members implements audience.Members in a transaction.
 type members struct {
 	*database
 	ctx context.Context

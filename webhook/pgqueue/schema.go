@@ -36,14 +36,15 @@ SET LOCAL search_path TO %[1]s;
 CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
 
-// oldest is the version of the oldest programs that work on the newest schema, together with newer
-// ones or after them. A migration that only adds what these programs need not know of (tables, columns
-// that may be left out, indexes) leaves this number. A migration that removes something, or
-// changes its meaning, raises the number to a version whose programs no longer use it.
+// oldest is the schema version of the oldest programs that work on the newest schema. They may run
+// at the same time as newer programs, or after them. A migration that only adds things which these
+// programs need not know (tables, optional columns, indexes) leaves this number as it is. A
+// migration that removes something, or changes its meaning, raises the number to a version whose
+// programs no longer use it.
 const oldest = 1
 
-// SQL returns the statements that bring schema from version from, 0 if it does not exist, to the
-// newest one, for those who apply them themselves. They are one transaction.
+// SQL returns the statements that migrate a schema to the newest version, as one transaction. from
+// is the present version of the schema, or 0 if the schema does not exist. See Config.NoMigrate.
 func SQL(schema string, from int) (string, error) {
 	name, err := identifier(schema)
 	if err != nil {
@@ -62,7 +63,7 @@ func stepsFrom(version int) string {
 	return fmt.Sprintf("\n%s\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\n", strings.Join(steps[version:], "\n"), len(steps), oldest)
 }
 
-// identifier returns the name of a schema quoted for SQL.
+// identifier returns the name of a schema, quoted for SQL.
 func identifier(schema string) (string, error) {
 	if schema == "" || len(schema) > 63 || strings.ContainsRune(schema, 0) {
 		return "", fmt.Errorf("pgqueue: the name of a schema has 1 to 63 bytes, not %d", len(schema))
@@ -79,7 +80,7 @@ func (s *database) migrate(ctx context.Context) error {
 		return err
 	}
 	if s.config.NoMigrate || err == nil && v.number >= len(migrations()) {
-		return v.check(s.config.Schema) // without a lock, and without the right to create anything
+		return v.check(s.config.Schema) // this needs no lock, and no right to create anything
 	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockOf(s.config.Schema, "migrate")); err != nil {
@@ -105,14 +106,14 @@ type version struct {
 	number, oldest int
 }
 
-// check returns an error unless this program works on the version.
+// check returns an error unless this program works on the version of the schema.
 func (v version) check(schema string) error {
 	n := len(migrations())
 	switch {
 	case v.number < n:
-		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply what SQL(%q, %d) returns", schema, v.number, n, schema, v.number)
+		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply the statements that pgqueue.SQL(%q, %d) returns", schema, v.number, n, schema, v.number)
 	case v.oldest > n:
-		return fmt.Errorf("pgqueue: schema %q has version %d, which programs know from version %d on; this one knows %d", schema, v.number, v.oldest, n)
+		return fmt.Errorf("pgqueue: schema %q has version %d, which needs a program of schema version %d or newer; this one has %d", schema, v.number, v.oldest, n)
 	}
 	return nil
 }

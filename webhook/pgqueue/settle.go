@@ -19,7 +19,7 @@ type settler struct {
 	unsure map[*chunk]bool
 }
 
-// An outcome is the outcome of an item.
+// An outcome is an item with the verdict on it.
 type outcome struct {
 	item    *item
 	verdict webhook.Verdict
@@ -48,7 +48,7 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 	return n, err
 }
 
-// settleAll settles in as many transactions as it takes. settling is held.
+// settleAll stores settlements, in as many transactions as needed. The caller holds settling.
 func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for n < len(ss) {
 		outcomes, taken, refused := s.outcomesOf(ss[n:])
@@ -62,8 +62,9 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 	return n, nil
 }
 
-// outcomesOf returns the outcomes of the first settlements of ss, as many as one transaction takes,
-// and their number. An error is about the next settlement.
+// outcomesOf returns the outcomes of the first settlements of ss, as many as fit into one
+// transaction, and the number of these settlements. If it returns an error, the error is about the
+// next settlement.
 func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
 	size := 0
 	settled := make(map[*item]bool, len(ss))
@@ -246,8 +247,8 @@ func (s *settler) verify(ctx context.Context) error {
 	return nil
 }
 
-// queueEnded queues the statement that stores which deliveries of chunks are done. It fails unless
-// this node still has all the chunks. s.mu is held.
+// queueEnded queues the statement that marks deliveries of chunks as done. The statement fails
+// unless this node still has all the chunks. s.mu is held.
 func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 	var (
 		ids             []int64

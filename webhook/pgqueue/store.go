@@ -15,12 +15,13 @@ import (
 
 // A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts:
 //
-//   - database is the schema; memory is what this node has claimed, and knows of the rest.
-//   - claimer claims chunks and gives them back. On it are putter, which stores deliveries,
-//     fetcher, which hands them out, and settler and sweeper, which end them.
-//   - heartbeat proves that this node is alive, and takes over from dead ones.
-//   - letters, reader, settings and roster answer for dead letters, what waits, settings and
-//     audiences.
+//   - database accesses the schema. memory has the claimed chunks, and what this node knows of the
+//     others.
+//   - claimer claims chunks and gives them back. putter stores deliveries, fetcher hands them out,
+//     settler stores their outcomes, and sweeper changes and erases waiting ones.
+//   - heartbeat proves that this node is alive, and takes over from dead nodes.
+//   - letters manages dead letters, reader lists waiting deliveries, settings manages settings, and
+//     roster manages audiences.
 type Store struct {
 	*database
 	*memory
@@ -44,9 +45,9 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// Open opens the store in the database that pool connects to. The pool is the caller's, who
-// closes it after the Store. A Store uses up to eight of its connections, and one more for each
-// of its lists that are read.
+// Open opens the store in the database that pool connects to. The caller closes pool after the
+// Store. A Store uses up to eight connections of the pool, and one more for each list that is being
+// read.
 func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -106,8 +107,9 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // checkIsolation returns an error unless transactions of pool are READ COMMITTED, PostgreSQL's
-// default. At a stricter level they fail if another node claims or settles a chunk at the same time,
-// which SKIP LOCKED and the conditions of the statements allow for.
+// default. At a stricter level, a transaction fails if another node claims or settles the same
+// chunk. The statements of this package need no such failure: SKIP LOCKED and their conditions
+// handle that case.
 func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	const want = "read committed"
 	var level string
@@ -115,13 +117,13 @@ func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	if level != want {
-		return fmt.Errorf("default_transaction_isolation is %q; set it to %q for the role, or in what the pool connects by", level, want)
+		return fmt.Errorf("default_transaction_isolation is %q; set it to %q for the role or in the pool's connection settings", level, want)
 	}
 	return nil
 }
 
-// Close implements webhook.Store. The claims of this node end at once. If the database does not
-// answer within half a minute, they end when they expire.
+// Close implements webhook.Store. It ends the claims of this node. If the database does not answer
+// within half a minute, the claims end when they expire.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil
@@ -133,7 +135,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.farewell)
 	defer cancel()
 	if err := s.resign(ctx); err != nil {
-		return fmt.Errorf("pgqueue: giving back what was claimed, which other nodes get in %v: %w", s.config.Claim, err)
+		return fmt.Errorf("pgqueue: could not give back the claims of this node; other nodes get them within %v: %w", s.config.Claim, err)
 	}
 	return nil
 }

@@ -17,10 +17,10 @@ const sweepPage = 16
 // A sweeper changes and erases waiting deliveries.
 type sweeper struct{ *settler }
 
-// A sweep goes through chunks. It claims those that no other node has claimed, and settles the
-// deliveries in them that match.
+// A sweep is a pass over chunks. It claims the chunks that no node has claimed, and settles the
+// matching deliveries in them.
 type sweep struct {
-	where   string // selects chunks by text, $3
+	where   string // an SQL condition that selects chunks by text, $3
 	text    string
 	match   func(*webhook.Delivery) bool
 	verdict webhook.Verdict
@@ -59,12 +59,12 @@ func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 	if to == webhook.DueNow {
 		w.verdict, w.due = webhook.Retry, s.Now()
 	}
-	err = s.call(ctx, "changing what waits", func() error { return s.sweep(ctx, &w) })
+	err = s.call(ctx, "changing waiting deliveries", func() error { return s.sweep(ctx, &w) })
 	return w.changed, w.claimed, err
 }
 
-// sweep goes through all chunks, page by page. During a sweep this node hands out only deliveries
-// that it puts itself.
+// sweep processes all chunks, page by page. Meanwhile this node hands out only deliveries that it
+// puts itself.
 func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 	for _, held := range []semaphore{s.fetching, s.settling} {
 		if err := held.acquire(ctx); err != nil {
@@ -101,8 +101,8 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 	return nil
 }
 
-// claimPage reads the next chunks, and claims the unclaimed ones. The node of a row is the node that
-// had claimed the chunk before.
+// claimPage reads the next chunks, and claims the unclaimed ones. row.node is the node that had
+// claimed the chunk before.
 func (s *sweeper) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()

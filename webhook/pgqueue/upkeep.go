@@ -16,7 +16,7 @@ const (
 	// fullBytes and oldAge are the size and the age at which new chunks go to the next partition.
 	fullBytes = 256 << 20
 	oldAge    = 10 * time.Minute
-	// smallBytes is the size up to which a partition is left alone.
+	// smallBytes is the size up to which rotateChunks neither replaces nor truncates a partition.
 	smallBytes = 8 << 20
 	// dedupParts is how many partitions the dedup window has.
 	dedupParts = 2
@@ -24,15 +24,15 @@ const (
 	dedupBytes = 52
 	// The chunks of a nearly empty partition are moved out of it if they are fewer than fewChunks.
 	fewChunks = 20_000
-	// lockWait bounds how long a request for a lock may make other transactions wait.
+	// lockWait bounds how long a step waits for a lock, because other transactions queue up behind it.
 	lockWait = "200ms"
 )
 
 // A janitor keeps the tables small.
 type janitor struct{ *database }
 
-// upkeep keeps the tables small. One node at a time does it. Each step is a short transaction of its
-// own.
+// upkeep keeps the tables small. Only one node at a time does it. Each step is a short transaction
+// of its own.
 func (s *janitor) upkeep(ctx context.Context) error {
 	var errs []error
 	for _, step := range []func(context.Context, pgx.Tx) error{s.rotateDedup, s.rotateChunks, s.heal} {
@@ -50,8 +50,8 @@ func (s *janitor) upkeep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rotateDedup forgets the older half of the dedup window when the newer half is full, or has taken
-// keys for DedupWindow.
+// rotateDedup removes the older half of the dedup window when the newer half is full, or has taken
+// keys for DedupWindow. New keys then go to the empty half.
 func (s *janitor) rotateDedup(ctx context.Context, tx pgx.Tx) error {
 	var next int
 	err := tx.QueryRow(ctx, s.in(`SELECT 1 - dedup_part FROM S.state, pg_relation_size(('S.dedup_' || dedup_part)::regclass) size
@@ -63,7 +63,8 @@ WHERE size > 0 AND (size >= $1 OR dedup_since <= clock_timestamp() - $2::bigint 
 	if err != nil {
 		return err
 	}
-	// Puts hold this lock shared. So no put looks up keys before the rotation and adds them after it.
+	// Puts hold this lock shared. So no put looks up keys before the rotation and then adds them after
+	// it.
 	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.dedup_%d;
 UPDATE S.state SET dedup_part = %[2]d, dedup_since = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
 	return err
@@ -86,9 +87,9 @@ FROM S.state, generate_series(0, 3) n, LATERAL (
 	FROM (SELECT items FROM S.chunk c WHERE c.part = n::smallint AND n <> state.chunk_part ORDER BY id LIMIT $1) c
 ) l ORDER BY n`
 
-// rotateChunks directs new chunks to an empty partition when the current one is full, or old and not
-// small. It truncates other partitions that are empty, and moves the chunks of nearly empty ones to
-// the current one. If all partitions hold a backlog, only vacuum removes finished chunks.
+// rotateChunks directs new chunks to an empty partition when the current one is full, or old and
+// not small. It truncates other partitions that are empty, and moves the chunks of nearly empty
+// ones to the current one. If all partitions hold a backlog, only vacuum removes finished chunks.
 func (s *janitor) rotateChunks(ctx context.Context, tx pgx.Tx) error {
 	all, err := collect(ctx, tx, pgx.RowToStructByPos[partition], s.in(partitionsSQL), fewChunks, oldAge.Microseconds())
 	if err != nil {
@@ -130,8 +131,8 @@ SELECT %[2]d, nextval('S.ids') * 4 + %[2]d, destination, retry, due, node, waiti
 	return nil
 }
 
-// heal frees chunks that are claimed by nodes which no longer exist. A claim may be stored while
-// another node removes the node that makes it.
+// heal frees chunks that are claimed by nodes which no longer exist. Such claims arise if a claim
+// is stored while another node removes the claiming node.
 func (s *janitor) heal(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, s.in(healSQL))
 	return err

@@ -85,7 +85,8 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 // waitingPage is how many chunks Waiting reads at a time.
 const waitingPage = 16
 
-// Waiting implements webhook.Store. To find the delivery with the ID after, it reads all before it.
+// Waiting implements webhook.Store. To find the delivery with the ID after, it reads all deliveries
+// before it. If there is no such delivery, it yields all.
 func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		found := after == ""
@@ -102,10 +103,10 @@ func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Se
 	}
 }
 
-// inOrder yields the deliveries of a destination in the order of Due.
+// inOrder yields the deliveries of a destination, ordered by Due.
 func (s *reader) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
-		const what = "reading what waits"
+		const what = "reading waiting deliveries"
 		type first struct{ id, due int64 } // a chunk, and a lower bound of its due times
 		chunks, err := listed(ctx, s.database, what, func(r pgx.CollectableRow) (f first, err error) {
 			err = r.Scan(&f.id, &f.due)
