@@ -2,14 +2,13 @@ package analytics
 
 import "math/rand/v2"
 
-// An outage is the client's state while the collector does not take batches. It matters
-// only with SpoolDir: without it, a batch is dropped after its last attempt.
+// An outage is the client's state while the collector does not take batches. It matters only with
+// SpoolDir: without it, a batch is dropped after its last attempt.
 //
-// If a batch fails in all its attempts, the collector counts as down. From then on the
-// client sends one batch at a time, with a single attempt, and pauses after each failure.
-// Once the collector takes a batch, limit grows by one for that batch and each later one. A
-// batch that cannot be read, because the process has too many open files, has the same
-// effect.
+// If a batch fails in all its attempts, the collector counts as down. From then on the client sends
+// one batch at a time, with a single attempt, and pauses after each failure. Once the collector
+// takes a batch, limit grows by one for that batch and each later one. If a batch cannot be read,
+// for example because the process has too many open files, the collector counts as down, too.
 //
 // The queue's mutex guards it.
 type outage struct {

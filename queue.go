@@ -181,7 +181,7 @@ func (q *queue) nextRoom() <-chan struct{} {
 	return q.room
 }
 
-// tellRoom wakes the calls that wait for room. q.mu is held.
+// tellRoom tells the calls that wait for room to try again. q.mu is held.
 func (q *queue) tellRoom() {
 	if q.room != nil {
 		close(q.room)
