@@ -111,8 +111,8 @@ func (c *copier) flush(end int) {
 // offset returns the offset in the output of src[i], the current position.
 func (c *copier) offset(i int) int { return len(c.dst) + i - c.run }
 
-// space skips white space at src[i], which leaves it out of the output, and returns its
-// end.
+// space skips the white space at src[i] and returns its end. Skipped white space does not reach the
+// output.
 func (c *copier) space(i int) int {
 	if i < len(c.src) && c.src[i] > ' ' {
 		return i

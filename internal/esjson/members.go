@@ -88,7 +88,7 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 // anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped stops a walk after an error of the caller's function.
+// stopped is the error by which each ends members after an error of the caller's function.
 var stopped = new(SyntaxError)
 
 // members calls each with every decoded key of the object src and the offset at which the

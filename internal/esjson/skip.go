@@ -42,7 +42,7 @@ func skipString(src []byte, i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	// This loop repeats plain, because the call would take as long as most strings.
+	// This loop is a copy of plain, because a call would take as long as most strings.
 	for i++; len(src)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
 			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {

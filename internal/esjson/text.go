@@ -11,10 +11,9 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// special marks those of eight bytes, in little-endian order, that cannot be copied into a
-// string unchecked: control characters, the quote, the backslash, and all bytes that are
-// not ASCII. The lowest mark is exact. Higher marks may be wrong, because the subtractions
-// borrow.
+// special marks those of the eight bytes in w, in little-endian order, that cannot be copied into a
+// string unchecked: control characters, the quote, the backslash, and all bytes that are not ASCII.
+// The lowest mark is exact. Higher marks may be wrong, because the subtractions borrow.
 func special(w uint64) uint64 {
 	const (
 		space     = lowBits * ' '
@@ -140,7 +139,7 @@ func AppendString(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendString is AppendString, and reports whether s held invalid UTF-8.
+// appendString is like AppendString. mended reports whether s had invalid UTF-8.
 func appendString(dst []byte, s string) (out []byte, mended bool) {
 	if n := len(dst); cap(dst)-n >= len(s)+2 {
 		out := dst[n : n+len(s)+2]
@@ -152,7 +151,7 @@ func appendString(dst []byte, s string) (out []byte, mended bool) {
 	return appendOddString(dst, s)
 }
 
-// appendOddString is appendString for any s; it does not try copyPlain.
+// appendOddString is like appendString, but does not try copyPlain first.
 func appendOddString(dst []byte, s string) (out []byte, mended bool) {
 	dst = append(dst, '"')
 	b := bytesOf(s)
@@ -200,8 +199,8 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
 }
 
-// appendUnit appends the character that \u with the code unit u stands for. Where JSON or a
-// lone surrogate requires it, it appends an escape sequence instead.
+// appendUnit appends the character of the escape sequence \u with the code unit u. If JSON requires
+// an escape for the character, or u is a lone surrogate, it appends an escape sequence.
 func appendUnit(dst []byte, u rune) []byte {
 	switch {
 	case u < ' ' || u == '"' || u == '\\':

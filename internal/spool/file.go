@@ -109,8 +109,8 @@ func (f *file) write(at, n int) error {
 	return err
 }
 
-// shown returns the number of the first missing entry, from n on. It returns limit if there
-// is none before.
+// shown returns the index of the first missing entry, from the entry n on. It returns limit if no
+// entry before limit is missing.
 func (f *file) shown(n, limit int) (int, error) {
 	err := f.change(func() error {
 		for n < limit && f.words[index(n)].Load() != 0 {

@@ -108,7 +108,7 @@ func parseHeader(b []byte) (header, error) {
 	case m == 0:
 		return h, errVacant
 	case m != magic:
-		return h, errors.New("it is not of this package")
+		return h, errors.New("it is not a segment file of this package")
 	}
 	if v := le.Uint32(b[8:]); v != version {
 		return h, fmt.Errorf("its format has version %d, the newest known is %d", v, version)

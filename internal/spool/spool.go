@@ -192,10 +192,10 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 	return d, segments, nil
 }
 
-// New returns an empty segment. id and opened are data of the caller, which are found in the
+// New returns an empty segment. It stores id and opened for the caller, who finds them in the
 // segment again after a restart. opened must be between the years 1678 and 2262. The error is
-// ErrFull, ErrClosed, or an error of the file system. New reserves the space of the segment, so
-// it fails if the disk is full.
+// ErrFull, ErrClosed, or an error of the file system. New reserves the space of the segment, so it
+// fails if the disk is full.
 //
 // If there is a spare segment and files are mapped, New does no I/O.
 func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
@@ -209,8 +209,8 @@ func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	}
 }
 
-// Take is New for callers that cannot wait. If files are mapped, it does no I/O. It returns nil
-// if no spare segment is ready, MaxBytes is reached or d is closed. It also returns the number
+// Take is like New, for callers that cannot wait. If files are mapped, it does no I/O. It returns
+// nil if no spare segment is ready, MaxBytes is reached or d is closed. It also returns the number
 // of spare segments left. The error is that of writing the header of the segment.
 func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
