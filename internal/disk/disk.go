@@ -1,5 +1,6 @@
-// Package disk is what a store needs of a machine: a folder of a file system, and the clock. A
-// simulated disk can fail, tear or forget each call, and set the clock; see package simdisk.
+// Package disk is the interface between a store and the machine: a folder of a file system, and the
+// clock. Package simdisk implements it with a simulated disk, which can fail, tear or forget each
+// call, and can set the clock.
 package disk
 
 import (
@@ -21,8 +22,8 @@ type Disk interface {
 	Open(name string) (File, error)
 	// Create makes a new file that only its owner can read. It fails if the file exists.
 	Create(name string) (File, error)
-	// Rename gives a file another name, and replaces the file of that name. Open files stay
-	// open.
+	// Rename gives a file another name. It replaces a file that already has the new name. Open files
+	// stay open.
 	Rename(from, to string) error
 	// Remove removes a file. Its space is free once the file is closed.
 	Remove(name string) error
@@ -46,13 +47,14 @@ type File interface {
 	// WriteAt writes all of b or returns an error. Reads see the bytes at once. They survive a
 	// loss of power once Sync has returned nil.
 	io.WriterAt
-	// Sync makes earlier writes, and the size, survive a loss of power. After an error nobody
-	// knows which of the earlier writes do, even if a later Sync succeeds.
+	// Sync makes earlier writes, and the size, survive a loss of power. After an error, each of the
+	// earlier writes may or may not survive, even if a later Sync succeeds.
 	Sync() error
 	// Truncate sets the size.
 	Truncate(size int64) error
 	Size() (int64, error)
-	// Is returns an error that wraps fs.ErrNotExist unless the file of that name is this one.
+	// Is returns nil if the file with this name is the open file. Otherwise its error wraps
+	// fs.ErrNotExist.
 	Is(name string) error
 	io.Closer
 }
@@ -63,7 +65,7 @@ type Info struct {
 	Size int64
 }
 
-// Folder returns the Disk that is the folder path, which exists.
+// Folder returns a Disk for the folder path, which must exist.
 func Folder(path string) Disk { return folder(path) }
 
 type folder string

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// LockFile fails: without a lock that the kernel undoes, two processes could
-// send the same folder.
+// LockFile always fails. This system has no file lock that the kernel releases when a process ends,
+// so two processes could use the same folder at once.
 func LockFile(string) (*os.File, error) {
 	return nil, fmt.Errorf("no file locks on this system: %w", errors.ErrUnsupported)
 }

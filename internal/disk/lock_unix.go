@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// LockFile locks the file of that name until the result is closed or the process ends. The file itself
-// stays.
+// LockFile locks the file of that name until the result is closed or the process ends. The file
+// itself stays.
 func LockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

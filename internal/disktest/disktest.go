@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package disktest makes disks full and files scarce, for tests of packages that use them.
+// Package disktest simulates full disks and a lack of file descriptors, for tests of packages that
+// use files.
 package disktest
 
 import (
@@ -8,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Limit returns a function that keeps the process from making files of more than max bytes, which
-// looks like a full disk, and a function that ends this. Any user may do so.
+// Limit returns two functions. fill keeps the process from making files of more than max bytes,
+// which looks like a full disk. free ends this. Neither needs privileges.
 func Limit(max uint64) (fill, free func() error) {
 	return func() error {
 		signal.Ignore(syscall.SIGXFSZ) // the write fails anyway
@@ -26,7 +27,7 @@ func limitFiles(max uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// NoFiles keeps the process from opening files until again is called.
+// NoFiles keeps the process from opening files until the caller calls again.
 func NoFiles() (again func() error, err error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// Apart lets cmd mount file systems. Only root, or a user who may make namespaces, can do so. For other
-// users cmd fails with EPERM, at its start or in Mount.
+// Apart gives cmd a mount namespace of its own, so that cmd can mount file systems. Only root, or a
+// user who may make namespaces, can do so. For other users cmd fails with EPERM, at its start or in
+// Mount.
 func Apart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
@@ -19,8 +20,8 @@ func Apart(cmd *exec.Cmd) {
 	}
 }
 
-// Mount mounts a file system of a size such as "16m". It returns a function that fills it to the last
-// page, and one that frees the space again. It is for processes that Apart has prepared.
+// Mount mounts a file system of a size such as "16m". fill fills it to the last page, and free
+// frees the space again. Mount is for processes that Apart has prepared.
 func Mount(folder, size string) (fill, free func() error, err error) {
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
 		return nil, nil, err

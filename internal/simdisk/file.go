@@ -45,7 +45,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	defer d.mu.Unlock()
 	last, err := f.begin(Write, off, len(b))
 	if last && d.rnd.IntN(4) == 0 {
-		f.write(change{off, b}) // all of it, though nobody is told
+		f.write(change{off, b}) // all bytes are written, although the caller gets an error
 		return 0, err
 	}
 	if err != nil {
@@ -88,11 +88,11 @@ func (f *file) Sync() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := f.node
-	done := len(n.pending) // what is written while a fault waits is not synced
+	done := len(n.pending) // writes that arrive while fault waits are not synced
 	last, err := f.begin(Sync, 0, 0)
 	done = min(done, len(n.pending))
 	if err != nil && (last || d.crashed) {
-		return err // what survives is drawn by Reboot
+		return err // Reboot draws which writes survive
 	}
 	for _, c := range n.pending[:done] {
 		if err == nil || d.rnd.IntN(2) == 0 {

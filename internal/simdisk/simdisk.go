@@ -1,6 +1,6 @@
-// Package simdisk is a disk in memory for tests. It crashes, tears writes, forgets writes that were
-// not synced, fails, fills up, and sets the clock, as the test wants. Its random choices depend only on
-// its seed.
+// Package simdisk simulates a disk in memory, for tests. A test can make the disk crash, tear
+// writes, lose unsynced writes, fail or fill up, and can set its clock. Its random choices depend
+// only on its seed.
 //
 //	d := simdisk.New(seed)
 //	d.CrashAt(17)         // the disk crashes in the 17th operation from now
@@ -51,7 +51,7 @@ type Op struct {
 	Kind Kind
 	// Name is the name that the file had when it was opened or made.
 	Name string
-	// Off and Len are the place that is read or written. Off is the new size of a Truncate.
+	// Off and Len are the range that is read or written. For a Truncate, Off is the new size.
 	Off int64
 	Len int
 	// N is the number of the operation on this disk, from 1.
@@ -90,7 +90,8 @@ type Disk struct {
 	ahead    time.Duration // of the clock
 }
 
-// A renames is one change of names: the node of each name afterwards, or nil.
+// A renames is one change of the names of files. It maps each changed name to its node afterwards,
+// or to nil if no file has the name any more.
 type renames map[string]*node
 
 func (r renames) apply(names map[string]*node) {
@@ -109,7 +110,8 @@ type node struct {
 	links   int // names and open handles
 }
 
-// A change of a file is not synced yet. Without data it is a Truncate to off.
+// A change is a write to a file that is not synced yet. If data is nil, it is a Truncate to the
+// size off.
 type change struct {
 	off  int64
 	data []byte
@@ -125,17 +127,18 @@ func New(seed uint64) *Disk {
 	}
 }
 
-// OnOp makes the disk call fault before each operation. fault may wait, as no lock is held. If it
-// returns an error, the operation fails with it. Then a Write may have written a part, and a Sync may
-// have saved some writes and lost the others for ever. A nil fault ends this.
+// OnOp makes the disk call fault before each operation. The disk holds no lock during the call, so
+// fault may wait. If fault returns an error, the operation fails with this error. A failed Write
+// may then have written a part of its data. A failed Sync may have saved some writes and lost the
+// others for ever. OnOp(nil) ends this.
 func (d *Disk) OnOp(fault func(Op) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fault
 }
 
-// CrashAt makes the disk crash in the nth operation from now, which may be done in part. After that all
-// operations return ErrCrashed. Zero ends this.
+// CrashAt makes the disk crash in the nth operation from now, which may be done in part. After that
+// all operations return ErrCrashed. CrashAt(0) cancels the crash.
 func (d *Disk) CrashAt(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,9 +197,10 @@ func (d *Disk) Used() int64 {
 	return d.used
 }
 
-// Reboot crashes the disk and returns a new disk with what is left. The new disk has the same bound and
-// clock, and no file is open or locked. After a Process, a later loss of power may still take writes that
-// were not synced. The old disk can be rebooted again, with another outcome.
+// Reboot crashes the disk and returns a new disk with the data that survived. The new disk has the
+// same bound and clock, and no file is open or locked. After a reboot with Process, writes that
+// were not synced may still be lost in a later loss of power. The old disk can be rebooted again,
+// with another outcome.
 func (d *Disk) Reboot(loss Loss) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +227,7 @@ func (d *Disk) Reboot(loss Loss) *Disk {
 	for _, r := range d.pending[:d.rnd.IntN(len(d.pending)+1)] {
 		r.apply(names)
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // in one order, as each draws
+	for _, name := range slices.Sorted(maps.Keys(names)) { // in a fixed order, because each call of lose draws random numbers
 		next.put(name, names[name].lose(d.rnd))
 	}
 	return next
@@ -250,7 +254,7 @@ func (n *node) lose(rnd *rand.Rand) []byte {
 		case how == 0: // nothing survives
 		case how == 1: // everything does
 			data = c.apply(data)
-		case how == 2: // the first changes do, and a part of the next
+		case how == 2: // the first changes survive, and a part of the next
 			if i < upTo {
 				data = c.apply(data)
 			} else if i == upTo {
@@ -335,8 +339,8 @@ func (d *Disk) put(name string, data []byte) {
 	d.used += int64(len(data))
 }
 
-// begin begins an operation. The caller holds d.mu, and holds it again afterwards. With last
-// set the operation is the last, and may be done in part.
+// begin begins an operation. The caller holds d.mu; begin may release it meanwhile. If last is
+// true, the disk crashes in this operation, which may be done in part.
 func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, err error) {
 	if d.crashed {
 		return false, ErrCrashed
