@@ -32,11 +32,11 @@ type soak struct {
 	dir   string // the folder of its package, from the root of the repository
 	test  string // the regular expression of its tests
 	bench string // that of its benchmarks
-	fuzz  string // that of its one fuzz target
+	fuzz  string // the regular expression of its one fuzz target
 	args  []string
 	// program is run in dir in place of a test, with SOAK_SECONDS in its environment.
 	program []string
-	apart   bool // all does not run it: it takes minutes whatever -for says, or a quiet machine
+	apart   bool // left out of "all", because it takes minutes whatever -for says, or needs a quiet machine
 }
 
 // soaks are all of them, by the part that they test.
@@ -121,8 +121,8 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// endOfTime matches what the fuzzer now and then reports as a failure, although nothing
-// is wrong: that its time is over.
+// endOfTime matches a false alarm of the fuzzer: now and then it reports the end of its time as a
+// failure.
 var endOfTime = regexp.MustCompile(`--- FAIL: Fuzz\w+ \(.*\)\n +context deadline exceeded\n`)
 
 // choose returns the soaks of these names.

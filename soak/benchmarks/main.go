@@ -47,7 +47,7 @@ type value struct {
 	shown string // behind the value in the table
 }
 
-// command is what the table says of a run. It works in the root of the repository.
+// command returns the shell command of a run for the table. It works in the root of the repository.
 func (r run) command() string {
 	return strings.Join(append([]string{"go", "test", "-run", "-", "-bench", "'" + r.bench + "'", "./" + r.dir}, r.full...), " ")
 }
@@ -106,7 +106,7 @@ func benchmarks(args []string) error {
 		if *quick {
 			continue
 		}
-		// After each run, so that what was measured before an interruption is kept.
+		// Update the file after each run, so that an interruption loses no earlier results.
 		path := filepath.Join(root, "BENCHMARKS.md")
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -151,7 +151,8 @@ func (r run) measure(ctx context.Context, root, toolchain string, quick bool) (m
 	return results, nil
 }
 
-// processors is what the testing package appends to the name of a benchmark.
+// processors matches the number of processors, which the testing package appends to the name of a
+// benchmark.
 var processors = regexp.MustCompile(`-\d+$`)
 
 // parse returns the metrics that benchmarks printed, by name and unit.

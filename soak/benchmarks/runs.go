@@ -1,6 +1,7 @@
 package main
 
-// Enough for a number on a machine that does nothing else, and enough to see a row.
+// load makes enough rounds for a reliable number on an idle machine. glance makes a single round,
+// just to fill a row.
 var (
 	load   = []string{"-benchtime", "10x", "-bench.round=10000"}
 	glance = []string{"-benchtime", "1x"}

@@ -1,6 +1,6 @@
-// Package chaos kills processes that share a store on a server, and takes the server away
-// from them. In the end each event that was accepted is delivered or dead, and only events
-// that were in flight are delivered twice.
+// Package chaos tests processes that share a store on a server. It kills the processes, and makes
+// the server unavailable. In the end each accepted event must be delivered or dead, and only events
+// that were in flight may be delivered twice.
 package chaos
 
 import (
@@ -36,11 +36,11 @@ type Store struct {
 	// Open opens the store at an address. The store logs to log. end closes what Open opened
 	// in addition to the store; the caller calls it after Close.
 	Open func(ctx context.Context, address string, log *slog.Logger) (s webhook.Store, end func(), err error)
-	// Lost is a part of the log line of a node whose claims others have taken over.
+	// Lost is a part of the line that a node logs when other nodes have taken over its claims.
 	Lost string
 }
 
-// Main is called by TestMain first. It does not return in the process of a node.
+// Main must be the first call of TestMain. In the process of a node it does not return.
 func Main(store Store) {
 	setting := os.Getenv(nodeVariable)
 	if setting == "" {
@@ -217,9 +217,9 @@ func (n *node) end(kill bool) error {
 	return n.cmd.Wait()
 }
 
-// Run kills nodes, and calls away, for as long and from the seed that the soak command
-// gives. The nodes connect to the addresses in turn. Away takes the server or a part of it
-// away, for the time that it is given or one of its own.
+// Run kills nodes and calls away, for the given length and with the given seed. The nodes connect
+// to the addresses in turn. away makes the server or a part of it unavailable, for the time that it
+// is given or for a time of its own.
 func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	run(t, store, addresses, seed, 0, func(kill func(i int)) int {
@@ -241,9 +241,9 @@ func Run(t *testing.T, store Store, addresses []string, length time.Duration, se
 	})
 }
 
-// Survive kills no node while disturb runs, in which the server may be away. No node loses
-// its claims, so nothing is delivered twice. The receiver takes a while for each delivery,
-// so that a backlog grows.
+// Survive kills no node. It calls disturb, which may make the server unavailable. Then no node may
+// lose its claims, and nothing may be delivered twice. The receiver takes a while for each
+// delivery, so that a backlog grows.
 func Survive(t *testing.T, store Store, address string, seed uint64, takes time.Duration, disturb func()) {
 	run(t, store, []string{address}, seed, takes, func(func(int)) int {
 		disturb()
@@ -253,8 +253,8 @@ func Survive(t *testing.T, store Store, address string, seed uint64, takes time.
 
 const nodeCount = 3
 
-// run has nodes forward and deliver while disturb runs, which returns how many it has
-// killed, and looks at what became of each event.
+// run lets nodes forward and deliver while disturb runs. disturb returns how many nodes it has
+// killed. Then run checks the fate of each event.
 func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.Duration, disturb func(kill func(i int)) int) {
 	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), takes: takes, accepted: make(map[string]bool), delivered: make(map[string]int)}
 	receiver := httptest.NewServer(l)
@@ -312,9 +312,10 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 			t.Errorf("%s is delivered and dead", id)
 		}
 	}
-	// In flight are events that are attempted, whose outcome is being stored, or that wait
-	// for that. A forwarder leases nothing while more than eight times MaxInFlight wait, so
-	// each of the two is nine times MaxInFlight at most.
+	// An event is in flight while it is attempted, while its outcome waits to be stored, and while the
+	// outcome is being stored. A forwarder leases nothing while more than eight times MaxInFlight
+	// outcomes wait. So at most nine times MaxInFlight of them wait, and at most as many are being
+	// stored.
 	if most := (kills + l.lost) * 18 * inFlight; twice > most {
 		t.Errorf("%d were delivered twice; %d could have been in flight", twice, most)
 	}

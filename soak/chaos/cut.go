@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Cutter ends connections after some bytes of answers, while it is on: often when the
-// server has done what it was asked, and before the client hears of it.
+// A Cutter, while it is on, cuts connections after some bytes of the server's answers. Often the
+// server has then done its work, but the client does not learn of it.
 type Cutter struct {
 	Least, Most int // bytes
 
@@ -58,9 +58,9 @@ func (c *Cutter) set(on bool) int {
 	return c.cut
 }
 
-// Cut puts deliveries and settles them while c cuts the connections of the store that open
-// opens, round by round. Each delivery that was accepted ends once, and no claim stays that
-// no process knows of.
+// Cut puts deliveries and settles them while c cuts the connections of the store that open opens,
+// round by round. Each accepted delivery must end once, and no claim may be left that no process
+// knows.
 func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (s webhook.Store, end func())) {
 	c.r = rand.New(rand.NewPCG(seed, 1))
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -118,7 +118,7 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 			case <-s.Changed():
 			case <-time.After(10 * time.Millisecond):
 			}
-			// The last deliveries are not cut off, so that the round comes to an end.
+			// Leave the connections of the last deliveries alone, so that the round ends.
 			c.set(time.Since(quiet) < 3*time.Second)
 			continue
 		}

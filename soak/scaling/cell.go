@@ -29,7 +29,7 @@ type part struct {
 	rate float64 // deliveries a second, the mean of the day
 }
 
-// A narrow part has hardly more slots than its rate needs at the peak, or fewer.
+// A narrow part is one whose rate at the peak needs nearly all of its slots, or more than it has.
 type narrow struct {
 	part
 	backlog float64
@@ -45,7 +45,8 @@ type troubled struct {
 // step is the resolution of the flow. Lanes are simulated event by event.
 const step = time.Second
 
-// tight is the share of its slots above which a part is narrow.
+// tight is the share of a part's slots that its rate may need at the peak. A part that needs more
+// is narrow.
 const tight = 0.9
 
 // add adds a part. down says that the outage will hit it.
@@ -68,7 +69,7 @@ func (c *cell) slots(share float64) float64 {
 	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
 }
 
-// warm is how long before the outage the lanes of its destinations begin.
+// warm is how long before the outage the simulation of its lanes begins.
 const warm = 10 * time.Second
 
 // run simulates the whole scenario.

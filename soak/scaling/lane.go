@@ -93,7 +93,7 @@ const (
 	timedOut
 )
 
-// A delivery is being attempted until at, or is a retry that is due at at.
+// A delivery is either in an attempt that ends at the time at, or a retry that is due at that time.
 type delivery struct {
 	at      time.Duration
 	expires time.Duration

@@ -72,8 +72,9 @@ func newPlan(l *load, s *store, cores int) *plan {
 	}
 	perCell := rate / float64(p.cells)
 
-	// Slots: twice what Little's law asks for. And so many that the share which package
-	// schedule leaves to one lane, laneShare, holds the busiest destination.
+	// Slots: at least twice the number that follows from Little's law. They must also be so many that
+	// laneShare, the share that package schedule leaves to one lane, is enough for the busiest
+	// destination.
 	latency := l.latency.average().Seconds()
 	hottest := l.rates()[0] * l.peak
 	p.parts = math.Ceil(hottest / mostOfADestination)
@@ -102,8 +103,8 @@ func (p *plan) inFlight() float64 {
 	return p.rate() * (1 + p.failures) / float64(p.cells*p.nodes) * p.latency.average().Seconds()
 }
 
-// laneShare is how many of a node's slots one destination may have while many others are
-// busy: a quarter of the slots is kept back, and it gets an eighth of those free beyond.
+// laneShare is how many of a node's slots one destination may have while many others are busy. A
+// quarter of the slots is kept back. The destination gets an eighth of the other free slots.
 func (p *plan) laneShare(inFlight float64) float64 {
 	most := float64(p.maxInFlight)
 	return max((most-inFlight-most/4)/8, 1)

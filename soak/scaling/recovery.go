@@ -21,7 +21,7 @@ func (l *lane) recover(now time.Duration) bool {
 	return l.recovered > 0 && l.old == 0
 }
 
-// flows is how many times its slots a backlog must have for drain to take it.
+// flows is how many times the number of its slots the backlog of a lane must have for drain.
 const flows = 4
 
 // drain replaces advance for a lane that only works off a long backlog with all its slots.

@@ -68,8 +68,8 @@ type result struct {
 
 	lanes int // destinations that were down, counted in each node
 
-	// From the end of the outage until half of the lanes, and all of them, had an empty
-	// backlog, and until the last delivery of the backlog was settled.
+	// The times from the end of the outage until half of the lanes had an empty backlog, until all
+	// had, and until the last delivery of the backlog was settled.
 	half, all, settled time.Duration
 
 	failures   float64 // failed attempts of lanes
