@@ -130,7 +130,7 @@ func (c posthogClient) track(properties map[string]any) error {
 
 func (c posthogClient) close() error { return c.Close() }
 
-// silent is a logger that drops everything; it fits all contenders.
+// silent is a logger that drops everything. It implements the logger interfaces of all contenders.
 type silent struct{}
 
 func (silent) Debugf(string, ...any) {}

@@ -1,12 +1,12 @@
-// Command bench measures this module's client beside those of others: the same
-// calls, by the same program, in the same run, to the same collector.
+// Command bench compares this module's client with the clients of others. All make the same calls,
+// in the same program and the same run, to the same collector.
 //
 //	GOWORK=off go run .          # under two minutes
 //	GOWORK=off go run . -quick   # a few seconds: does it still run?
 //
-// Each measurement is a process of its own, so that no client inherits the
-// heap or the connections of another, and the collector is one more. Rounds
-// alternate between the clients; the tables show medians.
+// Each measurement is a process of its own, so that no client inherits the heap or the connections
+// of another. The collector is one more process. Rounds alternate between the clients; the tables
+// show medians.
 package main
 
 import (
@@ -23,8 +23,8 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run does what the first argument says: the roles that the benchmark gives
-// processes of its own, or the benchmark itself.
+// run runs the benchmark. If the first argument names a role that the benchmark gives to a process
+// of its own, run plays that role instead.
 func run(args []string) int {
 	var err error
 	switch {

@@ -180,7 +180,7 @@ func (m measurement) runApart() (result, error) {
 func perSecond(r result) float64    { return float64(r.Received) / r.Wall.Seconds() }
 func perCPUSecond(r result) float64 { return float64(r.Received) / r.CPU.Seconds() }
 
-// median returns the median of the value that of takes from each round.
+// median returns the median of a value of the rounds. of returns the value of one round.
 func median(rounds []result, of func(result) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, r := range rounds {

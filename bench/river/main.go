@@ -267,8 +267,8 @@ func (w *worker) Work(ctx context.Context, job *river.Job[delivery]) error {
 	return nil
 }
 
-// riverJobs has River's own defaults but for the number of workers and the time between two
-// fetches, which is its least.
+// riverJobs delivers n jobs with River. It keeps River's defaults except for two settings: the
+// number of workers, and the time between two fetches, which has River's minimum.
 func riverJobs(ctx context.Context, pool *pgxpool.Pool, url string, body []byte, n int) (time.Duration, error) {
 	w := &worker{client: newClient(), left: new(atomic.Int64), done: make(chan struct{})}
 	defer w.client.CloseIdleConnections()

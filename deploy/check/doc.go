@@ -1,4 +1,4 @@
-// Package check has the tests of the files that people deploy: those of Kubernetes and of
-// Compose. It is a module of its own, outside of the workspace, because of what reads them:
-// the types of Kubernetes' API and the loader of Compose.
+// Package check tests the files for deployments on Kubernetes and with Compose. It is a module of
+// its own, outside of the workspace, because it depends on the types of Kubernetes' API and on the
+// loader of Compose.
 package check

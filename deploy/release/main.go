@@ -1,16 +1,17 @@
-// Command release makes the files of a release of hookferry from the commit that is checked out.
+// Command release makes the files of a release of hookferry from the checked-out commit.
 //
 //	GOWORK=off go -C deploy/release run . -version v0.1.0 -out dist [OS/ARCH...]
 //
-// The commit has to carry the tag cmd/hookferry/v0.1.0, Version in analytics.go has to be the same,
-// and CHANGELOG.md needs a section of that name. The programs are then made of the published
-// modules, as "go install" makes them. Without -version it is a try-out: the programs are made of
-// the workspace, whatever the commit is.
+// The commit must have the tag cmd/hookferry/v0.1.0. Version in analytics.go must be the same
+// version, and CHANGELOG.md must have a section for it. The command then builds the programs from
+// the published modules, as "go install" does. Without -version, the run is a trial: the command
+// builds the programs from the workspace, whatever the commit is.
 //
-// For each system it writes an archive and what the program in it is made of (CycloneDX). For the
-// Linux systems together it writes one image, as an OCI layout in a tar file. It adds the install
-// script, the checksums of all (SHA256SUMS), and with -version the notes of the release (NOTES.md).
-// The same commit and the same Go give the same bytes: every time in them is that of the commit.
+// For each system the command writes an archive, and a list of the modules in its program
+// (CycloneDX). For all Linux systems together it writes one image, as an OCI layout in a tar file.
+// It adds the install script, the checksums of all files (SHA256SUMS) and, with -version, the
+// release notes (NOTES.md). The same commit and the same Go release give the same bytes, because
+// each time in the files is the time of the commit.
 package main
 
 import (
@@ -94,7 +95,7 @@ func release(root, version, out string, systems []string) error {
 	}
 	when, err := time.Parse(time.RFC3339, setting(programs[0].info, "vcs.time"))
 	if err != nil {
-		return fmt.Errorf("go has noted no commit in the program: make releases in a clone, not in a further worktree of one")
+		return fmt.Errorf("go recorded no commit in the program: make releases in a clone, not in an additional worktree of it")
 	}
 	stem := "hookferry_" + programs[0].info.Main.Version
 	for _, p := range programs {
@@ -137,8 +138,8 @@ func release(root, version, out string, systems []string) error {
 	return nil
 }
 
-// notesOf returns the section of the changelog for a version. It refuses a version that is not
-// Version, and one without a section.
+// notesOf returns the section of the changelog for a version. It returns an error if the version is
+// not Version of analytics.go, or has no section.
 func notesOf(root, version string) ([]byte, error) {
 	source, err := os.ReadFile(filepath.Join(root, "analytics.go"))
 	if err != nil {
@@ -165,7 +166,7 @@ func notesOf(root, version string) ([]byte, error) {
 	return []byte(section + "\n"), nil
 }
 
-// build makes the program for a system, of the published modules or of the workspace.
+// build builds the program for a system, from the published modules or from the workspace.
 func build(root, system string, published bool) (program, error) {
 	var p program
 	p.os, p.arch, _ = strings.Cut(system, "/")
@@ -181,7 +182,7 @@ func build(root, system string, published bool) (program, error) {
 			return p, err
 		}
 	}
-	// Without the tag, gRPC's tracing links what keeps the linker from removing unused methods.
+	// Without the tag, gRPC's tracing links code that keeps the linker from removing unused methods.
 	cmd := exec.Command("go", "build", "-buildvcs=true", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", file, ".")
 	cmd.Dir = filepath.Join(root, "cmd", "hookferry")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOARM=7", "GOWORK="+work)

@@ -14,8 +14,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials lists what a program is made of, as CycloneDX: the modules that go recorded in
-// the program, and the standard library.
+// billOfMaterials lists the parts of a program, as CycloneDX: the modules that go recorded in the
+// program, and the standard library.
 func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	sum := sha256.Sum256(p.bytes)
 	main := component(cyclonedx.ComponentTypeApplication, &p.info.Main)
@@ -32,7 +32,8 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 		list = append(list, component(cyclonedx.ComponentTypeLibrary, m))
 	}
 	bom := cyclonedx.NewBOM()
-	// A UUID of version 8 (RFC 9562, section 5.8), so that the same program has the same one.
+	// The id is a UUID of version 8 (RFC 9562, section 5.8) made from the program's hash, so that the
+	// same program has the same id.
 	id := sum
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:16])
@@ -43,8 +44,8 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// component describes a module. A checksum of Go is the SHA-256 of a list of the module's files;
-// cyclonedx-gomod writes it as a hash of the component, and so do we.
+// component describes a module. Go's checksum of a module is the SHA-256 of a list of its files.
+// component writes it as the hash of the component, as cyclonedx-gomod does.
 func component(kind cyclonedx.ComponentType, m *debug.Module) cyclonedx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path)
 	if m.Version != "" {
