@@ -34,7 +34,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// How many puts are remembered, and how long, so that repeats are left out.
+// The dedup window: how many puts the store remembers, and for how long.
 const (
 	dedupMax    = 100_000
 	dedupWindow = 24 * time.Hour
@@ -80,8 +80,8 @@ type entry struct {
 	webhook.DeadLetter
 }
 
-// find returns the entries that want selects: first what waits, in the order of Due, then
-// the dead letters, in the order they died.
+// find returns the entries that want selects: first the waiting deliveries, in the order of Due,
+// then the dead letters, in the order in which they died.
 func (s *state) find(want func(e *entry) bool) (es []*entry) {
 	for _, e := range s.entries {
 		if want(e) {
@@ -97,7 +97,7 @@ func (s *state) find(want func(e *entry) bool) (es []*entry) {
 	return es
 }
 
-// A line is a line of the log: what an entry or a setting is from now on.
+// A line is a line of the log. It holds the new state of an entry or of a setting.
 type line struct {
 	N    uint64         `json:"n"`              // the entry's number, or the setting's version
 	Name []byte         `json:"name,omitempty"` // of a setting
@@ -168,8 +168,7 @@ func (s *Store) read(path string) (err error) {
 	}
 }
 
-// commit appends lines to the log, and makes their changes. After an error the log is as
-// it was.
+// commit appends lines to the log, and applies them. After an error the log is as it was.
 func (s *state) commit(ls ...line) error {
 	if len(ls) == 0 || s.failed != nil {
 		return s.failed
@@ -197,7 +196,7 @@ func (s *state) commit(ls ...line) error {
 	return nil
 }
 
-// apply makes the change that a line stands for. It ends the claim of the entry.
+// apply makes the change of a line. It ends the claim of the entry.
 func (s *state) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	if was := s.entries[l.N]; was != nil {
@@ -392,7 +391,7 @@ func first(a, b time.Time) time.Time {
 	return a
 }
 
-// copied yields what list returns, which is called while the store is locked.
+// copied calls list with the store locked, and yields the result afterwards.
 func copied[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, error] {
 	return storekit.Page(func() ([]T, error) {
 		if err := s.lock(ctx); err != nil {
@@ -420,7 +419,7 @@ func (s *Store) Close() error {
 	return s.log.Close()
 }
 
-// dead returns the dead letters that filter selects, with keys after the one given.
+// dead returns the dead letters that filter selects, with keys after the key after.
 func (s *Store) dead(filter webhook.DeadFilter, after string) []*entry {
 	es := s.find(func(e *entry) bool {
 		behind := e.Key > after
@@ -474,7 +473,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 func (s *Store) notify() {
 	select {
 	case s.changed <- struct{}{}:
-	default: // it has a value that nobody has taken yet
+	default: // a signal is already waiting
 	}
 }
 
@@ -483,7 +482,7 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(e *entry) line { return line{N: e.n, At: s.Now()} })
 }
 
-// exhume writes what becomes of the dead letters with these keys.
+// exhume writes a line for each dead letter with one of these keys. become returns the line.
 func (s *Store) exhume(ctx context.Context, keys []string, become func(*entry) line) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -509,8 +508,8 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Erase implements webhook.Keeper. The log keeps what was erased: to be rid of it, it would
-// have to be written anew.
+// Erase implements webhook.Keeper. The log keeps the erased data, because removing it would mean
+// rewriting the log.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("store: erasure without a user")
@@ -540,8 +539,8 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	return n, claimed, err
 }
 
-// change writes what becomes of the entries that match and are not claimed. It returns how many
-// change, and how many are claimed.
+// change writes a line for each entry that matches and is not claimed. become returns the line.
+// change returns how many entries it has changed, and how many matching ones are claimed.
 func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err
