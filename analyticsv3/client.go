@@ -201,7 +201,8 @@ func (c *client) Enqueue(m Message) error {
 	return err
 }
 
-// known returns the error of this package for an error of the root package, if there is one.
+// known converts an error of the root package into the corresponding error of this package, if
+// there is one.
 func known(err error) error {
 	var size *root.SizeError
 	switch {
