@@ -301,7 +301,7 @@ func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.grow()
 }
 
-// grow wakes the callers of wait. s.mu must be held.
+// grow tells the callers of wait that the server has received more. s.mu must be held.
 func (s *Server) grow() {
 	close(s.grown)
 	s.grown = make(chan struct{})

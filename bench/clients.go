@@ -16,7 +16,7 @@ type client interface {
 	// track makes one call. The properties belong to the calling goroutine. It returns
 	// errFull if the client's queue is full.
 	track(properties map[string]any) error
-	// close delivers what is queued.
+	// close delivers the queued events.
 	close() error
 }
 

@@ -49,7 +49,7 @@ func runCollector(in io.Reader, out io.Writer) error {
 const (
 	taken = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + `{"success":true}`
 
-	// The most bytes of a request with its head.
+	// maxRequest bounds a request, in bytes, including its head.
 	maxRequest = 8 << 20
 )
 

@@ -18,7 +18,7 @@ type measurement struct {
 	Latency    bool          // time each call
 }
 
-// A result is what a measurement found.
+// A result has the numbers of a measurement.
 type result struct {
 	Received int64         // events
 	Lost     int64         // calls that were queued but did not arrive

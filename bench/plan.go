@@ -17,7 +17,7 @@ import (
 // pacedRate is a load that every client here can carry.
 const pacedRate = 20000
 
-// A plan is all measurements and what is printed of them.
+// A plan makes all measurements and prints their tables.
 type plan struct {
 	rounds int
 	length time.Duration
@@ -26,7 +26,7 @@ type plan struct {
 	collector string
 }
 
-// A column is what a plan measures of each client.
+// A column of the tables is a measurement that is made for each client.
 type column struct {
 	title string
 	measurement

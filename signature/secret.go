@@ -26,7 +26,7 @@ func (s Secret) String() string {
 	return "[secret]"
 }
 
-// GoString returns what String returns, quoted.
+// GoString returns the result of String, quoted.
 func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
 
 // Format prints the result of String, or that of GoString for %q and %#v. It does so for

@@ -39,7 +39,7 @@ type soak struct {
 	apart   bool // left out of "all", because it takes minutes whatever -for says, or needs a quiet machine
 }
 
-// soaks are all of them, by the part that they test.
+// soaks has all soaks, grouped by the part that they test.
 var soaks = slices.Concat(client, server, forwarder, fileStore, postgres, nats, docs, fuzzes)
 
 func main() {
@@ -171,7 +171,7 @@ func (s soak) command(ctx context.Context, length time.Duration, seed uint64, ra
 	return s.interruptible(exec.CommandContext(ctx, "go", append(args, s.args...)...))
 }
 
-// interruptible has cmd end its children when it is cancelled.
+// interruptible makes cmd end its child processes when it is cancelled.
 func (soak) interruptible(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	return cmd

@@ -60,7 +60,7 @@ type Store struct {
 	state
 }
 
-// A state is what the log says, and who has claimed what.
+// A state is the content of the log, and the claims.
 type state struct {
 	log      *os.File
 	size     int64  // of the log
@@ -108,7 +108,7 @@ type line struct {
 	NoDedup bool `json:"noDedup,omitempty"` // as it was put
 }
 
-// lineOf returns the line that an entry is written as.
+// lineOf returns the line of the log for the delivery of the entry n.
 func lineOf(n uint64, d webhook.Delivery) line {
 	data, _ := d.AppendBinary(nil) // Check found nothing wrong
 	return line{N: n, Data: data, At: now()}
@@ -136,7 +136,7 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// read opens the log and makes the changes that are in it.
+// read opens the log and makes the changes of its lines.
 func (s *Store) read(path string) (err error) {
 	if s.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return err

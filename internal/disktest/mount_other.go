@@ -4,7 +4,7 @@ package disktest
 
 import "errors"
 
-// Mount returns an error: it is for Linux.
+// Mount returns an error, because it works only on Linux.
 func Mount(string, string) (fill, free func() error, err error) {
 	return nil, nil, errors.ErrUnsupported
 }

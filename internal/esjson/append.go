@@ -265,7 +265,7 @@ func (c *copier) string(i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	// This loop repeats plain, as in skipString.
+	// This loop is a copy of plain, as in skipString.
 	for i++; len(src)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
 			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {

@@ -65,7 +65,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// write does a change that is not synced.
+// write applies a write, which is not synced yet.
 func (f *file) write(c change) {
 	if c.data = slices.Clone(c.data); len(c.data) == 0 {
 		return

@@ -278,7 +278,8 @@ func (c change) apply(data []byte) []byte {
 	return data
 }
 
-// tear does some sectors of a write, or a Truncate or not.
+// tear applies a random part of a change: some sectors of a write, or a Truncate completely or not
+// at all.
 func (c change) tear(data []byte, rnd *rand.Rand) []byte {
 	if c.data == nil {
 		if rnd.IntN(2) == 0 {
@@ -300,18 +301,18 @@ func resize(data []byte, size int64) []byte {
 	if size <= int64(len(data)) {
 		return data[:size]
 	}
-	// What was cut off before may still be in the array behind.
+	// The array may still have bytes that an earlier Truncate cut off, so append zeros.
 	return append(data, make([]byte, size-int64(len(data)))...)
 }
 
-// Names returns the names of the files, in their order.
+// Names returns the sorted names of the files.
 func (d *Disk) Names() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.names))
 }
 
-// ReadFile returns what is in a file, nil if there is none.
+// ReadFile returns the content of a file, or nil if there is no such file.
 func (d *Disk) ReadFile(name string) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -173,7 +173,7 @@ func parse(out io.Reader) map[string]float64 {
 	return metrics
 }
 
-// format writes n with three digits, and thousands apart.
+// format formats n with about three significant digits, and commas between thousands.
 func format(n float64) string {
 	digits := 2
 	switch {
@@ -192,7 +192,7 @@ func format(n float64) string {
 	return s
 }
 
-// Where the table begins and ends in the file.
+// The markers before and after the table in the file.
 const (
 	begin = "<!-- go run ./soak/benchmarks writes this table -->\n"
 	end   = "<!-- end -->"

@@ -122,7 +122,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A ledger is what is known of each event.
+// A ledger records the fate of each event.
 type ledger struct {
 	mu        sync.Mutex
 	r         *rand.Rand
@@ -329,7 +329,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	}
 }
 
-// drain delivers what is left, and returns how much that was.
+// drain delivers the remaining deliveries, and returns how many there were.
 func drain(t *testing.T, s webhook.Store, url string) int {
 	t.Helper()
 	counts, err := s.Count(t.Context())
@@ -346,7 +346,7 @@ func drain(t *testing.T, s webhook.Store, url string) int {
 	least, since := counts.Waiting, time.Now()
 	for counts.Waiting > 0 {
 		if time.Since(since) > 5*time.Minute {
-			t.Fatalf("%+v is left, as it was five minutes ago", counts)
+			t.Fatalf("%+v: the number of waiting deliveries has not fallen for five minutes", counts)
 		}
 		wait(t.Context(), 50*time.Millisecond)
 		if counts, err = s.Count(t.Context()); err != nil {

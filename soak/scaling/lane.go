@@ -61,7 +61,7 @@ type lane struct {
 	recovered time.Duration // when the backlog was empty after the outage; 0 before that
 }
 
-// A receiver is what a lane sends to.
+// A receiver simulates the receiver to which a lane sends.
 type receiver struct {
 	latency  latency
 	failures float64       // the share of attempts that fail while the receiver is healthy

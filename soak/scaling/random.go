@@ -22,7 +22,7 @@ func (l latency) sample(random *rand.Rand) time.Duration {
 	return time.Duration(float64(l.median) * math.Exp(l.sigma*random.NormFloat64()))
 }
 
-// average is the mean, which Little's law asks for.
+// average returns the mean, for Little's law.
 func (l latency) average() time.Duration {
 	if l.median == 0 {
 		return l.mean

@@ -16,7 +16,7 @@ const (
 	kindDamaged = "damaged" // unreadable deliveries, for people to look at
 )
 
-// prefix returns the subjects of a partition without the kind.
+// prefix returns the beginning of the subjects of a partition. A kind follows it.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
 // heartbeat, reserve, setting, audience and member return the other subjects of the stream. See
@@ -68,7 +68,7 @@ func lastToken(subject string) (string, error) {
 	return name, nil
 }
 
-// hash returns a number for a text.
+// hash returns the 32-bit FNV-1a hash of a text.
 func hash(text string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(text))

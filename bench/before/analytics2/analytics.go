@@ -15,7 +15,7 @@ var Backo any
 // DefaultContext is the context of batches.
 var DefaultContext = map[string]any{}
 
-// Message holds what all messages have.
+// Message has the fields that all messages share.
 type Message struct {
 	Type      string
 	MessageId string
@@ -87,7 +87,7 @@ type Client struct {
 // New returns a client.
 func New(string) *Client { return &Client{} }
 
-// Identify does nothing, as do the others.
+// Identify does nothing.
 func (*Client) Identify(*Identify) error { return nil }
 
 // Group does nothing.
