@@ -28,9 +28,9 @@ type cleaner struct {
 const (
 	// cleanEvery is how often the logs are cleaned.
 	cleanEvery = time.Second
-	// maxMoves is how many messages of a partition the cleaner empties in one step.
+	// slack is how many bytes of garbage a log may always have.
 	slack = 1 << 20
-	// maxMoves is how many messages of a partition are emptied at a time.
+	// maxMoves is how many messages of a partition the cleaner empties in one step.
 	maxMoves = 16
 )
 

@@ -41,7 +41,7 @@ func newIndex(c *conn) *index {
 }
 
 // lapsed returns an error if the last heartbeat is so old that other nodes may have taken over the
-// partitions of this node. Either the wall clock or the monotonic clock is enough to say so. The
+// partitions of this node. It checks the wall clock and the monotonic clock; either is enough. The
 // store is locked.
 func (s *index) lapsed() error {
 	now := time.Now()

@@ -91,7 +91,7 @@ func (s *node) beat(ctx context.Context) error {
 	if note != nil {
 		alive := true
 		if h.Note, alive = note(); !alive {
-			return errors.New("natsqueue: the node makes no progress")
+			return errors.New("natsqueue: the forwarder of this node makes no progress")
 		}
 		if len(h.Note) > webhook.MaxNote {
 			h.Note = nil
@@ -187,7 +187,7 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 		}
 		// A replica may not have this node's heartbeat yet.
 		if now.IsZero() && sleep(ctx, behind) != nil {
-			return nil, errors.New("natsqueue: the heartbeat of this node is gone")
+			return nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
 		}
 	}
 	s.mu.Lock()

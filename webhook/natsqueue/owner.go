@@ -111,7 +111,7 @@ func rightful(peers []peer, n int) string {
 }
 
 // holdings returns the owners of all partitions, as their last records name them. The answer may be
-// a little out of date. That is safe, because take then fails.
+// a little out of date. That is safe, because take then does nothing.
 func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 		return err
 	}
 	if h.node != "" {
-		s.config.Logger.Warn("natsqueue: took over a partition", "partition", n, "from", h.node)
+		s.config.Logger.Warn("natsqueue: took over a partition; attempts that its last owner was making may be repeated", "partition", n, "from", h.node)
 	}
 	p.epoch, p.last = c.seq, c.seq
 	s.mu.Lock()

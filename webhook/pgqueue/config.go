@@ -26,9 +26,9 @@ type Config struct {
 	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than
 	// this program; see SQL.
 	NoMigrate bool
-	// NoListen is for poolers that give each transaction a connection of its own, such as
-	// PgBouncer in transaction mode. The Store does not LISTEN then, and finds what other nodes
-	// put within Poll. The pool's own QueryExecMode has to suit the pooler too.
+	// NoListen is for poolers that give each transaction a connection of its own, such as PgBouncer in
+	// transaction mode. The Store then does not LISTEN, and finds the deliveries that other nodes put
+	// within Poll. The QueryExecMode of the pool has to suit the pooler, too.
 	NoListen bool
 	// Claim is the longest time from the death of this node, or its last heartbeat, until other
 	// nodes have taken over its claims. A node sends four heartbeats in that time; if three are

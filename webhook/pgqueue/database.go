@@ -68,7 +68,8 @@ func indexed[T any](ctx context.Context, on interface {
 	return all, err
 }
 
-// call runs f as a call of the store. what says in errors what the call was doing.
+// call runs f as a call of the store. Its errors begin with what, which says what the call was
+// doing.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err

@@ -35,8 +35,8 @@ type memory struct {
 // A queue is what this node knows of a queue of the store.
 type queue struct {
 	free []*item // of the claimed chunks, in the order of itemOrder
-	// beyond is the due time of the first unclaimed chunk in the database, never if there is none.
-	// While known is set, it may be too early, but not too late.
+	// beyond is the due time of the first unclaimed chunk in the database, or never if there is none.
+	// While known is set, beyond may be too early, but not too late.
 	beyond int64
 	known  bool
 	per    int    // how many deliveries that chunk has, as far as is known
@@ -225,8 +225,8 @@ func (s *memory) leaveOut(it *item, err error) {
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once other nodes may consider this node dead. Either the wall clock or
-// the monotonic clock is enough to say so.
+// expired returns an error once other nodes may consider this node dead. It checks the wall clock
+// and the monotonic clock; either is enough.
 func (s *memory) expired() error {
 	now, trusted := time.Now(), s.config.trusted()
 	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {

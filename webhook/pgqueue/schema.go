@@ -101,7 +101,7 @@ func (s *database) migrate(ctx context.Context) error {
 	})
 }
 
-// A version is the version of a schema, and that of the oldest programs that work on it.
+// A version has the version of a schema, and the version of the oldest programs that work on it.
 type version struct {
 	number, oldest int
 }

@@ -107,9 +107,9 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // checkIsolation returns an error unless transactions of pool are READ COMMITTED, PostgreSQL's
-// default. At a stricter level, a transaction fails if another node claims or settles the same
-// chunk. The statements of this package need no such failure: SKIP LOCKED and their conditions
-// handle that case.
+// default. At a stricter level, a transaction fails if another node claims or settles a chunk at
+// the same time. This package handles that case itself, by SKIP LOCKED and by conditions in its
+// statements.
 func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	const want = "read committed"
 	var level string
