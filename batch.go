@@ -101,8 +101,8 @@ func (b *batch) fits(n int) bool {
 	return b.size+len(",")+n+tailSize <= MaxBatchSize && b.n < MaxBatchCalls
 }
 
-// append adds a message. If the batch has a file, sum must be the message's spool.Checksum.
-// An error is that of the disk, and after it the batch must not take further messages.
+// append adds a message. If the batch has a file, sum must be the message's spool.Checksum. An
+// error comes from the disk. After an error, the batch must not take further messages.
 func (b *batch) append(message []byte, sum uint32) error {
 	if b.seg != nil {
 		if err := b.seg.Append(message, sum); err != nil {

@@ -39,7 +39,7 @@ type queue struct {
 	uploads sync.WaitGroup // counts running uploaders and background work
 
 	// mu guards the fields below; see lock. It is never held during a callback, a log line
-	// or a wait. The only I/O under it is that of spool.Dir.Take and Segment.Append.
+	// or a wait. The only I/O under it is in spool.Dir.Take and Segment.Append.
 	mu     sync.Mutex
 	closed bool
 

@@ -29,9 +29,8 @@ func (s Secret) String() string {
 // GoString returns the result of String, quoted.
 func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
 
-// Format prints the result of String, or that of GoString for %q and %#v. It does so for
-// every verb, because fmt itself would print the value for a verb that does not suit a
-// string.
+// Format prints the result of String, or the result of GoString for %q and %#v. It does so for
+// every verb, because fmt itself would print the value for a verb that does not suit a string.
 func (s Secret) Format(f fmt.State, verb rune) {
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
 		io.WriteString(f, s.GoString())

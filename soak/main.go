@@ -1,4 +1,4 @@
-// Command soak runs what is slow, random or bound to the speed of the machine: kills,
+// Command soak runs tests that are slow, random or bound to the speed of the machine: kills,
 // chaos on real servers, full disks, abuse, long fuzzing, and benchmarks of large
 // backlogs. The ordinary test run has a short run of each model with fixed seeds.
 //

@@ -540,7 +540,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 }
 
 // change writes a line for each entry that matches and is not claimed. become returns the line.
-// change returns how many entries it has changed, and how many matching ones are claimed.
+// change returns how many entries it has changed, and how many matching entries are claimed.
 func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err

@@ -15,7 +15,7 @@ import (
 var ErrLocked = errors.New("in use by another process")
 
 // A Disk is one folder. Names are the names of files in it, without a path. All methods may be
-// called concurrently. Errors wrap those of the system, such as fs.ErrNotExist and
+// called concurrently. Errors wrap the errors of the system, such as fs.ErrNotExist and
 // syscall.ENOSPC.
 type Disk interface {
 	// Open opens a file for reading and writing.

@@ -29,7 +29,7 @@ import (
 	"strings"
 )
 
-// A run is one command of go test, and the values that are taken from what it prints.
+// A run is one command of go test, and the values that are taken from its output.
 type run struct {
 	name   string
 	dir    string // of the package, from the root of the repository

@@ -20,7 +20,7 @@ import (
 // letters reads and changes dead letters.
 type letters struct{ *putter }
 
-// wellFormed returns those of keys that have the form of a dead letter's key.
+// wellFormed returns the keys that have the form of a dead letter's key. It leaves out the others.
 func wellFormed(keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
 }
