@@ -86,7 +86,7 @@ func (c *cell) run() {
 // lane does next to nothing, and the event times of the lane do not depend on steps.
 const naps = 10
 
-// sleeps reports whether the step that ends at to skips lane i.
+// sleeps reports whether lane i skips the step that ends at the time to.
 func (c *cell) sleeps(i int, to time.Duration) bool {
 	return c.lanes[i].open && to < c.outage.at+c.outage.length && (int(to/step)+i)%naps != 0
 }

@@ -92,8 +92,8 @@ const (
 	// head is the size in bytes of a request without its body, with X-Signature and a URL of 40
 	// bytes. TestBytesOfARequest compares it with the forwarder.
 	head = 200
-	// packets is the bytes that TLS, TCP and IP add to what a node sends for one request
-	// and its answer: 22 for a TLS record, and 52 for each of two packets.
+	// packets is how many bytes TLS, TCP and IP add to the bytes that a node sends for one request and
+	// its answer: 22 for a TLS record, and 52 for each of two packets.
 	packets = 126
 	// target is the share of processors and stores that a plan uses at the peak of the
 	// day. The rest is reserve for the backlog of an outage, and for a missing node.

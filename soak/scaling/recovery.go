@@ -21,7 +21,8 @@ func (l *lane) recover(now time.Duration) bool {
 	return l.recovered > 0 && l.old == 0
 }
 
-// flows is how many times the number of its slots the backlog of a lane must have for drain.
+// flows bounds the lanes that drain works on: the backlog must be at least flows times the slots of
+// the lane.
 const flows = 4
 
 // drain replaces advance for a lane that only works off a long backlog with all its slots.

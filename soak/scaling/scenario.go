@@ -17,7 +17,7 @@ type scenario struct {
 	seed   uint64
 }
 
-// During an outage, one destination out of each group of every destinations fails.
+// An outage makes one of every n destinations fail, where n is every.
 type outage struct {
 	every      int // one destination of so many fails
 	first      int // the rank of the first that fails, from 0
