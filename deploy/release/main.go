@@ -78,8 +78,10 @@ func release(root, version, out string, systems []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if there, err := os.ReadDir(out); err != nil || len(there) > 0 {
-		return fmt.Errorf("-out %s is not empty: it has %d files; %v", out, len(there), err)
+	if there, err := os.ReadDir(out); err != nil {
+		return err
+	} else if len(there) > 0 {
+		return fmt.Errorf("-out %s is not empty: it has %d files", out, len(there))
 	}
 
 	var programs []program
