@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// A tally counts what became of deliveries and how long requests took, for one destination or
-// for all of them.
+// A tally counts the outcomes of deliveries and the durations of requests, either for one
+// destination or for all destinations together.
 type tally struct {
 	filtered, transformErrors atomic.Int64
 
-	mu                           sync.Mutex // guards what follows
+	mu                           sync.Mutex // guards the fields below
 	delivered, retried, requests int64
 	dead                         [len(reasons)]int64
 	latency                      histogram
@@ -69,12 +69,13 @@ func (t *tally) stats() DestinationStats {
 	return s
 }
 
-// maxAccounts bounds the destinations that have an account. Beyond it, the least recently used
-// eighth of them is forgotten.
+// maxAccounts is how many accounts are kept in memory. Beyond it, a new account evicts the least
+// recently used eighth of the others.
 const maxAccounts = 16 << 10
 
-// An account has the counts and the condition of one destination. It takes about 900 bytes, and
-// up to 512 more for the latest failure.
+// An account holds the statistics of one destination: its counts, the outcome of its latest
+// attempts, and its latest failure. It takes about 900 bytes, and up to 512 more for the latest
+// failure.
 type account struct {
 	tally
 	id            string
@@ -84,14 +85,15 @@ type account struct {
 
 	condition struct {
 		sync.Mutex
-		failing time.Time // since when all attempts failed; zero without Config.DisableAfter
+		failing time.Time // start of the current series of failures; zero if there is none, and without Config.DisableAfter
 		outcome Outcome   // of the latest attempt
-		refused uint8     // the eight deliveries that ended last, the latest in the lowest bit: 1 means refused for good
-		failure Failure   // the latest one, if its Try is not 0
+		refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
+		failure Failure   // the latest failure; none if its Try is 0
 	}
 }
 
-// settled counts a settlement, and notes what it says about the destination.
+// settled counts a settlement and updates the condition of the destination: its outcome, its
+// refusals and its latest failure.
 func (a *account) settled(s *Settlement, now time.Time) {
 	a.tally.settled(s)
 	a.used.Store(now.Unix())
@@ -113,7 +115,8 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
-		// The strings may be parts of a larger one, which the account must not keep in memory.
+		// Clone the strings: they may be substrings of a larger string, which the account must not
+		// keep in memory.
 		c.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
 			c.failure.Due = d.Due
@@ -121,7 +124,8 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 }
 
-// stats returns what the account says in a DestinationStats.
+// stats returns the counts, the outcome and the latest failure of the account as a
+// DestinationStats.
 func (a *account) stats() DestinationStats {
 	s := a.tally.stats()
 	s.Destination, s.Since = a.id, a.since
@@ -136,8 +140,8 @@ func (a *account) stats() DestinationStats {
 	return s
 }
 
-// failingSince notes that an attempt failed at now, and returns since when all attempts have
-// failed.
+// failingSince records that an attempt failed at now, and returns the start of the current series
+// of failures.
 func (a *account) failingSince(now time.Time) time.Time {
 	a.condition.Lock()
 	defer a.condition.Unlock()
@@ -147,21 +151,20 @@ func (a *account) failingSince(now time.Time) time.Time {
 	return a.condition.failing
 }
 
-// forgive ends the time during which all attempts have failed. It begins anew with
-// the next failed attempt.
+// forgive ends the current series of failures. The next failed attempt starts a new one.
 func (a *account) forgive() {
 	a.condition.Lock()
 	defer a.condition.Unlock()
 	a.condition.failing = time.Time{}
 }
 
-// accounts has an account for each destination that was attempted.
+// accounts holds the accounts of the destinations, by id. It is safe for concurrent use.
 type accounts struct {
 	mu   sync.Mutex
 	byID map[string]*account
 }
 
-// of returns the account of a destination. It makes one if there is none.
+// of returns the account of a destination, and creates it if there is none.
 func (as *accounts) of(destination string) *account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -181,7 +184,7 @@ func (as *accounts) of(destination string) *account {
 	return a
 }
 
-// forget drops the least recently used eighth of the accounts. as.mu is held.
+// forget evicts the least recently used eighth of the accounts. The caller holds as.mu.
 func (as *accounts) forget() {
 	all := slices.SortedFunc(maps.Values(as.byID), func(a, b *account) int {
 		return cmp.Compare(a.used.Load(), b.used.Load())

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// attempt makes the next attempt of d, to all its open endpoints at once. It returns the outcome of
-// the delivery, and false if the forwarder was stopped before any endpoint took it.
+// attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
+// returns the settlement of d. It returns false if the forwarder was stopped before an endpoint
+// took d. The settlement does not count then, and d goes back to the store.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := w.now()
 	w.open = w.open[:0]
@@ -25,8 +26,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// This happens only after a change of settings. Otherwise a delivery is due when one of
-		// its endpoints is open.
+		// All endpoints are closed to d, although a delivery becomes due only when an endpoint is
+		// open. So the settings of the destination have changed.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -45,14 +46,16 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
 }
 
-// errTaken is the cause of a request that was cut off because another endpoint has taken the
+// errTaken is the cancel cause of a request that was cut off because another endpoint took the
 // delivery.
 var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 
-// sendToAll makes an attempt with several endpoints. It waits until one of them has taken the
-// delivery, or all have failed. Once one has taken it, the other requests in flight may still end in
-// their own time, so that the other endpoints get the delivery too. At most MaxConcurrent deliveries
-// of a destination may have such requests at a time. Those of further deliveries are cut off.
+// sendToAll sends d to several endpoints at once. It returns when one endpoint has taken d, or when
+// all requests have failed.
+//
+// After an endpoint has taken d, the other requests in flight may run to their end, so that their
+// endpoints get d too. At most MaxConcurrent deliveries of a destination may have such requests at
+// a time. For any further delivery, sendToAll cancels the requests that are left.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -99,7 +102,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
-// closedUntil reports whether e is closed to d, and until when. The zero time means for ever.
+// closedUntil reports whether e is closed to d, and until when. The zero time means forever.
 func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	for _, c := range d.Closed {
 		if c.Endpoint == e.hash && (c.Until.IsZero() || now.Before(c.Until)) {
@@ -109,12 +112,14 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// decide turns the results of an attempt, one for each of the endpoints that were open, into the
-// outcome of the delivery. Any success makes it done. Otherwise it is attempted again on its
-// schedule, while an endpoint may still take it and the retry window lasts. An endpoint that sent a
-// Retry-After is left alone for that time, or until the last attempt of the window. That does not
-// delay the other endpoints. opens is when the first endpoint opens that was closed before the
-// attempt, zero if there is none.
+// decide turns the results of an attempt into the settlement of d. results has one element for each
+// of endpoints, which were the open ones. If an endpoint took d, d is done. Otherwise d is due
+// again by its schedule, as long as an endpoint may still take it and the retry window lasts. Else
+// d is buried.
+//
+// An endpoint that sent a Retry-After stays closed to d for that time, but not beyond the last
+// attempt of the window. The other endpoints do not wait for it. opens is when the first of the
+// endpoints that were closed before the attempt opens again, zero if there is none.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
@@ -142,7 +147,8 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		}
 		wait := min(r.retryAfter, longest)
 		if wait > 0 {
-			// Stores keep Due to the microsecond. The endpoint must be open at that time.
+			// Stores truncate Due to the microsecond. So does this, because the endpoint must be
+			// open when d is due.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
@@ -152,7 +158,8 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
-		// The settings have changed. The oldest entries are of endpoints that are gone.
+		// The settings of the destination have changed. The oldest entries belong to endpoints that
+		// it no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
 	if !again {
@@ -165,19 +172,20 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	return postpone(&next, due)
 }
 
-// postpone has d attempted at due.
+// postpone returns the settlement that makes d due again at due.
 func postpone(d *Delivery, due time.Time) Settlement {
 	s := Settlement{Verdict: Retry, Delivery: *d}
 	s.Delivery.Due = due.UTC()
 	return s
 }
 
-// bury gives d up.
+// bury returns the settlement that makes d a dead letter.
 func bury(d *Delivery, why Reason, now time.Time) Settlement {
 	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
 }
 
-// lastReason returns why the latest request of d failed.
+// lastReason returns why the latest request of d failed. Without any request it returns
+// ReasonRefused.
 func lastReason(d *Delivery) Reason {
 	if n := len(d.Attempts); n > 0 {
 		return d.Attempts[n-1].Reason
@@ -185,7 +193,8 @@ func lastReason(d *Delivery) Reason {
 	return ReasonRefused
 }
 
-// keep adds an attempt. If there are more than MaxAttempts, it keeps the first two and the latest.
+// keep appends an attempt. Beyond MaxAttempts it drops the third one, so that the first two and the
+// latest remain.
 func keep(as []Attempt, a Attempt) []Attempt {
 	as = append(as, a)
 	if len(as) > MaxAttempts {

@@ -13,15 +13,16 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// authorize calls the destination's Authorize for one request to e, and appends the header lines
-// that it has set. Their values count as secrets, which are redacted in the endpoint's answer.
+// authorize calls Destination.Authorize for one request to e, and appends the header lines that
+// Authorize has set to s.lines. It adds their values to the secrets that are redacted in the
+// endpoint's answer.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
 	s.authorized = make(http.Header)
 	err := callAuthorize(ctx, e, s.authorized)
 	if err == nil {
-		err = context.Cause(ctx) // it took all the time of the attempt
+		err = context.Cause(ctx) // Authorize took all the time of the attempt
 	}
 	if n := len(s.authorized); err == nil && n > MaxHeaders {
 		err = refuse("Authorize", "has set %d headers; at most %d are allowed", n, MaxHeaders)
@@ -55,7 +56,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	return err
 }
 
-// callAuthorize calls Authorize, and returns a panic of it as an error.
+// callAuthorize calls Authorize, and turns a panic in it into an error.
 func callAuthorize(ctx context.Context, e *endpoint, h http.Header) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -65,7 +66,8 @@ func callAuthorize(ctx context.Context, e *endpoint, h http.Header) (err error) 
 	return e.authorize(ctx, e.raw, h)
 }
 
-// headerSecrets returns what to redact of a header's value.
+// headerSecrets returns the texts to redact for a header: its value and, for Authorization, also
+// the credentials behind the scheme.
 func headerSecrets(canonical, value string) []string {
 	if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
 		return []string{value, credentials}

@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// The defaults of Config. Timeout and window are those of the public webhook
-// documentation.
+// The defaults of Config. Those of Timeout and Window follow the public webhook documentation.
 const (
 	// DefaultTimeout is the time an endpoint has for a complete answer.
 	DefaultTimeout = 5 * time.Second
@@ -28,62 +27,66 @@ const (
 	DefaultMaxConcurrent = 64
 	// DefaultMaxInFlight is how many deliveries of all destinations are attempted at once.
 	DefaultMaxInFlight = 1024
-	// DefaultMaxBytesInFlight bounds the bytes of bodies in memory: 64 MB of 1,048,576 bytes.
+	// DefaultMaxBytesInFlight bounds the memory for bodies: 64 MiB.
 	DefaultMaxBytesInFlight = 64 << 20
-	// DefaultPoll is how often the store is asked for deliveries that other processes have put.
+	// DefaultPoll is how often a Forwarder looks for deliveries that other processes have put into
+	// the store.
 	DefaultPoll = time.Second
 
 	// DefaultDeadMaxAge is how long dead letters are kept.
 	DefaultDeadMaxAge = 30 * 24 * time.Hour
-	// DefaultDeadMaxBytes bounds the bytes of dead letters: 1 GB of 1,073,741,824 bytes.
+	// DefaultDeadMaxBytes bounds the total size of all dead letters: 1 GiB.
 	DefaultDeadMaxBytes = 1 << 30
-	// Unlimited switches Config.DeadMaxAge or Config.DeadMaxBytes off.
+	// Unlimited, as the value of Config.DeadMaxAge or Config.DeadMaxBytes, means that there is no
+	// such bound.
 	Unlimited = -1
 )
 
-// Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A panic
-// in DialContext, or in the handler of Logger, ends the program, as it does under net/http and log/slog.
+// Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
+// panic in DialContext, or in the handler of Logger, ends the program, as it does under net/http
+// and log/slog.
 type Config struct {
-	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run
-	// has returned. Only this Forwarder uses the value: another one on the same store, also in
-	// the same process, has a Store value of its own.
+	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run has
+	// returned. A Store value belongs to one Forwarder. A second Forwarder on the same store, even
+	// in the same process, needs a Store value of its own.
 	Store Store
 
-	// Note returns a text about this node, which Shared.Nodes shows on every node of a shared
-	// store. A text of more than MaxNote bytes is not shown. Note is called for each heartbeat,
-	// and must not wait. Nil shows nothing.
+	// Note returns a short text about this node. Shared.Nodes shows the text on every node that
+	// shares the store. The store calls Note for each heartbeat, so Note must not block. A text of
+	// more than MaxNote bytes is not shown. Nil means no text.
 	Note func() []byte
 
-	// Destinations are the destinations, each with an id of its own. Their URLs are trusted: IP
-	// addresses and "localhost" in them pass the address guard. The addresses that another name
-	// resolves to pass only if they are public or AllowAddresses lists them.
+	// Destinations lists the destinations, each with an id of its own. Their URLs are trusted: the
+	// address guard allows IP addresses and "localhost" in them. If a URL has another host name,
+	// the guard allows only addresses that are public or that AllowAddresses lists.
 	Destinations []Destination
 
-	// Lookup finds a destination by its id, in place of Destinations. It is called before every
-	// attempt, concurrently, so that a change takes effect at once. To keep that cheap, it
-	// returns the same pointer for an unchanged destination. A destination that Lookup has
-	// returned must not be changed afterwards.
+	// Lookup finds a destination by its id. It is set in place of Destinations. The forwarder calls
+	// Lookup before every attempt, concurrently, so a change of a destination takes effect at once.
+	// To keep that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may
+	// change a destination after Lookup has returned it.
 	//
-	// While Lookup fails, or returns ErrUnknownDestination or a destination that is disabled or
-	// not valid, the deliveries of the destination wait, and Lookup is called again: after a
-	// failure within seconds, else every half minute. Their windows are as during a Pause.
-	// Lookup has Timeout, and must end with its context. A panic in it counts as a failure. It
-	// must not end its goroutine in another way.
+	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
+	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
+	// seconds after a failure, otherwise every half minute. Retry windows are treated as during a
+	// Pause. A call may take as long as Timeout, and must end with its context. A panic in Lookup
+	// counts as a failure. Lookup must not end its goroutine in another way, such as
+	// runtime.Goexit.
 	//
-	// Its URLs are not trusted, as customers may have written them: IP addresses and "localhost"
-	// in them pass the address guard only if AllowAddresses lists them, unless TrustLookup is
-	// set.
+	// The URLs that Lookup returns are not trusted, because customers may have written them. The
+	// address guard allows IP addresses and "localhost" in them only if AllowAddresses lists them,
+	// or if TrustLookup is set.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
-	// TrustLookup trusts the URLs that Lookup returns as those of Destinations. Set it if they
-	// come from the operator, for example from a configuration file that is read again when it
+	// TrustLookup makes the URLs that Lookup returns as trusted as those of Destinations. Set it if
+	// the operator wrote them, for example in a configuration file that is reloaded when it
 	// changes.
 	TrustLookup bool
 
-	// LookupFilters says that Lookup returns destinations with filters or a Transform. Then
-	// Forward and its variants call Lookup, too, with their context, for each destination. They
-	// return its error and store nothing. ErrUnknownDestination is no error for them: it means a
-	// destination without filters.
+	// LookupFilters says that Lookup returns destinations with filters or a Transform. Then Forward
+	// and its variants, too, call Lookup for each destination, with the context of their caller. If
+	// Lookup fails, they store nothing and return its error. ErrUnknownDestination is no failure
+	// here: the destination has no filters then.
 	LookupFilters bool
 
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty means
@@ -95,105 +98,110 @@ type Config struct {
 	Timeout time.Duration
 
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
-	// attempt. The last attempt starts Timeout before the end of the window. The end is stored
-	// with the outcome of the first attempt; after a crash before that, the window begins again.
-	// Zero means DefaultWindow.
+	// attempt. The last attempt starts Timeout before the window ends. The end of the window is
+	// stored with the outcome of the first attempt. After a crash before that, the next attempt
+	// begins a new window. Zero means DefaultWindow.
 	Window time.Duration
 
-	// DisableAfter is how long all attempts of a destination may fail until the forwarder
-	// disables it. The forwarder logs that, calls a DisableObserver, and keeps the deliveries
-	// until Resume, as Pause does, or buries them; see BuryDisabled. Each node measures the time
-	// by itself, and begins again when its process starts. Zero means never.
+	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
+	// it. The forwarder logs that and calls a DisableObserver. It keeps the deliveries until
+	// Resume, as Pause does, or buries them if BuryDisabled is set. Each node measures the time on
+	// its own, and starts again with its process. Zero means never.
 	DisableAfter time.Duration
-	// DisableGone disables a destination in the same way when all endpoints of an attempt answer
-	// 410 Gone. The delivery becomes a dead letter.
+	// DisableGone makes the forwarder disable a destination in the same way when all endpoints of
+	// an attempt answer 410 Gone. The delivery becomes a dead letter.
 	DisableGone bool
-	// BuryDisabled makes dead letters, with ReasonDisabled, of all deliveries of a destination
-	// that the forwarder has disabled: those that wait, and those that come until Resume. All
-	// nodes of a store need the same setting.
+	// BuryDisabled turns all deliveries of a destination that the forwarder has disabled into dead
+	// letters with ReasonDisabled: the waiting ones, and those that arrive before Resume. All nodes
+	// that share a store need the same setting.
 	BuryDisabled bool
 
-	// MaxConcurrent bounds the attempts at once for a destination without a MaxConcurrent of its
-	// own. A destination begins with four, gets one more with each answer while it uses half of
-	// its attempts, and loses some with each timeout. While several destinations have
-	// deliveries, each may have its share of three quarters of MaxInFlight. Zero means
-	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent of
+	// its own. A destination starts with four attempts at a time. It gains one with each answer,
+	// while it uses at least half of them, and loses some with each timeout. While several
+	// destinations have deliveries, each may have its share of three quarters of MaxInFlight. Zero
+	// means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
 	//
-	// A destination that only fails (timeouts, connection errors, 5xx, 408, 425 and 429) is
-	// probed: after ten failures in a row, where a timeout counts as three, there is one attempt
-	// at a time. Deliveries that were attempted before keep their schedule, at most one a second.
-	// The others wait, and their window does not begin. One of them is attempted if there was no
-	// attempt for 1 s, and later for times that double up to 30 s. When the destination answers,
-	// all deliveries go on, two at a time at first. A delivery becomes a dead letter without an
-	// attempt if it was due for as long as Window while Run ran and the destination only failed.
+	// A destination that only fails is probed. Failures are timeouts, connection errors, 5xx, 408,
+	// 425 and 429. Probing starts after ten failures in a row, where a timeout counts as three.
+	// From then on there is one attempt at a time. Deliveries that were attempted before keep their
+	// schedule, but at most one of them is attempted each second. The others wait, and their retry
+	// window does not begin. If there was no attempt for 1 s, one of them is attempted as a probe.
+	// This interval doubles with each probe, up to 30 s. When the destination answers, attempts of
+	// all deliveries resume, two at a time at first.
+	//
+	// A delivery becomes a dead letter without an attempt if it was due for as long as Window while
+	// Run ran and the destination only failed.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once. As many again may be ready in
-	// memory. All destinations that have not answered, or not of late, have at most half of it,
-	// and those that fail a quarter, so that they leave room to the others. Zero means
-	// DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. As many
+	// again may be ready in memory. To leave room for the others, the destinations that have not
+	// answered, or not lately, together get at most half of it. Those that fail get at most a
+	// quarter. Zero means DefaultMaxInFlight.
 	//
-	// While fresh deliveries come, few attempts begin for deliveries that have waited for over
-	// 100 ms: two at a time for each processor, where an attempt counts for a millisecond at
-	// most.
+	// While fresh deliveries arrive, few attempts begin for deliveries that have waited for over
+	// 100 ms: two at a time for each processor. An attempt counts towards this bound for its first
+	// millisecond at most.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the bytes of bodies in memory: of deliveries that are attempted,
-	// that are ready, and whose outcome is not stored yet. A single body may exceed it. While
-	// several destinations have deliveries, each has its share. At the bound nothing more is
-	// fetched from the store. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the memory for bodies, in bytes. It counts the deliveries that are
+	// being attempted, are ready, or have an outcome that is not stored yet. A single body may be
+	// larger. While several destinations have deliveries, each has its share. At the bound the
+	// forwarder fetches nothing more from the store. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// Poll is how often the store is asked whether another process has put deliveries. Zero
-	// means DefaultPoll.
+	// Poll is how often the forwarder looks for deliveries that another process has put into the
+	// store. Zero means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses are addresses that pass the guard although they are private, loopback,
-	// link-local or otherwise not public. If the guard refuses all addresses that a name resolves
-	// to, the delivery is given up with ReasonAddress. Otherwise the addresses that pass are
-	// tried, and their errors count.
+	// AllowAddresses lists addresses that the address guard allows although they are private,
+	// loopback, link-local or otherwise not public. If the guard refuses all addresses that a name
+	// resolves to, the delivery is given up with ReasonAddress. Otherwise the forwarder tries the
+	// allowed addresses, and only their errors count.
 	AllowAddresses []netip.Prefix
 
-	// Proxy is the proxy for all requests. Its scheme is http or socks5, and it gets the user
-	// and password of the URL. Nil means none: proxies in the environment are not used.
+	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
+	// gets the user and password of the URL. Nil means no proxy: the forwarder ignores proxies in
+	// the environment.
 	//
-	// The proxy makes the connections, so the address guard sees none of them, and
-	// AllowAddresses has no effect. The proxy itself must refuse addresses that customers may
-	// not reach. If it makes no connection for an https URL, or answers 407, the delivery is
-	// retried, with ReasonConnection. Another answer to an http URL counts as the endpoint's.
+	// The proxy makes the connections. So the address guard does not see them, and AllowAddresses
+	// has no effect. The proxy itself must refuse addresses that customers may not reach. If the
+	// proxy makes no connection for an https URL, or answers 407, the delivery is retried with
+	// ReasonConnection. Any other answer to an http URL counts as the endpoint's answer.
 	Proxy *url.URL
 
-	// DialContext opens connections in place of a net.Dialer. The address guard does not see
-	// them. DialContext must return when its context ends, which is at the latest when the
-	// attempt times out. Its connections need not support deadlines, as some tunnels do not,
-	// but closing one must end its reads and writes.
+	// DialContext opens connections in place of a net.Dialer. The address guard does not check
+	// these connections. DialContext must return when its context ends, which is at the latest when
+	// the attempt times out. The connections need not support deadlines, as those of some tunnels
+	// do not. But closing a connection must end its reads and writes.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge, Unlimited that
-	// their age does not count.
+	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge. Unlimited means
+	// that they may have any age.
 	//
-	// While Run runs, it discards dead letters over this bound and DeadMaxBytes, a minute after
-	// its start and then every hour, so there may be more of them in between. It logs that, and
-	// counts them in Stats.Forgotten. The store may have a lower bound of its own.
+	// Run discards the dead letters beyond DeadMaxAge and DeadMaxBytes, a minute after its start
+	// and then every hour. In between, the store may exceed the bounds. Run logs how many it has
+	// discarded, and counts them in Stats.Forgotten. The store may have a lower bound of its own.
 	DeadMaxAge time.Duration
-	// DeadMaxBytes bounds the Sizes of all dead letters. Over it, the oldest are discarded. Zero
-	// means DefaultDeadMaxBytes, Unlimited that their size does not count. That saves reading
-	// all of them every hour, with a store that does not know their size.
+	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
+	// Zero means DefaultDeadMaxBytes. Unlimited means that there is no bound. With a store that
+	// does not know the total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
-	// Observer learns of accepted events, of each request, and of the end of each delivery. Nil
-	// means none, which costs nothing.
+	// Observer is told of accepted events, of each request, and of the end of each delivery. Nil
+	// means no observer, which costs nothing.
 	Observer Observer
 
-	// Trace returns the values of the headers traceparent and tracestate for the context of a
-	// call of Forward, its variants and Try, for example with OpenTelemetry's propagator. They
-	// are stored, and sent with every attempt; see event.Trace. If traceparent is empty or not
-	// valid, or Trace is nil, those of event.ContextWithTrace are taken. A static header with the
-	// name of one of the two is sent in place of both. Trace is called concurrently.
+	// Trace returns the values of the headers traceparent and tracestate for the context of a call
+	// of Forward, one of its variants, or Try. It may use OpenTelemetry's propagator, for example.
+	// The forwarder stores both values, and sends them with every attempt; see event.Trace. If
+	// traceparent is empty or Trace is nil, the values of event.ContextWithTrace are used. If
+	// traceparent is not valid, no trace is sent. A static header with the name of one of the two
+	// is sent in place of both. Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Logger gets warnings, and what happens to deliveries. Nil means no logs.
@@ -216,7 +224,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// ErrUnknownDestination says that there is no destination with an id. A Lookup may return it wrapped.
+// ErrUnknownDestination says that no destination has the given id. A Lookup may return it wrapped.
 var ErrUnknownDestination = errors.New("webhook: unknown destination")
 
 // A ConfigError names a setting that New or Validate refuses.
@@ -235,7 +243,8 @@ func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// under returns err with its field below another one. Of several ConfigErrors it returns the first.
+// under puts "field." before the Field of the *ConfigError in err. If err joins several, it returns
+// only the first. Any other error is returned as it is.
 func under(field string, err error) error {
 	if ce, ok := errors.AsType[*ConfigError](err); ok {
 		return &ConfigError{Field: field + "." + ce.Field, Problem: ce.Problem}
@@ -243,7 +252,7 @@ func under(field string, err error) error {
 	return err
 }
 
-// faults are the *ConfigErrors of one destination.
+// faults collects the *ConfigErrors of one destination.
 type faults []error
 
 func (f *faults) add(err error) {
@@ -254,14 +263,15 @@ func (f *faults) add(err error) {
 
 func (f *faults) refuse(field, format string, args ...any) { f.add(refuse(field, format, args...)) }
 
-// addUnder adds others, with their fields below another field.
+// addUnder adds others, and puts "field." before their Fields.
 func (f *faults) addUnder(field string, others faults) {
 	for _, err := range others {
 		f.add(under(field, err))
 	}
 }
 
-// join returns nil, the only fault, or all faults joined.
+// join returns nil if there are no faults, the fault itself if there is one, and otherwise all
+// faults, joined by errors.Join.
 func (f faults) join() error {
 	if len(f) == 1 {
 		return f[0]
@@ -269,7 +279,7 @@ func (f faults) join() error {
 	return errors.Join(f...)
 }
 
-// orDefault replaces a zero by its default, and refuses a value below the least one.
+// orDefault replaces a zero by byDefault, and returns an error for a value below least.
 func orDefault[T int | int64 | time.Duration](field string, value *T, least, byDefault T) error {
 	if *value < least {
 		return refuse(field, "%v is less than %v", *value, least)
@@ -279,7 +289,7 @@ func orDefault[T int | int64 | time.Duration](field string, value *T, least, byD
 }
 
 // withDefaults returns a copy of c with defaults in place of zeros, or an error for the first
-// setting that is not valid. The destinations are checked when they are compiled.
+// setting that is not valid. It does not check the destinations: newEngine does.
 func (c Config) withDefaults() (Config, error) {
 	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
 	for _, rule := range []struct {
@@ -320,7 +330,8 @@ func (c Config) withDefaults() (Config, error) {
 		case !p.IsValid():
 			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
 		case p.Addr().Is4In6():
-			// The guard compares IPv4 addresses in their own form.
+			// The guard compares IPv4 addresses in their 4-byte form, so the prefix gets that form
+			// too.
 			if p.Bits() < 96 {
 				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
 			}
@@ -331,7 +342,8 @@ func (c Config) withDefaults() (Config, error) {
 		proxy := *c.Proxy
 		c.Proxy = &proxy
 		switch {
-		// A proxy over https would be shown the client certificates of destinations.
+		// https is refused, because a proxy over https would be shown the client certificates of
+		// destinations.
 		case proxy.Scheme != "http" && proxy.Scheme != "socks5":
 			return c, refuse("Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
 		case proxy.Hostname() == "":

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned when the store lacks the part that a method needs.
+// ErrUnsupported is returned by a method that needs an optional interface which the store does not
+// implement, such as History or Outbox.
 var ErrUnsupported = errors.New("webhook: the store does not support this")
 
-// Dead yields the dead letters that filter selects, in the order they died, or the newest first. The
-// loop may replay and discard them. An error of the store ends it.
+// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
+// first if the filter says so. The loop may replay and discard them. An error of the store ends the
+// sequence.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return f.config.Store.Dead(ctx, filter, "")
 }
@@ -22,8 +24,9 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. It reads all that died within the times of
-// the filter, unless the filter selects all. With an error it returns how many it has read.
+// CountDead returns how many dead letters filter selects. If the filter selects all, the store
+// knows the number. Otherwise CountDead reads every dead letter that died within the times of the
+// filter. With an error it returns the number that it has counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -39,9 +42,9 @@ func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, erro
 	return n, nil
 }
 
-// Replay makes deliveries of the dead letters with these keys. They are due now, and their retry
-// window begins again. Replay returns how many there were. An unknown key is no error: the dead
-// letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
+// Replay turns the dead letters with these keys into deliveries. They are due now and get a new
+// retry window. Replay returns how many it has replayed. An unknown key is no error, because the
+// dead letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
 func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	if f.open.Err() != nil {
 		return 0, ErrClosed
@@ -49,19 +52,20 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It does its work while the caller
-// ranges over it: after each commit, of up to 256 dead letters, it yields how many were replayed so
-// far. It yields nothing if there are none. Breaking the loop stops it at the number that was yielded
-// last, and so does an error, which comes with that number. A further call goes on.
+// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
+// over it. It commits up to 256 dead letters at a time, and after each commit yields how many were
+// replayed so far. It yields nothing if there are none. If the caller breaks the loop, the number
+// that was yielded last stays correct. An error ends the loop, too, and is yielded with that
+// number. A further call continues with the rest.
 //
-// It leaves out what dies after the loop began. Otherwise a replay to an endpoint that refuses would
-// never end.
+// ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
+// endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
-// Discard forgets the dead letters with these keys, and returns how many there were. An unknown key
-// is no error.
+// Discard removes the dead letters with these keys, and returns how many it has removed. An unknown
+// key is no error.
 func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
@@ -92,9 +96,9 @@ const chunk = 256
 
 func fullOfKeys(keys []string) bool { return len(keys) == chunk }
 
-// inChunks gathers what seq yields until full returns true, calls do with it, and yields the sum of
-// what do has returned so far. It goes on like that until the end of seq, or the first error. It
-// yields that error with the sum.
+// inChunks collects values of seq until full returns true. Then it calls do with them, and yields
+// the sum of the results of do so far. It repeats this until seq ends or an error occurs. It yields
+// the error with the sum.
 func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		total := 0
@@ -121,22 +125,23 @@ func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) 
 }
 
 const (
-	// firstSweep is how long after its start a forwarder first looks for dead letters over the
-	// bounds, so that this does not slow down the start.
+	// firstSweep is the time from the start of Run to the first sweep. The delay keeps the sweep
+	// from slowing down the start.
 	firstSweep = time.Minute
-	// sweepEvery is how often it looks again.
+	// sweepEvery is the time from one sweep to the next.
 	sweepEvery = time.Hour
 )
 
-// Forgotten counts the dead letters that the forwarder has discarded to keep its bounds.
+// Forgotten counts the dead letters that the forwarder has discarded because they exceeded the
+// bounds of its Config.
 type Forgotten struct {
 	Age  int64 // older than Config.DeadMaxAge
-	Size int64 // the oldest of more than Config.DeadMaxBytes
+	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// keepBounds keeps the dead letters within the bounds of the Config until ctx is done. The bounds
-// are the forwarder's, so that they are the same for every store. Several forwarders on a store do
-// not disturb each other: each counts what it has discarded itself.
+// keepBounds sweeps at intervals until ctx is done. The forwarder enforces the bounds, not the
+// store, so that they are the same for every store. Several forwarders on one store do not disturb
+// each other: each counts only the dead letters that it has discarded itself.
 func (e *engine) keepBounds(ctx context.Context) {
 	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
 		return
@@ -156,8 +161,8 @@ func (e *engine) keepBounds(ctx context.Context) {
 	}
 }
 
-// sweep discards the dead letters that are over the bounds now. It reads none if the counts of the
-// store show that there are none.
+// sweep discards the dead letters that exceed the bounds now. It reads none of them if the counts
+// of the store show that all are within the bounds.
 func (e *engine) sweep(ctx context.Context) error {
 	counts, err := e.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
@@ -187,8 +192,8 @@ func (e *engine) sweep(ctx context.Context) error {
 	return e.forget(ctx, DeadFilter{}, over, "size", &e.count.forgottenSize)
 }
 
-// deadBytes returns the sum of the Sizes of all dead letters. It reads them only if the store does
-// not know the sum.
+// deadBytes returns the total Size of all dead letters. It reads them only if the store does not
+// know the total.
 func (e *engine) deadBytes(ctx context.Context) (int64, error) {
 	counts, err := e.config.Store.Count(ctx)
 	if err != nil || counts.DeadBytes >= 0 {
@@ -204,8 +209,8 @@ func (e *engine) deadBytes(ctx context.Context) (int64, error) {
 	return bytes, nil
 }
 
-// forget discards the dead letters that filter selects, the oldest first, up to the first one that
-// is not over the bound. It counts and logs them.
+// forget discards the dead letters that filter selects, the oldest first, until over returns false.
+// It counts and logs them.
 func (e *engine) forget(ctx context.Context, filter DeadFilter, over func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
 	keys := func(yield func(string, error) bool) {
 		for d, err := range e.config.Store.Dead(ctx, filter, "") {

@@ -13,11 +13,12 @@ import (
 // ErrClosed is returned by a Forwarder after Shutdown and by a Store after Close.
 var ErrClosed = errors.New("webhook: closed")
 
-// ErrTooLarge is returned by Put for more than the store can ever store at once.
+// ErrTooLarge is returned by Put if the deliveries of one call exceed what the store can ever store
+// at once.
 var ErrTooLarge = errors.New("webhook: too much for one call")
 
-// ErrQueueFull is returned by Forward and Put when the store has reached its bound. Nothing of the call
-// was stored. The same call may be made again.
+// ErrQueueFull is returned by Forward and Put when the store has reached its bound. The store has
+// stored nothing of the call. The caller may make the same call again.
 var ErrQueueFull = errors.New("webhook: queue is full")
 
 // A Delivery is one event on its way to one destination.
@@ -25,9 +26,10 @@ type Delivery struct {
 	// Destination is the id of the destination, in 1 to 255 bytes.
 	Destination string
 	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
-	// and it is in the header webhook-id. For an event without a Source it is the MessageID. For
-	// others it is derived from both: the first 18 bytes of the SHA-256 of the length of the
-	// Source, as a uvarint, the Source and the MessageID, in base64url without padding.
+	// and requests carry it in the header webhook-id. For an event without a Source the ID is the
+	// MessageID. For an event with a Source it is a digest of both: the first 18 bytes of the
+	// SHA-256 of the length of the Source, as a uvarint, the Source and the MessageID, in base64url
+	// without padding.
 	ID string
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the
 	// event.Event. At most 255 bytes each.
@@ -40,14 +42,16 @@ type Delivery struct {
 	Accepted time.Time
 	// Due is the time before which no attempt starts.
 	Due time.Time
-	// Expires is the end of the window, set at the first attempt; zero before.
+	// Expires is the end of the retry window, set at the first attempt. It is zero before that.
 	Expires time.Time
 	// Tries counts the attempts so far. It is not negative, and neither are the numbers in
 	// Attempts.
 	Tries int
-	// Closed are endpoints that get no request now, or never again: at most MaxEndpoints.
+	// Closed lists the endpoints that get no request for this delivery, for a time or for good: at
+	// most MaxEndpoints.
 	Closed []Closed
-	// Attempts are the first and the latest requests, the oldest first; see MaxAttempts.
+	// Attempts holds the failed requests, the oldest first: if there were many, the first and the
+	// latest of them; see MaxAttempts.
 	Attempts []Attempt
 	// Trace is sent with every attempt. It does not change.
 	Trace event.Trace
@@ -78,8 +82,8 @@ type DeadLetter struct {
 	Key string
 }
 
-// Size returns the bytes that d counts for: of its body, its ids and names, and the texts of its
-// attempts.
+// Size returns the size of d in bytes, for bounds: the lengths of its body, its ids and names, and
+// the texts of its attempts.
 func (d *Delivery) Size() int64 {
 	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
@@ -98,7 +102,7 @@ type Delivered struct {
 	Key string
 }
 
-// A DeliveredFilter selects what was delivered. The zero value selects all.
+// A DeliveredFilter selects deliveries of a History. The zero value selects all.
 type DeliveredFilter struct {
 	// Destination, MessageID and User select by equality where they are not empty.
 	Destination, MessageID, User string
@@ -117,8 +121,8 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// Destination, ID, Type, Reason and User select by equality where they are not
-	// empty. ID is that of a delivery or its messageId.
+	// Destination, ID, Type, Reason and User select by equality where they are not empty. ID is
+	// compared with both the ID and the MessageID of a delivery.
 	Destination string
 	ID          string
 	Type        string
@@ -127,7 +131,7 @@ type DeadFilter struct {
 	// From and To select by the time of death: not before From, and before
 	// To. Zero means no bound.
 	From, To time.Time
-	// NewestFirst has lists begin with what died last.
+	// NewestFirst makes lists begin with the dead letter that died last.
 	NewestFirst bool
 }
 
@@ -142,7 +146,8 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
-// ErrNoDeadLetter says that there is no dead letter with a key. Perhaps it was revived or discarded.
+// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or
+// discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
@@ -157,8 +162,8 @@ type Counts struct {
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
-	// Delivered counts what the History keeps, DeliveredBytes is the sum of their Sizes.
-	// Both are zero if the store keeps none.
+	// Delivered counts the deliveries in the History. DeliveredBytes is the sum of their Sizes.
+	// Both are zero if the store keeps no History.
 	Delivered      int
 	DeliveredBytes int64
 	// Oldest is the earliest Due of the deliveries that wait and are not claimed, zero if there

@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// The limits of Destination and Endpoint. MaxEndpoints and MaxHeaders are those of the public webhook
-// documentation.
+// The limits of Destination and Endpoint. MaxEndpoints and MaxHeaders are those of the public
+// webhook documentation.
 const (
 	// MaxEndpoints is how many endpoints a destination may have.
 	MaxEndpoints = 5
@@ -32,85 +32,93 @@ const (
 type Destination struct {
 	// ID names the destination, in 1 to 255 bytes. Deliveries are stored with it.
 	ID string
-	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a URL of its own. The
-	// first attempt goes to all of them at once.
+	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of
+	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
-	// Secret signs every request in X-Signature (package signature). If it is empty, the header
-	// is not sent. There is one secret, because there is one signature: while you replace it,
-	// the receiver accepts the old and the new one.
+	// Secret signs every request in X-Signature (package signature). If it is empty, the header is
+	// not sent. A request has one such signature, so there is only one secret. While you replace
+	// it, the receiver has to accept the old secret and the new one.
 	Secret signature.Secret
-	// StandardSecrets add the headers of Standard Webhooks to every request, with a signature
-	// for each secret: at most MaxStandardSecrets, and several only while one replaces another.
-	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret
-	// makes it. A private key is "whsk_" and the base64 of an Ed25519 key, as
-	// signature.NewStandardPrivateKey makes it; the receiver then needs only the public key, and
-	// a signature takes about 25 us. The webhook-id is the ID of the Delivery. In it, full stops,
-	// percent signs and all bytes but visible ASCII are percent-encoded. Empty means no such
-	// headers.
+	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
+	// each secret. There may be MaxStandardSecrets, and there should be several only while one
+	// replaces another. Empty means no such headers.
+	//
+	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret makes
+	// it. A private key may take its place: "whsk_" and the base64 of an Ed25519 key, as
+	// signature.NewStandardPrivateKey makes it. The receiver then needs only the public key, and a
+	// signature takes about 25 us.
+	//
+	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
+	// ASCII in it are percent-encoded.
 	StandardSecrets []signature.Secret
 	// TLS has client certificates and authorities for the connections to this destination. Only
 	// destinations with equal settings share connections. Nil means those of
 	// Config.TLSClientConfig.
 	TLS *TLS
-	// NetHTTP makes the requests with net/http instead of this package's own client of HTTP/1.1.
-	// It is for a receiver whose answers the latter refuses as malformed (ReasonProtocol) although
-	// other clients take them. A request then costs two to four times as much CPU, and about 60
-	// allocations. Time limits, bounds and the address guard stay, and redirects are still not
-	// followed. HTTP/2, proxies and internationalised host names go through net/http anyway.
+	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
+	// for a receiver whose answers the own client refuses as malformed (ReasonProtocol) although
+	// other clients accept them. A request then costs two to four times as much CPU, and about 60
+	// allocations. The time limits, the bounds and the address guard still apply, and redirects are
+	// still not followed. HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
-	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means that.
+	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means Config.Timeout.
 	Timeout time.Duration
-	// Window is how long a delivery is attempted, at most Config.Window. Zero means that. A
-	// change applies to deliveries that were not attempted before.
+	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window.
+	// A change applies only to deliveries that were not attempted before.
 	Window time.Duration
 	// Schedule says how long a delivery waits between its attempts.
 	Schedule Schedule
-	// Disabled keeps the deliveries until the destination is enabled.
+	// Disabled stops the attempts of this destination. Its deliveries stay in the store until the
+	// destination is enabled.
 	Disabled bool
 	// Filter selects the events that Forward and its variants store for this destination. Stats
 	// counts the others as Filtered. With Config.Lookup it needs Config.LookupFilters. It does
 	// not apply to deletion notices and audiences.
 	Filter Filter
-	// FilterFunc reports whether the destination gets an event that Filter takes. It is called
-	// concurrently, and must not change the event. Nil takes all.
+	// FilterFunc is a second filter, for events that Filter takes: it reports whether the
+	// destination gets the event. It is called concurrently, and must not change the event. Nil
+	// takes all events.
 	FilterFunc func(*event.Event) bool
-	// Transform makes the body that this destination gets of an event that its filters take,
-	// before Forward and its variants store it. Transform may change the event that it is given.
-	// The Body of its result must be a JSON object of at most 128 KB. It is written in the form
-	// of all bodies. A result that is Off leaves the event out, and Stats counts it as Filtered.
-	// The other fields of the result have no effect.
+	// Transform makes the body that this destination gets for an event. It is called for events
+	// that the filters take, before Forward and its variants store them. Transform may change the
+	// event that it is given. The Body of its result must be a JSON object of at most 128 KB. The
+	// forwarder writes it in the form of all bodies. If the result is Off, the destination does not
+	// get the event, and Stats counts it as Filtered. The other fields of the result have no
+	// effect.
 	//
-	// Transform has 1 s for an event, and must end with its context. Forward waits for it. After
-	// an error, a panic, a late result or one that is not valid, the destination does not get
-	// the event. Stats counts that in TransformErrors, and the error is logged, so it must hold
-	// no secret. A Transform that may lose no event returns events that it fails for as they
-	// are.
+	// Transform has 1 s for an event, and must end with its context. Forward waits for it. If
+	// Transform returns an error, panics, is late, or returns a result that is not valid, the
+	// destination does not get the event. Stats counts that in TransformErrors. The error is
+	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
+	// that it cannot change as they are.
 	//
-	// It is called concurrently. Replayed deliveries, deletion notices and audiences are not
-	// transformed. With Config.Lookup it needs Config.LookupFilters. Nil stores events as they
+	// Transform is called concurrently. It is not called for replayed deliveries, deletion notices
+	// and audiences. With Config.Lookup it needs Config.LookupFilters. Nil stores events as they
 	// are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize sets headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
-	// may set up to MaxHeaders headers, each with one value. It may not set a header that
-	// Endpoint.Headers may not set, that the endpoint has already, or a traceparent or tracestate.
+	// may set up to MaxHeaders headers, each with one value. It may not set headers that
+	// Endpoint.Headers may not set, headers that the endpoint has already, traceparent, or
+	// tracestate.
 	//
-	// Authorize has the time of the attempt, and must end with its context. After an error, a
-	// panic or a header that is not allowed, the attempt fails with ReasonAuthorize and no
-	// request is sent. It is repeated as after a 5xx. The error is stored and logged, in up to
-	// 256 bytes, without the values that were set. Authorize is called concurrently, also by Try.
-	// Nil sets nothing.
+	// Authorize has the time of the attempt, and must end with its context. If it returns an error,
+	// panics or sets a header that is not allowed, no request is sent, and the attempt fails with
+	// ReasonAuthorize. The attempt is repeated as after a 5xx. Up to 256 bytes of the error are
+	// stored and logged, without the values that were set. Authorize is called concurrently, also
+	// by Try. Nil sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
 	// MaxConcurrent bounds the deliveries that are attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int
-	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Deliveries beyond it
-	// wait in the store. The window of those that were not attempted before does not begin. Zero
-	// means no bound. Each Forwarder counts by itself, and begins again with its process.
+	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Deliveries beyond it wait
+	// in the store. For those that were not attempted before, the retry window does not begin. Zero
+	// means no bound. Each Forwarder counts on its own, and starts again with its process.
 	MaxRate float64
-	// MaxBurst is how many attempts may be made at once after a time with fewer than MaxRate: in
-	// t seconds there are at most MaxBurst + t*MaxRate. It needs MaxRate, and is at most a day's
-	// worth of that. Zero means a tenth of a second's worth, at least 1.
+	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
+	// MaxRate allows: in t seconds there are at most MaxBurst + t*MaxRate. It needs a MaxRate. At
+	// most it is the attempts of a day at MaxRate. Zero means the attempts of a tenth of a second,
+	// but at least 1.
 	MaxBurst int
 }
 
@@ -128,8 +136,8 @@ type Endpoint struct {
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does, and returns everything that is wrong with it: a
-// *ConfigError, or several of them joined as errors.Join does.
+// Validate checks the destination as New does. It returns everything that is wrong: one
+// *ConfigError, or several, joined by errors.Join.
 func (d *Destination) Validate() error {
 	_, wrong := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
@@ -155,7 +163,7 @@ func checkURL(field, s string) (*url.URL, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return nil, refuse(field, "is no URL") // what is wrong may be in a password
+		return nil, refuse(field, "is no URL") // err may quote a password
 	}
 	if u.Scheme == "" {
 		return nil, refuse(field, "has no scheme; want one such as https://example.com/hook")

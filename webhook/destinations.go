@@ -10,16 +10,16 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// destinations finds destinations by their ids and makes targets of them.
+// destinations finds destinations by their ids, and compiles them into targets.
 type destinations struct {
 	config    *Config
-	static    map[string]*target // those of Config.Destinations; it does not change after New
-	filtering bool               // there may be destinations with filters or a Transform
+	static    map[string]*target // from Config.Destinations; does not change after New
+	filtering bool               // some destination may have filters or a Transform
 	tls       *tlsConfigs
-	ctx       context.Context // parent of those that Config.Lookup gets
+	ctx       context.Context // parent of the contexts that Config.Lookup gets
 }
 
-// add adds the destinations of a Config, and lets g pass their addresses.
+// add compiles the destinations of a Config, and makes g trust the addresses in their URLs.
 func (ds *destinations) add(all []Destination, g *guard) error {
 	for i := range all {
 		d := all[i]
@@ -41,7 +41,7 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 	return nil
 }
 
-// compile checks d and makes it ready for requests.
+// compile checks d and returns its target, ready for requests.
 func (ds *destinations) compile(d *Destination) (*target, error) {
 	t, wrong := compile(d, ds.config)
 	if wrong == nil && d.filters() && !ds.filtering && ds.config.Lookup != nil {
@@ -62,7 +62,8 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 	return t, nil
 }
 
-// check returns an error unless there are destinations, and Forward takes events for all of them.
+// check returns an error if ids is empty, or if Forward refuses events for one of these
+// destinations.
 func (ds *destinations) check(ids []string) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
@@ -75,8 +76,8 @@ func (ds *destinations) check(ids []string) error {
 	return nil
 }
 
-// known returns an error if Forward refuses events for a destination. It does not ask a Lookup: a
-// worker does before each attempt.
+// known returns an error if Forward refuses events for a destination. It does not call
+// Config.Lookup, because a worker calls it before each attempt.
 func (ds *destinations) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
@@ -95,14 +96,15 @@ func (ds *destinations) limits(id string) schedule.Limits {
 	return schedule.Limits{}
 }
 
-// These errors of resolve say why a destination cannot be used. ErrUnknownDestination is another.
+// These errors of resolve say why a destination cannot be used. resolve may also return
+// ErrUnknownDestination.
 var (
 	errDisabled = errors.New("webhook: destination is disabled")
 	errInvalid  = errors.New("webhook: destination is not valid")
 	errLookup   = errors.New("webhook: look-up failed")
 )
 
-// holdOf names an error of resolve.
+// holdOf returns the Hold that an error of resolve stands for.
 func holdOf(err error) Hold {
 	switch {
 	case errors.Is(err, errLookup):
@@ -115,8 +117,8 @@ func holdOf(err error) Hold {
 	return HoldUnknown
 }
 
-// resolve returns the lane's destination as it is now, ready for attempts. It returns l.target if
-// the destination has not changed.
+// resolve returns the target of the lane's destination as it is now. If the destination has not
+// changed, that is l.target.
 func (ds *destinations) resolve(l *lane) (*target, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
@@ -144,7 +146,7 @@ func (ds *destinations) resolve(l *lane) (*target, error) {
 	return t, nil
 }
 
-// ask calls Config.Lookup, and returns a panic of it as an error.
+// ask calls Config.Lookup, and turns a panic in it into an error.
 func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, err error) {
 	defer func() {
 		if v := recover(); v != nil {

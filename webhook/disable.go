@@ -7,41 +7,42 @@ import (
 	"time"
 )
 
-// Disabled says that the forwarder has disabled a destination; see Config.DisableAfter.
+// Disabled describes a destination that the forwarder has disabled; see Config.DisableAfter.
 type Disabled struct {
 	// Destination is its id.
 	Destination string
-	// Reason is why its latest attempt failed. Status is the answer of an endpoint to that
-	// attempt, 0 if there was none.
+	// Reason is why the latest attempt failed. Status is the HTTP status of that attempt, 0 if
+	// there was none.
 	Reason Reason
 	Status int
-	// Since is when its attempts began to fail.
+	// Since is when the attempts of the destination began to fail.
 	Since time.Time
 }
 
-// A DisableObserver is an Observer that learns of destinations which the forwarder disables. Only
-// the node that disables a destination calls it, once.
+// A DisableObserver is an Observer that is told when the forwarder disables a destination. Only the
+// node that disables the destination calls it, once.
 type DisableObserver interface {
 	Disabled(Disabled)
 }
 
-// Enabled says that Resume has enabled a destination which the forwarder had disabled.
+// Enabled describes a destination that the forwarder had disabled and Resume has enabled.
 type Enabled struct {
 	// Destination is its id.
 	Destination string
-	// Reason is why it was disabled, and Since when.
+	// Reason is why the destination was disabled, and Since is when.
 	Reason Reason
 	Since  time.Time
 }
 
-// An EnableObserver is an Observer that learns of disabled destinations which Resume enables. Only
-// the node whose Resume enables a destination calls it, once, before Resume returns. The end of a
-// pause is not reported.
+// An EnableObserver is an Observer that is told when Resume enables a destination that the
+// forwarder had disabled. Only the node whose Resume enables the destination calls it, once, before
+// Resume returns. It is not called for the end of a pause.
 type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled reports that the setting of a destination was removed, if that setting had disabled it.
+// enabled is called when Resume has removed the setting of a destination. If that setting had
+// disabled the destination, and not just paused it, enabled logs that and tells the observer.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
@@ -56,7 +57,8 @@ func (e *engine) enabled(destination string, setting []byte) {
 	})
 }
 
-// disableIfDue disables the destination of l if the failed attempt s is the reason to.
+// disableIfDue disables the destination of l if the failed attempt s meets a condition of
+// Config.DisableGone or Config.DisableAfter.
 func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	now := w.now()
 	gone := w.config.DisableGone && s.Verdict == Bury && len(w.open) > 0
@@ -77,15 +79,16 @@ func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	if _, busy := w.disabling.LoadOrStore(l.ID, true); busy {
 		return
 	}
-	// The store may be slow. Shutdown waits for it as for a request.
+	// A goroutine stores it, because the store may be slow. Shutdown waits for the goroutine as for
+	// a request.
 	w.workers.Go(func() {
 		defer w.disabling.Delete(l.ID)
 		w.disable(d)
 	})
 }
 
-// disable stores that a destination is disabled, and reports it. After an error the next failed
-// attempt tries again.
+// disable stores that a destination is disabled, logs it and tells the observer. If the store
+// fails, the next failed attempt of the destination tries again.
 func (e *engine) disable(d Disabled) {
 	ctx, cancel := context.WithTimeout(e.attempts, e.config.Timeout)
 	defer cancel()
@@ -95,14 +98,14 @@ func (e *engine) disable(d Disabled) {
 	} else {
 		e.accounts.of(d.Destination).forgive()
 	}
-	if !stored { // it was paused, or another node has disabled it
+	if !stored { // the destination was paused, or another node has disabled it
 		return
 	}
 	text := "webhook: destination disabled; its deliveries wait until it is resumed"
 	if e.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
-		// This makes deliveries due that wait for a later time. After an error each is buried
-		// when it is due.
+		// Make the deliveries that wait for a later time due now, so that they are buried at once.
+		// After an error each is buried when it becomes due.
 		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
 	}
 	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)

@@ -31,13 +31,15 @@
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx,
 // 408, 425 and 429 are retried. The waits are random, and their bound grows from
-// a second to ten minutes. A Retry-After is a floor under them for the endpoint
-// that sent it. Any other answer closes the endpoint to the event, and so does a
-// certificate that does not verify or an address that is not public.
+// a second to ten minutes. An endpoint that sent a Retry-After does not get the
+// event again before that time. Any other answer closes the endpoint to the event:
+// the endpoint gets no further request for it. So does a certificate that does not
+// verify, or an address that is not public.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four
-// hours after its first attempt. If the destination only fails, an event may wait
-// for its first attempt, and becomes a dead letter after four hours of that, too.
+// hours after its first attempt. While the destination only fails, new events may
+// wait for their first attempt. After four hours of such a wait, an event becomes a
+// dead letter, too.
 //
 // # Guarantees
 //
@@ -59,11 +61,12 @@
 //   - when it is replayed, or forwarded again after the store has forgotten its
 //     ID.
 //
-// So a receiver may have taken a dead letter, too, if its answers were lost.
+// So the receiver may have taken even an event that became a dead letter, if its
+// answers were lost.
 //
-// No order: events are attempted concurrently, and a retried event comes after
-// others that were forwarded later. A receiver that keeps a state applies an event
-// only if its timestamp is not before that of the event it applied last.
+// No order: events are attempted concurrently, and a retried event may arrive after
+// events that were forwarded later. A receiver that keeps a state should apply an
+// event only if its timestamp is not before that of the event that it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the
 // transaction that does the work, and answers 2xx after the commit. If the key is
@@ -98,7 +101,7 @@
 // alert. They count the deliveries that wait, are in flight, were delivered and
 // retried, and are dead by [Reason]. They have percentiles of latency, and say why a
 // destination is held. An [Observer] is called for each request. The module
-// webhook/webhookprom makes metrics for Prometheus of them, in three lines.
+// webhook/webhookprom turns all of this into Prometheus metrics, in three lines.
 //
 // With OpenTelemetry, Attempted starts and ends a span from a.At to a.At+a.Took,
 // below the span context in a.Trace, which [Config.Trace] took from the caller's

@@ -26,7 +26,7 @@ type engine struct {
 	disabling    sync.Map       // ids of destinations that are being disabled
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // and requests that outlast their attempt
-	news         chan struct{}  // capacity 1: has a value when there may be something to fetch
+	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
 	count        counters
 	total        tally // of all destinations
 	accounts     accounts
@@ -75,7 +75,7 @@ func newEngine(c Config) (*engine, error) {
 	return e, nil
 }
 
-// wake makes the fetcher look for something to fetch.
+// wake makes the fetcher look for deliveries to fetch. It does not block.
 func (e *engine) wake() {
 	select {
 	case e.news <- struct{}{}:
@@ -83,12 +83,13 @@ func (e *engine) wake() {
 	}
 }
 
-// stored is the settler's storedFunc. It counts the settlements, tells the scheduler what waits
-// again, and wakes the fetcher if that waits for the settler.
+// stored is the settler's storedFunc, which is called after each commit. It counts the settlements,
+// and tells the scheduler which deliveries wait again. With late it wakes the fetcher, which waits
+// for the settler to catch up.
 func (e *engine) stored(ss []Settlement, late bool) {
 	now := time.Now()
 	bytes := int64(0)
-	var a *account // of the settlement before
+	var a *account // of the previous settlement
 	for i := range ss {
 		s := &ss[i]
 		d := &s.Delivery
@@ -120,8 +121,8 @@ func (e *engine) run(ctx, open context.Context) error {
 	defer e.client.Close()
 	defer e.abortAttempts(nil)
 
-	// The settler stops last. If the store fails, it goes on for up to Config.Timeout after
-	// the last worker has ended, and then gives up.
+	// The settler stops last. If the store fails, the settler keeps trying for up to Config.Timeout
+	// after the last worker has ended, and then gives up.
 	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	drained := make(chan struct{})
@@ -143,8 +144,8 @@ func (e *engine) run(ctx, open context.Context) error {
 	stopFetching()
 	aside.Wait()
 
-	// From now on other nodes may take the deliveries that are not being attempted, however
-	// long the attempts take.
+	// Give back the deliveries that are not being attempted. From now on other nodes can take them,
+	// however long the attempts in flight last.
 	e.returnAll(e.schedule.Close())
 	if isShared {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Timeout)
@@ -163,9 +164,10 @@ func (e *engine) run(ctx, open context.Context) error {
 	return err
 }
 
-// present returns what this node shows to others, and whether it is alive. It is not if the fetcher
-// has made no progress for three times the time limit of an attempt; other nodes then take over its
-// claims. Before Run and after it there is nothing to take over.
+// present returns the note of this node, and whether it is alive, for the store's heartbeats. The
+// node is not alive if the fetcher has made no progress for three times Config.Timeout, plus
+// Config.Poll. Then other nodes take over its claims. After Run the node always counts as alive,
+// because it has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()
@@ -179,15 +181,15 @@ func (e *engine) present() (note []byte, alive bool) {
 	return note, still < overdueTimeouts*e.config.Timeout+e.config.Poll
 }
 
-// returnAll gives claims back to the store.
+// returnAll returns claimed deliveries to the store, by way of the settler.
 func (e *engine) returnAll(items []schedule.Item) {
 	for i := range items {
 		e.settler.giveBack(items[i].Value.(*Delivery))
 	}
 }
 
-// requested counts a request that has ended, and tells the observer of it. due is when its delivery
-// is attempted again, zero if it is not.
+// requested counts a request that has ended, and tells the observer. due is when the delivery is
+// attempted again, zero if it is not.
 func (e *engine) requested(l *lane, d *Delivery, r *result, due time.Time) {
 	if r.outcome != OutcomeCutOff {
 		e.accounts.of(l.ID).requested(r.attempt.Took)

@@ -6,15 +6,18 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// EraseUser removes the deliveries, the dead letters and the history of a user from the store, for
-// every destination. It returns how many there were, and how many it passed over because they are
-// claimed, for example for an attempt. A further call removes those. Destinations do not learn of it;
-// see package audience. EraseUser goes by Delivery.User: deliveries of other users that name this one
-// in their bodies stay, and so do the members of audiences.
+// EraseUser removes a user's deliveries, dead letters and history from the store, for all
+// destinations. It returns how many it has removed, and how many it has skipped because they are
+// claimed, for example for an attempt. A further call removes those.
 //
-// The error is a *event.CallError for a user id that is not 1 to 8192 bytes, or the store's.
+// EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
+// Deliveries of other users stay, even if their bodies name this user, and so do the members of
+// audiences.
+//
+// The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or an error of
+// the store.
 func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
-	e, err := event.Delete(userID, f.now()) // for the digest of a long id
+	e, err := event.Delete(userID, f.now()) // replaces a long id by its digest
 	if err != nil {
 		return 0, 0, err
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// overdueTimeouts is how long a delivery may be claimed and not settled before it goes back to the
-// store, as a multiple of Config.Timeout. Only a fault makes it take longer.
+// overdueTimeouts is how long a delivery may be claimed without being settled, as a multiple of
+// Config.Timeout. After that it goes back to the store. Only a fault makes a delivery take so long.
 const overdueTimeouts = 3
 
-// A fetcher takes deliveries from the store for the scheduler.
+// A fetcher claims deliveries in the store for the scheduler.
 type fetcher struct {
 	*engine
 	started bool // the pauses and all heads of the store were read
@@ -21,8 +21,8 @@ type fetcher struct {
 	plan    []schedule.Want
 	wants   []Want
 	items   []schedule.Item
-	// buf is space for the next fetch. Lanes point into its array, so a fetch uses only the part
-	// that earlier ones have left.
+	// buf is space for the next fetch. Lanes keep pointers into its array, so each fetch uses only
+	// the part that earlier fetches have left.
 	buf     []Delivery
 	trouble outage
 }
@@ -30,8 +30,8 @@ type fetcher struct {
 // fetchSpace is the capacity of a new fetcher.buf, in deliveries.
 const fetchSpace = 256
 
-// run supplies the scheduler until ctx is done. While the store fails it tries again. It returns
-// the error of a store that was closed.
+// run supplies the scheduler with deliveries until ctx is done. While the store fails, run keeps
+// trying. It returns an error only if the store was closed.
 func (r *fetcher) run(ctx context.Context) error {
 	e := r.engine
 	timer := time.NewTimer(e.config.Poll)
@@ -73,7 +73,8 @@ func (r *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// fetch fetches what there is room for. It returns the longest time until the next call.
+// fetch claims as many deliveries as the scheduler has room for. pause is how long the caller may
+// wait before it calls fetch again.
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	if !r.started {
 		// The scheduler must know the pauses before anything is attempted.
@@ -102,15 +103,16 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	return pause, nil
 }
 
-// works is called after each success of the store. It logs the end of a failure.
+// works is called after each successful call of the store. It logs the end of an outage.
 func (r *fetcher) works() {
 	if r.trouble.over() {
 		r.config.Logger.Info("webhook: the store works again")
 	}
 }
 
-// readHeads tells the scheduler what waits in the store: everything at first, and then what others
-// have changed.
+// readHeads tells the scheduler when the first deliveries of each destination in the store are due.
+// After the first time it reads only the destinations that were changed by others, such as another
+// node.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {

@@ -8,10 +8,10 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and an event
-// name: "identify", "track:Order Completed". A name that ends in "*" matches all names with the text
-// before it as their beginning: "page:Docs *". The type "*" matches all types: "*:Order *". Only
-// tracks, pages and screens have a name. Patterns are case-sensitive.
+// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and an
+// event name: "identify", "track:Order Completed". A name that ends in "*" matches all names with
+// the text before it as their beginning: "page:Docs *". The type "*" matches all types: "*:Order
+// *". Only tracks, pages and screens have a name. Patterns are case-sensitive.
 //
 // The zero Filter takes every event. A Filter is a plain value that can be stored, for example as
 // JSON.
@@ -51,7 +51,8 @@ func matchAny(patterns []string, e *event.Event) bool {
 	return false
 }
 
-// Validate returns a *ConfigError if the filter is not valid, or several joined as errors.Join does.
+// Validate returns a *ConfigError if the filter is not valid, or several joined as errors.Join
+// does.
 func (f *Filter) Validate() error { return f.faults().join() }
 
 func (f *Filter) faults() (wrong faults) {
@@ -84,7 +85,7 @@ func (d *Destination) takes(e *event.Event) bool {
 	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
 }
 
-// filters reports whether Forward has to ask the destination about its events.
+// filters reports whether the destination has a filter or a Transform.
 func (d *Destination) filters() bool {
 	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil || d.Transform != nil
 }

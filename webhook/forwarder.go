@@ -20,8 +20,8 @@ type Forwarder struct {
 	running atomic.Bool
 }
 
-// New returns a Forwarder, or a *ConfigError if c is not valid. The Forwarder delivers nothing until
-// Run is called.
+// New returns a Forwarder, or a *ConfigError if c is not valid. The Forwarder delivers nothing
+// until Run is called.
 func New(c Config) (*Forwarder, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -37,19 +37,22 @@ func New(c Config) (*Forwarder, error) {
 }
 
 // Forward accepts calls for a destination, and returns nil once they are durable in the store. From
-// then on each is delivered, or becomes a dead letter. Forward accepts all of the calls, or none and
-// returns an error. A call is a message of the root package, or a JSON.
+// then on each is delivered, or becomes a dead letter. Forward accepts either all of the calls, or
+// none of them and returns an error. A call is a message of the root package, or an event.JSON.
 //
-// Forward leaves out, and counts, calls whose integrations switch the destination Webhooks off,
-// calls that the destination's Filter leaves out or its Transform fails for, and calls whose
-// messageId the store remembers for the destination.
+// Forward leaves out a call, and counts it in Stats, if
 //
-// The error is a *event.CallError, or an error of the root package, for a call that is not valid;
-// ErrUnknownDestination; ErrQueueFull; ErrClosed after Shutdown; or the store's. With a Lookup an
-// unknown destination is no error: its deliveries wait until it is known. A call that the store
-// refused may be made again.
+//   - the integrations of the call switch Webhooks off,
+//   - the destination's Filter leaves it out,
+//   - the destination's Transform fails for it, or
+//   - the store remembers its messageId for the destination.
 //
-// Forward works before, during, after and without Run.
+// The error for a call that is not valid is a *event.CallError, or an error of the root package.
+// Other errors are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the
+// store. With a Lookup an unknown destination is no error: its deliveries wait until Lookup knows
+// it. The caller may repeat a call that the store refused.
+//
+// Forward does not need Run: deliveries that were stored without it wait for the next Run.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -58,7 +61,7 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 	return f.ForwardEvents(ctx, []string{destination}, events...)
 }
 
-// encode makes events of calls that arrive now.
+// encode turns calls that arrive now into events.
 func encode(calls []analytics.Message) ([]event.Event, error) {
 	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
 	if err != nil {
@@ -76,23 +79,25 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 	return events, nil
 }
 
-// ForwardEvents is Forward for events that were made of calls before, and for several destinations.
-// All deliveries are stored in one commit.
+// ForwardEvents is Forward for events that were made before, with package event, and for several
+// destinations. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, true, f.put)
 }
 
-// Announce is ForwardEvents for audiences and deletions: filters do not apply to these events, and
-// they are not transformed. Package audience makes them.
+// Announce is ForwardEvents for the events of audiences and deletions, which package audience
+// makes. It does not apply filters or a Transform to them.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, false, f.put)
 }
 
-// Run delivers until ctx is done or Shutdown is called. Then it stops: it fetches nothing more, gives
-// deliveries that are not being attempted back to the store, lets the attempts in flight end, each
-// within Config.Timeout, and stores their outcomes. Run returns nil after such a stop, and an error
-// if the store was closed before, or failed until the end. It is called once: another call returns
-// an error at once. After Shutdown it returns nil.
+// Run delivers until ctx is done or Shutdown is called. Then it stops fetching, and returns the
+// deliveries that are not being attempted to the store. It waits for the attempts in flight, each
+// for at most Config.Timeout, and stores their outcomes.
+//
+// Run returns nil after such a stop. It returns an error if the store was closed too early, or
+// could not store the last outcomes. Run may be called only once: another call returns an error at
+// once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("webhook: Run was called before")
@@ -104,10 +109,10 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.run(ctx, f.open)
 }
 
-// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as when its context is
-// done. Shutdown returns when Run has returned. If ctx is done before, it cuts off the attempts in
-// flight, which may be repeated after the next start, and returns the error of ctx. It may be called
-// again, and without Run.
+// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as if its context were
+// done. Shutdown returns when Run has returned. If ctx is done before that, Shutdown cuts off the
+// attempts in flight, and returns the error of ctx. These attempts may be repeated after the next
+// start. Shutdown may be called again, and without Run.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	f.close()
 	if !f.running.Load() {

@@ -23,8 +23,8 @@ func (e *AddressError) Error() string {
 }
 
 // A guard opens connections to public addresses only. It checks each address when it is dialled,
-// after the name was resolved. So a name does not get past it by resolving to something else the
-// second time.
+// after the name was resolved. So a name cannot bypass the guard by resolving to another address
+// the second time.
 type guard struct {
 	allow     []netip.Prefix
 	operator  bool                // the operator wrote all URLs
@@ -33,8 +33,9 @@ type guard struct {
 	resolver  *net.Resolver       // nil: net.DefaultResolver
 }
 
-// trust lets the host of u pass, a URL that the operator wrote, if it is an address or "localhost".
-// The operator does not decide what another name resolves to.
+// trust makes the guard allow the host of u, a URL that the operator wrote, if the host is an
+// address or "localhost". Other names stay checked, because the operator does not decide what they
+// resolve to.
 func (g *guard) trust(u *url.URL) {
 	host := u.Hostname()
 	if strings.EqualFold(host, "localhost") {
@@ -44,8 +45,8 @@ func (g *guard) trust(u *url.URL) {
 	}
 }
 
-// dial connects to addr as a net.Dialer does, but to none of the addresses that it refuses. The
-// error is an *AddressError only if it refuses all of them.
+// dial connects to addr as a net.Dialer does, but never to an address that the guard refuses. The
+// error is an *AddressError only if the guard refuses all addresses of the host.
 func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -55,7 +56,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	literal, err := netip.ParseAddr(host)
 	written := err == nil && (g.operator || g.literals[literal.Unmap()])
 
-	var mu sync.Mutex // both families are dialled at once
+	var mu sync.Mutex // IPv4 and IPv6 are dialled at once
 	var passed []string
 	d := net.Dialer{
 		KeepAlive: 30 * time.Second,
@@ -79,8 +80,9 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if !isA[*AddressError](err) {
 		return c, err
 	}
-	// If a name has several addresses, the error is that of the first. But the errors of those
-	// that pass count, so they are dialled on their own.
+	// For a name with several addresses, the dialer returns the error of the first one, which may
+	// be a refused one. The errors of the allowed addresses matter more, so dial those again, one
+	// by one.
 	mu.Lock()
 	others := passed
 	mu.Unlock()
@@ -109,9 +111,9 @@ func (g *guard) allowed(ip netip.Addr) bool {
 // unique local, link-local, site-local and multicast addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// special are the other blocks that are not for hosts in public: all of the
-// IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), those that
-// can be reached globally included, and IPv4 multicast (RFC 5771).
+// special lists the other blocks that are not for public hosts: all blocks of the IANA IPv4 and
+// IPv6 Special-Purpose Address Registries (RFC 6890), including those that can be reached globally,
+// and IPv4 multicast (RFC 5771).
 var special = prefixes(
 	"0.0.0.0/8",         // this network
 	"10.0.0.0/8",        // private
@@ -151,12 +153,14 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// IsPublic reports whether ip is a public unicast address. A Forwarder connects to another address
-// only if Config allows it. A program that stores URLs of customers can call IsPublic to refuse
-// addresses in them. What a name resolves to is checked by the Forwarder, for each connection. An IPv6 address that carries an
-// IPv4 address is public if that is. A NAT64 prefix that a network has taken from its own addresses
-// (RFC 6052) looks like any other, and IsPublic does not recognise it: such a gateway must refuse
-// private addresses itself.
+// IsPublic reports whether ip is a public unicast address. A Forwarder connects to any other
+// address only if Config allows it. A program that stores customers' URLs can call IsPublic to
+// refuse addresses in them. The Forwarder itself checks the addresses that names resolve to, for
+// each connection.
+//
+// An IPv6 address that carries an IPv4 address is public if the IPv4 address is. IsPublic does not
+// recognise a NAT64 prefix that a network has taken from its own addresses (RFC 6052), because it
+// looks like any other. Such a gateway must refuse private addresses itself.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

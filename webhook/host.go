@@ -10,7 +10,7 @@ import (
 
 const maxHost = 255 // bytes of a URL's host
 
-// checkHost refuses hosts that are neither a name nor an address in its usual form, because resolvers and
+// checkHost refuses hosts that are neither a name nor an address in its usual form. Resolvers and
 // proxies may take them for an address: some read 2130706433, 0x7f.1 and 017700000001 as 127.0.0.1.
 func checkHost(field string, u *url.URL) error {
 	host := u.Hostname()
@@ -58,15 +58,16 @@ func isHostChar(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }
 
-// isInternational reports whether c may be in an internationalised name. net/http decides that exactly,
-// when it translates the name.
+// isInternational reports whether c may be in an internationalised name. This is a rough check:
+// net/http applies the exact rules when it translates the name.
 func isInternational(c rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(c) && !unicode.IsSpace(c) || c == nonJoiner || c == joiner
 }
 
-// folded returns the ASCII character that c becomes in a number, or -1 for none. The translation of
-// internationalised names does the same with other forms of digits and full stops (UTS #46).
+// folded returns the ASCII character that c stands for in a host name, or -1 if c is dropped. It
+// imitates the translation of internationalised names, which also accepts other forms of digits and
+// full stops (UTS #46).
 func folded(c rune) rune {
 	switch {
 	case c == '\u3002' || c == '\uff61': // ideographic full stops
@@ -81,8 +82,8 @@ func folded(c rune) rune {
 	return c
 }
 
-// isNumber reports whether a label reads as a number: digits, or "0x" and any hexadecimal digits (WHATWG
-// URL, "ends in a number"). No top-level domain is one.
+// isNumber reports whether a label reads as a number: digits, or "0x" and any hexadecimal digits
+// (WHATWG URL, "ends in a number"). No top-level domain is one.
 func isNumber(label string) bool {
 	digits := "0123456789"
 	if len(label) > 1 && label[0] == '0' && label[1]|0x20 == 'x' {

@@ -16,8 +16,8 @@ type logState struct {
 	unlogged int
 }
 
-// failed notes a failure. It reports whether to log it, and how many lines were left out since
-// the last one.
+// failed records a failure. It reports whether to log it, and how many lines were left out since
+// the last logged one.
 func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,9 +30,9 @@ func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 	return true, unlogged
 }
 
-// recovered notes a success, and reports whether to log that it ends a series of failures.
+// recovered records a success. It reports whether to log that a series of failures has ended.
 func (s *logState) recovered() bool {
-	if !s.failing.Load() { // as after nearly every delivery
+	if !s.failing.Load() { // the usual case, without the lock
 		return false
 	}
 	now := time.Now()

@@ -10,39 +10,39 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Observer learns everything that happens to deliveries, for example to feed Prometheus or
-// OpenTelemetry. The goroutines that do the work call its methods, concurrently, and deliveries
-// wait while a method does. A method may call Stats, and nothing else of the Forwarder. A panic
-// in a method is recovered and counted in Stats.ObserverPanics, and the first one is logged. A
-// method must not end its goroutine in another way, as a test's FailNow would.
+// An Observer is told everything that happens to deliveries, for example to export it to Prometheus
+// or OpenTelemetry. The goroutines that do the work call its methods concurrently, and deliveries
+// wait until a method returns. A method may call Forwarder.Stats, but no other method of the
+// Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the first
+// one is logged. A method must not end its goroutine in another way, as a test's FailNow would.
 //
-// The arguments hold no secrets, except those that callers put into bodies. They are valid during
-// the call. A method copies what it keeps, and changes nothing.
+// The arguments hold no secrets, except those that callers put into bodies. They are valid only
+// during the call. A method must copy what it keeps, and must not change its arguments.
 //
 // An Observer may implement further interfaces: DisableObserver, EnableObserver, and those that
 // later versions add.
 type Observer interface {
-	// Accepted is called by Forward and ForwardEvents once events are durable, before they
-	// return. Under load the first attempts of these events may come before it.
+	// Accepted is called by Forward and ForwardEvents once events are durable, before these methods
+	// return. Under load, Attempted may be called for these events first.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may not be stored
 	// yet.
 	Attempted(Attempted)
-	// Ended is called once it is stored that a delivery was delivered or given up. After a
-	// crash it may be called again for a delivery, as that may be delivered again.
+	// Ended is called once the store has stored that a delivery was delivered or given up. After a
+	// crash it may be called again for the same delivery, which may then be delivered again.
 	Ended(Ended)
 }
 
-// Accepted is what one call of Forward or ForwardEvents has stored.
+// Accepted describes what one call of Forward or ForwardEvents has stored.
 type Accepted struct {
-	// Deliveries are those of the call, with their Trace.
+	// Deliveries are all deliveries of the call, with their Trace.
 	Deliveries []Delivery
-	// Stored is how many of them were stored. The store remembered the IDs of the others, and
-	// does not say which they are.
+	// Stored is how many of the Deliveries were stored. The store left out the others because it
+	// remembers their IDs. Accepted does not say which ones these are.
 	Stored int
 }
 
-// Outcome says what one request led to.
+// Outcome is the result of one request.
 type Outcome string
 
 // The outcomes.
@@ -51,11 +51,11 @@ const (
 	OutcomeDelivered Outcome = "delivered"
 	// OutcomeRetryable: the endpoint may be asked again.
 	OutcomeRetryable Outcome = "retryable"
-	// OutcomePermanent: the endpoint is not asked again with this delivery.
+	// OutcomePermanent: the endpoint gets no further request for this delivery.
 	OutcomePermanent Outcome = "permanent"
-	// OutcomeCutOff: the request was cut off, because another endpoint had taken the
-	// delivery, or because the Forwarder was stopped. In the latter case the attempt does not
-	// count, and is repeated.
+	// OutcomeCutOff: the request was cut off, because another endpoint had taken the delivery, or
+	// because the Forwarder was stopped. If it was stopped, the attempt does not count, and is
+	// repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 
@@ -68,14 +68,14 @@ type Attempted struct {
 	Attempt
 	// Outcome is what the request led to.
 	Outcome Outcome
-	// Due is when the delivery is attempted again. It is zero if it is not.
+	// Due is when the delivery is attempted again, zero if it is not.
 	Due time.Time
 }
 
 // Ended is the end of a delivery.
 type Ended struct {
-	// Delivery is the delivery as it ended. Its Attempts are those that failed. If it was
-	// delivered, Tries does not count the last attempt.
+	// Delivery is the delivery as it ended. Its Attempts are the failed ones. If it was delivered,
+	// Tries does not count the successful attempt.
 	Delivery Delivery
 	// Reason is why it was given up, "" if it was delivered.
 	Reason Reason
@@ -83,7 +83,7 @@ type Ended struct {
 	At time.Time
 }
 
-// An observed calls the Observer of a Config. A nil *observed calls nobody.
+// An observed calls the Observer of a Config. The methods of a nil *observed do nothing.
 type observed struct {
 	observer Observer
 	logger   *slog.Logger
@@ -91,7 +91,7 @@ type observed struct {
 	once     sync.Once
 }
 
-// tell calls f with the observer, and recovers a panic of it.
+// tell calls f with the observer, and recovers a panic in f.
 func (o *observed) tell(f func(Observer)) {
 	if o == nil {
 		return

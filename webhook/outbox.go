@@ -8,20 +8,20 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Outbox is a Store that can store deliveries in a transaction of the caller's own database, as
-// pgqueue does.
+// An Outbox is a Store that can store deliveries in a transaction of the caller's own database.
+// pgqueue is one.
 type Outbox interface {
-	// PutTx stores ds in tx as Put would. They are delivered if tx commits, and were never
-	// there if it does not. PutTx returns how many of ds had not been put before. The store
-	// says what types tx may have. Another type is an error.
+	// PutTx stores ds in the transaction tx, as Put would. If tx commits, they are delivered. If it
+	// does not, they were never there. PutTx returns how many of ds had not been put before. Each
+	// store documents which types tx may have. Any other type is an error.
 	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
-	// FirstClaims counts the deliveries, of those that any node has stored by PutTx, that this
-	// node was the first to claim.
+	// FirstClaims counts the deliveries that any node has stored by PutTx, and that this node was
+	// the first to claim.
 	FirstClaims() int64
 }
 
-// ForwardTx is Forward in a transaction of the caller's own: the transactional outbox. The event is
-// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
+// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event
+// is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
@@ -30,12 +30,12 @@ type Outbox interface {
 //		return forwarder.ForwardTx(ctx, tx, "acme", &analytics.Track{UserId: order.User, Event: "Order Placed"})
 //	})
 //
-// Its errors are those of Forward, and ErrUnsupported if the store is no Outbox. After an error the
-// caller rolls the transaction back. With a Config.Lookup any id of 1 to 255 bytes is taken, and
-// deliveries wait until the Lookup knows the destination.
+// ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
+// an error the caller rolls the transaction back. With a Config.Lookup any id of 1 to 255 bytes is
+// accepted, and the deliveries wait until Lookup knows the destination.
 //
-// Stats.InTransaction counts the deliveries at the call. The node that is the first to claim a
-// delivery counts it as accepted. No Observer learns that it was accepted.
+// Stats.InTransaction counts the deliveries at the time of the call. Stats.Accepted counts a
+// delivery on the node that is the first to claim it. No Observer is told that it was accepted.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -44,8 +44,8 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
 }
 
-// ForwardEventsTx is ForwardTx for events that were made of calls before, and for several
-// destinations. Event.NoDedup has no effect.
+// ForwardEventsTx is ForwardTx for events that were made before, with package event, and for
+// several destinations. Event.NoDedup has no effect.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {

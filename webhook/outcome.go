@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// Reason says why an attempt failed, or why a delivery was given up. The list is closed, so that a
-// Reason can label counters.
+// Reason says why an attempt failed, or why a delivery was given up. There are no reasons but those
+// below, so a Reason can be a label of a metric.
 type Reason string
 
 // The reasons.
@@ -66,11 +66,11 @@ func (r Reason) final() bool {
 	return false
 }
 
-// errStopped is the cause of a request that was cut off by the end of the forwarder.
+// errStopped is the cancel cause of a request that was cut off because the forwarder stops.
 var errStopped = errors.New("webhook: stopped")
 
-// statusOutcome says what an answer with this status leads to. It treats a status of no known class
-// as 5xx (RFC 9110, section 15).
+// statusOutcome returns the outcome and the reason for an answer with this status. It treats a
+// status of no known class as 5xx (RFC 9110, section 15).
 func statusOutcome(status int) (Outcome, Reason) {
 	switch {
 	case 200 <= status && status <= 299:
@@ -89,13 +89,13 @@ func statusOutcome(status int) (Outcome, Reason) {
 	}
 }
 
-// errorOutcome says what a request without a whole answer leads to.
+// errorOutcome returns the outcome and the reason for a request without a complete answer.
 func errorOutcome(err error) (Outcome, Reason) {
 	switch {
-	// These were refused before a request went out, and would be again.
+	// No request was sent, and the next attempt would be refused, too.
 	case isA[*AddressError](err):
 		return OutcomePermanent, ReasonAddress
-	case isA[x509.SystemRootsError](err): // this machine cannot read its authorities
+	case isA[x509.SystemRootsError](err): // this machine cannot read its root certificates
 		return OutcomeRetryable, ReasonCertificate
 	case isA[*tls.CertificateVerificationError](err), isA[x509.UnknownAuthorityError](err),
 		isA[x509.HostnameError](err), isA[x509.CertificateInvalidError](err):

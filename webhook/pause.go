@@ -11,14 +11,16 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight end as
-// they would have. Deliveries that were never attempted have their whole retry window afterwards.
-// For others the window goes on. A delivery whose window ends during the pause is attempted once
-// more after it. The same holds while a destination is disabled or unknown.
+// Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight are not
+// interrupted.
 //
-// A pause is a setting of the store. It holds for all nodes that share the store, within about a
-// second, and across restarts, until Resume. After an error of the store the pause may hold or not,
-// for example if only the answer was lost.
+// A delivery that was never attempted has its whole retry window after Resume. For any other
+// delivery the window goes on. If it ends during the pause, the delivery is attempted once more
+// after Resume. The same holds while a destination is disabled or unknown.
+//
+// A pause is a setting of the store. It applies to all nodes that share the store, within about a
+// second, and survives restarts, until Resume. After an error of the store the destination may be
+// paused or not, for example if only the answer was lost.
 //
 // Pause returns ErrUnknownDestination for a destination that Forward would refuse. A second Pause
 // changes nothing.
@@ -34,8 +36,8 @@ func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 }
 
 // Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
-// a destination that the forwarder has disabled; see Config.DisableAfter. Its errors are those of
-// Pause.
+// a destination that the forwarder has disabled; see Config.DisableAfter. It returns the same
+// errors as Pause.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)
 	if err == nil {
@@ -50,10 +52,10 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	return nil
 }
 
-// pausePrefix and the id of a destination are the name of the setting that pauses it.
+// pausePrefix, followed by the id of a destination, is the name of the setting that pauses it.
 const pausePrefix = "pause/"
 
-// A pause is the value of that setting.
+// A pause is the value of that setting, as JSON.
 type pause struct {
 	Since time.Time `json:"since"`
 	// Reason is why the forwarder has disabled the destination, "" if it was paused by a call
@@ -61,8 +63,9 @@ type pause struct {
 	Reason Reason `json:"reason,omitempty"`
 }
 
-// setPause stores a pause, unless there is one, and then reads the pauses of the store. stored says
-// that this call has stored the pause. It may be true although there is an error.
+// setPause pauses a destination in the store, unless it is paused already, and then calls
+// learnPauses. stored reports whether this call has stored the pause. It may be true although there
+// is an error, which is then that of learnPauses.
 func (e *engine) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
 	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: why})
 	if err == nil {
@@ -91,7 +94,8 @@ func (e *engine) clearPause(ctx context.Context, destination string) error {
 	return nil
 }
 
-// learnPauses gives the pauses of the store to the scheduler. An error changes nothing.
+// learnPauses reads the pauses from the store, and passes them to the scheduler. After an error the
+// scheduler keeps the pauses that it has.
 func (e *engine) learnPauses(ctx context.Context) error {
 	reading := e.readings.Add(1)
 	paused := make(map[string]schedule.Pause)
@@ -113,8 +117,8 @@ func (e *engine) learnPauses(ctx context.Context) error {
 // pausesEvery is how often a node asks the store for the pauses.
 const pausesEvery = time.Second
 
-// followPauses keeps the pauses of the scheduler those of the store until ctx is done. While the
-// store fails they stay as they are; the fetcher logs that the store fails.
+// followPauses calls learnPauses every second until ctx is done. It drops errors: while the store
+// fails, the pauses stay as they are, and the fetcher logs the failure.
 func (e *engine) followPauses(ctx context.Context) {
 	t := time.NewTicker(pausesEvery)
 	defer t.Stop()
@@ -135,8 +139,8 @@ type Hold string
 const (
 	// HoldPaused: Pause was called.
 	HoldPaused Hold = "paused"
-	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the
-	// destination. In the latter case Reason is not empty, and Resume enables it.
+	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination. If
+	// the forwarder did, Held.Reason is not empty, and Resume enables the destination.
 	HoldDisabled Hold = "disabled"
 	// HoldUnknown: there is no such destination.
 	HoldUnknown Hold = "unknown"
@@ -155,19 +159,20 @@ type Held struct {
 	Destination string
 	// Hold is why.
 	Hold Hold
-	// Since is when the hold began. It is zero if that was before this process and is not
-	// known.
+	// Since is when the hold began. It is zero if the hold began at an unknown time before the
+	// start of this process.
 	Since time.Time
-	// Until is when the forwarder looks next whether the hold is over. For HoldFailing it
-	// looks once a delivery is due after that time. Until is zero for HoldPaused.
+	// Until is when the forwarder checks next whether the hold is over. For HoldFailing the check
+	// is an attempt, so it also waits for a delivery that is due. Until is zero for HoldPaused.
 	Until time.Time
-	// Reason is why the latest attempt failed, for HoldFailing, and for HoldDisabled if the
-	// forwarder has disabled the destination.
+	// Reason is set for HoldFailing, and for HoldDisabled if the forwarder has disabled the
+	// destination: it is why the latest attempt failed.
 	Reason Reason
 }
 
 // Held returns the destinations that are held now, in the order of their ids. It leaves out a
-// destination that nothing has been due for within some minutes, unless it is paused or disabled.
+// destination for which nothing has been due for some minutes, unless the destination is paused or
+// disabled.
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {

@@ -10,30 +10,30 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A batch is the deliveries of one call, with space for what the store says about them.
+// A batch holds the deliveries of one call, and the store's results for them.
 type batch struct {
 	puts    []Put
 	results []Result
 }
 
-// batches holds free batches, of type *batch. A batch with space for more than maxSpace deliveries
-// is not kept.
+// batches is a pool of *batch. A batch with space for more than maxSpace deliveries does not go
+// back to the pool.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 const maxSpace = 4096
 
-// A route is one destination of a call, with the counts of events that it does not get.
+// A route is one destination of a call. It counts the events that the destination does not get.
 type route struct {
-	*Destination        // nil: it takes every event as it is
-	filtered        int // events that the destination's filter or Transform left out
+	*Destination        // nil: the destination takes every event as it is
+	filtered        int // events that the filter or the Transform has left out
 	transformErrors int
 }
 
-// routesSpace is how many routes a call may have without an allocation.
+// routesSpace is how many destinations a call may have before its routes take an allocation.
 const routesSpace = 8
 
-// forward makes deliveries of events to destinations and calls store with them. With filter it asks
-// the filters and Transforms of the destinations first.
+// forward makes a delivery of each event for each destination, and calls store with them. If filter
+// is true, it first applies the filters and Transforms of the destinations.
 func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
@@ -41,7 +41,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	if err := f.destinations.check(destinations); err != nil {
 		return err
 	}
-	var routes []route // nil: no destination has to be asked
+	var routes []route // nil: no destination has a filter or a Transform
 	if filter && f.destinations.filtering {
 		var space [routesSpace]route
 		var err error
@@ -51,7 +51,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	}
 	b := batches.Get().(*batch)
 	defer func() {
-		// Neither stores nor observers keep what they were given.
+		// Stores and observers keep no reference to b, so another call can use it.
 		if clear(b.puts); cap(b.puts) <= maxSpace {
 			b.puts = b.puts[:0]
 			batches.Put(b)
@@ -78,8 +78,8 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	return nil
 }
 
-// routes appends to rs the routes to destinations, or returns nil if none of them has a filter or a
-// Transform. The error is that of Config.Lookup.
+// routes appends to rs a route for each destination, or returns nil if none of them has a filter or
+// a Transform. The error is that of Config.Lookup.
 func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
 	found := false
 	for _, id := range ids {
@@ -104,9 +104,9 @@ func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([
 	return rs, nil
 }
 
-// appendDeliveries appends the deliveries of events to b, and counts in routes what destinations
-// leave out. It returns how many events are Off. The error is that of ctx, which may end while
-// events are transformed.
+// appendDeliveries appends the deliveries of events to b. In routes it counts the events that
+// filters and Transforms leave out. It returns how many events are Off. The error is that of ctx,
+// which may end during a Transform.
 func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
@@ -143,7 +143,7 @@ func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations 
 	return off, nil
 }
 
-// trace returns the Trace of a caller's context.
+// trace returns the Trace for the context of a call of Forward.
 func (e *engine) trace(ctx context.Context) event.Trace {
 	if e.config.Trace != nil {
 		if parent, state := e.config.Trace(ctx); parent != "" {
@@ -154,8 +154,9 @@ func (e *engine) trace(ctx context.Context) event.Trace {
 	return event.TraceOf(ctx)
 }
 
-// put stores the deliveries of b, and returns how many had not been put before. The store keeps those
-// claimed that the scheduler can attempt at once, and the scheduler learns when the others are due.
+// put stores the deliveries of b, and returns how many had not been put before. The store claims
+// the deliveries that the scheduler can attempt at once. For the others, put tells the scheduler
+// when they are due.
 func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {
@@ -163,7 +164,7 @@ func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	}
 	b.results = append(b.results[:0], make([]Result, len(ps))...)
 	if err = e.config.Store.Put(ctx, ps, b.results); err != nil {
-		clear(b.results) // nothing is stored or claimed
+		clear(b.results) // after an error nothing is claimed, and nothing counts as stored
 	}
 	for i := range ps {
 		p, r := &ps[i], b.results[i]

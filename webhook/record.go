@@ -27,22 +27,22 @@ type Attempt struct {
 	Status int
 	// Reason is why it failed, "" if it succeeded.
 	Reason Reason
-	// Error says more about it, at most 256 bytes.
+	// Error is the error of a request without an answer, at most 256 bytes.
 	Error string
 	// Answer is the beginning of the response body, at most 256 bytes.
 	Answer string
 }
 
-// recordVersion is the first byte of every record. Versions 1 and 2 were never released, and are not
-// read.
+// recordVersion is the first byte of every record. Versions 1 and 2 were never released, and cannot
+// be read.
 const recordVersion = 3
 
 // errRecord is the error of a record that cannot be read.
 var errRecord = errors.New("webhook: malformed delivery record")
 
-// AppendBinary appends the record of the delivery in the form that stores keep: a version, then all
-// fields but Claim, the Body last. Times are kept to the microsecond. For a delivery outside the
-// limits of its fields it returns b as it was, and an error.
+// AppendBinary appends the delivery in the binary form that stores keep: a version byte, then all
+// fields but Claim, with the Body last. Times are truncated to the microsecond. If a field exceeds
+// its limits, AppendBinary returns b unchanged, and an error.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if err := d.checkRecord(); err != nil {
 		return b, err
@@ -52,8 +52,8 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	return r.b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b. After an error its
-// fields are undefined.
+// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps no reference to b. After an
+// error its fields are undefined.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// AppendBinary appends the record of the dead letter: its Reason and Died, then the Delivery's. The
-// Key is the store's.
+// AppendBinary appends the dead letter in binary form: a version byte, its Reason and Died, then
+// the form of its Delivery. It leaves out Key, which the store assigns.
 func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
 	r := record{b: append(b, recordVersion)}
 	r.text((*string)(&d.Reason))
@@ -90,8 +90,8 @@ func (d *DeadLetter) UnmarshalBinary(b []byte) error {
 	return d.Delivery.UnmarshalBinary(r.b)
 }
 
-// Check returns an error for a delivery outside the limits of its fields, which a store does not
-// take.
+// Check returns an error if a field of the delivery exceeds its limits. A store refuses such a
+// delivery.
 func (d *Delivery) Check() error {
 	if n := len(d.Destination); n < 1 || n > maxID {
 		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)
@@ -107,37 +107,38 @@ func (d *Delivery) Check() error {
 	return d.checkRecord()
 }
 
-// checkRecord returns an error for what UnmarshalBinary would refuse.
+// checkRecord returns an error for a delivery that UnmarshalBinary would refuse to read.
 func (d *Delivery) checkRecord() error {
 	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
-		return fmt.Errorf("webhook: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
+		return fmt.Errorf("webhook: delivery with too many attempts (%d) or closed endpoints (%d)", len(d.Attempts), len(d.Closed))
 	}
 	if !countable(d.Tries) {
-		return fmt.Errorf("webhook: delivery with %d tries", d.Tries)
+		return fmt.Errorf("webhook: delivery with an impossible number of tries: %d", d.Tries)
 	}
 	for i := range d.Attempts {
 		if a := &d.Attempts[i]; !countable(a.Try) || !countable(a.Status) {
-			return fmt.Errorf("webhook: delivery with an attempt of try %d and status %d", a.Try, a.Status)
+			return fmt.Errorf("webhook: delivery with an impossible attempt: try %d, status %d", a.Try, a.Status)
 		}
 	}
 	return nil
 }
 
-// maxCount is the largest number in a record. It is far above any real one.
+// maxCount is the largest number that a record may have. It is far above any real one.
 const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// A record is written or read, one field after the other: the same calls with pointers to the fields
-// do both. Writing appends to b. Reading takes from b; after the first field that does not fit,
-// failed is set, b is empty, and fields read as zero.
+// A record writes or reads a delivery in binary form, field by field. The same methods do both:
+// they take pointers to the fields, and reading says which way they go. Writing appends to b.
+// Reading consumes b. After the first malformed field, failed is set, b is empty, and all other
+// fields read as zero.
 type record struct {
 	b       []byte
 	reading bool
 	failed  bool
 }
 
-// readRecord returns a record for reading, behind its version.
+// readRecord returns a record that reads b, from behind the version byte.
 func readRecord(b []byte) (record, error) {
 	if len(b) == 0 || b[0] != recordVersion {
 		return record{}, fmt.Errorf("%w: version %d", errRecord, b[:min(len(b), 1)])
@@ -185,10 +186,10 @@ func (r *record) delivery(d *Delivery) {
 	r.b = append(r.b, d.Body...)
 }
 
-// fail makes the rest of the reading return zeros.
+// fail sets failed, and makes all further reads return zeros.
 func (r *record) fail() { r.b, r.failed = nil, true }
 
-// uvarint writes v, or reads a value of at most limit.
+// uvarint writes v, or reads a number of at most limit.
 func (r *record) uvarint(v, limit uint64) uint64 {
 	if !r.reading {
 		r.b = binary.AppendUvarint(r.b, v)
@@ -203,7 +204,7 @@ func (r *record) uvarint(v, limit uint64) uint64 {
 	return v
 }
 
-// count writes n, or reads a number of elements of at most limit.
+// count writes n, or reads a count of at most limit.
 func (r *record) count(n, limit int) int { return int(r.uvarint(uint64(n), uint64(limit))) }
 
 // int writes or reads a number from 0 to maxCount.
@@ -264,7 +265,7 @@ func (r *record) text(s *string) {
 	r.b = append(r.b, *s...)
 }
 
-// texts writes or reads several texts. Reading them takes one allocation.
+// texts writes or reads several texts. Reading makes one allocation for all of them.
 func (r *record) texts(texts ...*string) {
 	if !r.reading {
 		for _, s := range texts {
@@ -287,7 +288,7 @@ func (r *record) texts(texts ...*string) {
 	}
 }
 
-// take reads a text, and returns it as a part of the record.
+// take reads the length of a text and then the text, which it returns as a part of r.b.
 func (r *record) take() []byte {
 	n := r.uvarint(0, math.MaxUint64)
 	if n > uint64(len(r.b)) {

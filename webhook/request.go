@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// newClient returns the client of a forwarder. The guard checks its connections, unless a proxy or
-// Config.DialContext makes them. The client ends with attempts.
+// newClient returns the HTTP client of a forwarder. The guard checks its connections, unless a
+// proxy or Config.DialContext makes them. All requests end when attempts is done.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {
@@ -46,11 +46,11 @@ type result struct {
 // A sender makes requests, one at a time.
 type sender struct {
 	client  *wire.Client
-	lines   []byte // of the header
+	lines   []byte // header lines of the request
 	buffer  wire.Buffer
 	keepAll bool // keeps the Answer of a request even if it was delivered
 
-	// These are of the latest request.
+	// The fields below are about the latest request.
 	secrets    []string    // texts to redact: those of the endpoint and of authorized
 	authorized http.Header // the headers that Authorize has set; nil without Authorize
 }
@@ -118,24 +118,24 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	return res
 }
 
-// failed is the result of a request without an answer.
+// failed returns the result of a request without an answer.
 func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err error) result {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err // the URL may hold secrets
 	}
 	if ctx.Err() != nil {
-		out = OutcomeCutOff // which says nothing about the endpoint
+		out = OutcomeCutOff // the error says nothing about the endpoint
 	}
 	return result{outcome: out, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
 }
 
-// maxKept bounds the text of an answer or an error that is kept, in bytes.
+// maxKept bounds the part of an answer or an error that is stored, in bytes.
 const maxKept = wire.MaxKept
 
 // clean makes a text from the endpoint safe to store and print: valid UTF-8 of at most maxKept
 // bytes, with secrets redacted.
 func clean(s string, secrets []string) string {
-	cut := len(s) == maxKept // as Answer.Kept is
+	cut := len(s) == maxKept // then it was probably cut, as Answer.Kept is
 	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}
@@ -150,15 +150,15 @@ func clean(s string, secrets []string) string {
 	return s
 }
 
-// clean cleans a text from the endpoint of the latest request.
+// clean cleans a text that the endpoint of the latest request has sent.
 func (s *sender) clean(text string) string { return clean(text, s.secrets) }
 
 const redacted = "[redacted]"
 
-// minSecret is the length of the shortest text that is redacted, in bytes.
+// minSecret is the length of the shortest secret that is redacted, in bytes.
 const minSecret = 4
 
-// redactEnd redacts the beginning of a secret at the end of s, where clean got a text that was cut.
+// redactEnd redacts a secret that was cut off at the end of s, so that only its beginning is there.
 func redactEnd(s string, secrets []string) string {
 	most := 0
 	for _, secret := range secrets {

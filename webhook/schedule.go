@@ -21,14 +21,14 @@ const (
 	SchedulePatient Schedule = "patient"
 )
 
-// The longest wait of ScheduleDefault after the first attempt, and after any.
+// The longest wait of ScheduleDefault after the first attempt, and the longest after any attempt.
 const (
 	firstWait = time.Second
 	longWait  = 10 * time.Minute
 )
 
-// bounds returns the longest wait after the first attempt, and after any. known is false if there is no
-// such schedule.
+// bounds returns the longest wait after the first attempt, and the longest after any attempt. known
+// is false if there is no such schedule.
 func (s Schedule) bounds() (first, most time.Duration, known bool) {
 	switch s {
 	case ScheduleEager:
@@ -39,7 +39,7 @@ func (s Schedule) bounds() (first, most time.Duration, known bool) {
 	return firstWait, longWait, s == ScheduleDefault
 }
 
-// A pace is how the deliveries of a destination are attempted.
+// A pace holds the settings that say when and for how long a delivery is attempted.
 type pace struct {
 	timeout, window time.Duration
 	schedule        Schedule
@@ -78,9 +78,9 @@ func (s Schedule) longestWait(n int) time.Duration {
 	return min(first<<max(n-1, 0), most)
 }
 
-// nextAttempt returns when a delivery is due again whose attempt n has just failed. retryAfter is the
-// wait that the endpoints asked for, a floor under the schedule. The last attempt starts early enough to
-// end within the window. After that time nextAttempt returns false.
+// nextAttempt returns when a delivery is due again after its attempt n has failed. retryAfter is
+// the wait that the endpoints asked for: the delivery waits at least that long. The last attempt
+// starts early enough to end within the window. After that time nextAttempt returns false.
 func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
 	last := expires.Add(-p.timeout)
 	if !now.Before(last) {

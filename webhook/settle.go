@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A settler gives the outcomes of claimed deliveries to the store. While the store commits some
-// outcomes the next ones gather, so that under load a commit holds many.
+// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the
+// next ones gather, so that under load one commit holds many.
 //
-// The settler sets aside an outcome that the store refuses, and offers it again later, so that it
+// If the store refuses an outcome, the settler sets it aside and offers it again later, so that it
 // does not hold up the others.
 type settler struct {
 	store  Store
@@ -22,13 +22,13 @@ type settler struct {
 	calm   func() bool // reports whether to commit less often
 	limits settleLimits
 
-	// These belong to the goroutine of run.
+	// Only the goroutine of run uses these fields.
 	queued  []Settlement // next for the store
 	refused []Settlement // to be offered again later
 	failure error        // the latest error of Settle, nil once all is stored
 	trouble outage
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pending []Settlement
 	bytes   int64         // of the bodies of all outcomes that are not stored yet
 	failing bool          // the store stores nothing
@@ -36,11 +36,11 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// A storedFunc is called after settlements were stored. late says that settler.behind has returned
-// true since the last call. The function does not keep ss.
+// A storedFunc is called after each commit, with the settlements that were stored. late says that
+// settler.behind has returned true since the last call. The function must not keep ss.
 type storedFunc func(ss []Settlement, late bool)
 
-// settleLimits bound one call of Store.Settle.
+// settleLimits bound the settlements of one call of Store.Settle.
 type settleLimits struct {
 	count int
 	bytes int64 // of the bodies; a single settlement may have more
@@ -51,8 +51,8 @@ type settleLimits struct {
 var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
-// deliveries. A Put waits while the store commits, and a commit of ten times as many outcomes
-// takes hardly longer.
+// deliveries. A Put waits while the store commits. Fewer commits help, because a commit of ten
+// times as many outcomes takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
 // errNothingSettled is the error of a store that breaks its contract: it settled less than it was
@@ -64,7 +64,7 @@ func newSettler(store Store, logger *slog.Logger, stored storedFunc, calm func()
 		news: make(chan struct{}, 1)}
 }
 
-// add hands over the outcome of a delivery.
+// add queues the outcome of a delivery to be stored. It does not block.
 func (s *settler) add(v Settlement) {
 	s.mu.Lock()
 	s.pending = append(s.pending, v)
@@ -79,14 +79,15 @@ func (s *settler) add(v Settlement) {
 	}
 }
 
-// giveBack returns the claim of d to the store, and empties d.
+// giveBack settles d with Return, so that any node can claim it again, and empties d.
 func (s *settler) giveBack(d *Delivery) {
 	s.add(Settlement{Verdict: Return, Delivery: *d})
 	*d = Delivery{}
 }
 
-// behind reports whether the store stores nothing, or more than limit outcomes wait for it, or
-// their bodies have at least maxBytes. If so, stored learns when the store has caught up.
+// behind reports whether the store is behind: it stores nothing at all, more than limit outcomes
+// wait for it, or the bodies of the waiting outcomes have at least maxBytes. If so, the next call
+// of stored, once the store works, has late set.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,15 +96,15 @@ func (s *settler) behind(limit int, maxBytes int64) bool {
 	return behind
 }
 
-// run stores what is added until stop is closed and everything is stored. While the store fails,
-// run tries again; after stop is closed, until ctx is done.
+// run stores outcomes until stop is closed and everything is stored. While the store fails, run
+// keeps trying. If ctx is done before everything is stored, run returns an error.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	again := time.NewTimer(longestPause) // ends the wait after a failure
 	defer again.Stop()
 	for stopping := false; ; {
 		news, retry := s.news, true
 		if len(s.queued) > 0 {
-			news = nil // the store fails: it gets nothing before again
+			news = nil // the store fails: it gets nothing until the timer fires
 		}
 		select {
 		case <-news:
@@ -130,8 +131,8 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// flush stores what is pending and, with retry, what the store has refused before. It gives up
-// when the store refuses two outcomes in a row, and reports whether anything is left.
+// flush stores the pending outcomes and, with retry, also those that the store has refused before.
+// It stops when the store refuses two outcomes in a row. It reports whether any outcome is left.
 func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	s.mu.Lock()
 	if len(s.queued) == 0 {
@@ -189,7 +190,7 @@ func move(to, from []Settlement) (_, _ []Settlement) {
 	return to, from[:0]
 }
 
-// piece returns as many of ss, from the first on, as one call of Settle may get.
+// piece returns the first settlements of ss: as many as one call of Settle may get.
 func (s *settler) piece(ss []Settlement) []Settlement {
 	n, bytes := 0, int64(0)
 	for n < min(len(ss), s.limits.count) {
@@ -201,7 +202,7 @@ func (s *settler) piece(ss []Settlement) []Settlement {
 	return ss[:n]
 }
 
-// finish notes that ss were stored.
+// finish counts ss as stored, and calls stored.
 func (s *settler) finish(ss []Settlement) {
 	bytes := int64(0)
 	for i := range ss {
@@ -215,9 +216,9 @@ func (s *settler) finish(ss []Settlement) {
 	s.stored(ss, late)
 }
 
-// setFailing notes, at the end of a flush, whether the store stores nothing. It notes the end of an
-// outage no earlier: claims may have ended during the outage, and the forwarder would fetch and
-// attempt deliveries again whose outcome is not stored yet.
+// setFailing records, at the end of a flush, whether the store stores nothing at all. The end of an
+// outage must not be recorded earlier. Claims may have ended during the outage. If the forwarder
+// fetched before all outcomes are stored, it would attempt these deliveries again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing
@@ -229,7 +230,7 @@ func (s *settler) setFailing(failing bool) {
 	}
 }
 
-// An outage spaces out the calls of something that fails. The zero value is ready to use.
+// An outage spaces out the calls of a store that fails. The zero value is ready to use.
 type outage struct {
 	pause time.Duration // zero: the latest call succeeded
 }
@@ -239,21 +240,22 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// failed notes a failure, and reports whether it is the first in a row.
+// failed records a failure, and reports whether it is the first in a row.
 func (o *outage) failed() bool {
 	first := o.pause == 0
 	o.pause = min(max(2*o.pause, shortestPause), longestPause)
 	return first
 }
 
-// over notes a success, and reports whether it is the first after failures.
+// over records a success, and reports whether it is the first one after failures.
 func (o *outage) over() bool {
 	was := o.pause > 0
 	o.pause = 0
 	return was
 }
 
-// wait waits after a failure: longer each time, and until ctx is done at most.
+// wait blocks for the pause after a failure, which doubles with each failure in a row, or until ctx
+// is done.
 func (o *outage) wait(ctx context.Context) {
 	t := time.NewTimer(o.pause)
 	defer t.Stop()

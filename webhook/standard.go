@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// appendStandard appends the header lines of Standard Webhooks for an attempt that starts now: webhook-id,
-// webhook-timestamp and webhook-signature, each with its CRLF.
+// appendStandard appends the header lines of Standard Webhooks for an attempt that starts now:
+// webhook-id, webhook-timestamp and webhook-signature, each with its CRLF.
 func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) []byte {
 	id = standardID(id)
 	dst = append(dst, signature.StandardID+": "...)
@@ -22,9 +22,10 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id of a delivery, made of its ID. An ID may be any text, but a header may
-// not. It may not have full stops either, which separate it from the rest of the signed text. So full
-// stops, percent signs and all bytes but visible ASCII are percent-encoded. Different IDs stay different.
+// standardID returns the webhook-id for the ID of a delivery. An ID may be any text, but a header
+// value may not. A full stop is not allowed either, because it separates the id from the rest of
+// the signed text. So full stops, percent signs and all bytes but visible ASCII are
+// percent-encoded. Different IDs stay different.
 func standardID(id string) string {
 	plain := true
 	for i := range len(id) {

@@ -29,16 +29,17 @@ type Stats struct {
 	Delivered int64
 	// Retried counts the attempts that failed and are repeated later.
 	Retried int64
-	// Resent counts the requests made twice within an attempt, because a kept connection
-	// ended without a byte of an answer, or with a 408 or 400 that closed it, as some
-	// receivers send on an idle connection. The receiver may have got both requests.
+	// Resent counts the requests that were made twice within an attempt, because the receiver
+	// closed the kept connection. Either the connection ended without a byte of an answer, or with
+	// a 408 or 400, as some receivers send on an idle connection. The receiver may have got both
+	// requests.
 	Resent int64
-	// Dead counts the deliveries given up, by reason. It has only reasons that occurred.
+	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
 	Dead map[Reason]int64
 	// Discarded counts the deliveries that ChangeWaiting discarded.
 	Discarded int64
-	// Forgotten counts the dead letters that the forwarder discarded to keep the bounds of
-	// its Config.
+	// Forgotten counts the dead letters that the forwarder has discarded because they exceeded the
+	// bounds of its Config.
 	Forgotten Forgotten
 	// ObserverPanics counts the calls of Config.Observer that panicked.
 	ObserverPanics int64
@@ -50,13 +51,13 @@ type Stats struct {
 	Latency Latency
 }
 
-// Latency says how long requests took, from the dial to the end of the answer, whatever it
-// was. It leaves out requests that were cut off.
+// Latency says how long requests took, from the dial to the end of the answer, whatever its status.
+// It leaves out requests that were cut off.
 type Latency struct {
 	// Requests counts the requests.
 	Requests int64
-	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed. They
-	// are at most an eighth too long, and later requests weigh more.
+	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed. They are
+	// estimates, at most an eighth too high. Later requests weigh more.
 	P50, P90, P99 time.Duration
 }
 
@@ -65,17 +66,17 @@ type DestinationStats struct {
 	// Destination is its id.
 	Destination string
 
-	// Since is when this node began to count for the destination: with its first attempt,
-	// filtered event or error of Transform. It begins again after 16,384 other destinations
-	// were used more recently. It is zero if there was nothing to count. Delivered, Retried,
-	// Dead, Latency, Filtered and TransformErrors count from then on; see Stats.
+	// Since is when this node began to count for the destination: at its first attempt, filtered
+	// event or error of Transform. Delivered, Retried, Dead, Latency, Filtered and TransformErrors
+	// count from then on; see Stats. The node starts again from zero if 16,384 other destinations
+	// were used more recently. Since is zero if there was nothing to count.
 	Since                     time.Time
 	Delivered, Retried        int64
 	Dead                      map[Reason]int64
 	Latency                   Latency
 	Filtered, TransformErrors int64
 
-	// Outcome is what the latest attempt led to, once that is stored: OutcomeDelivered,
+	// Outcome is the result of the latest attempt whose outcome is stored: OutcomeDelivered,
 	// OutcomeRetryable or OutcomePermanent. It is empty if there was no attempt after Since.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended,
@@ -87,11 +88,11 @@ type DestinationStats struct {
 
 	// InFlight and Ready are as in Stats.
 	InFlight, Ready int
-	// Held says why the deliveries of the destination wait although they are due. It is nil
-	// if they do not.
+	// Held says why the deliveries of the destination wait although they are due. It is nil if the
+	// destination is not held.
 	Held *Held
 
-	// Counted says that Waiting and Oldest are known: the store has not failed.
+	// Counted says that Waiting and Oldest are known. If the store failed, they are not.
 	Counted bool
 	// Waiting counts the deliveries in the store, including those in flight.
 	Waiting int
@@ -110,16 +111,17 @@ type Failure struct {
 	Due time.Time
 }
 
-// counters counts what no tally does.
+// counters holds the counts of a Forwarder that are not in a tally.
 type counters struct {
 	accepted, inTransaction, duplicates, off, discarded atomic.Int64
 
 	forgottenAge, forgottenSize atomic.Int64
 }
 
-// DestinationStats returns, in the order of their ids, the stats of every destination that was
-// attempted, is held, or has deliveries in the store. It visits all of these, so it is for a page
-// or a scrape. An error is the store's. It comes with what is known without the store.
+// DestinationStats returns the stats of every destination that was attempted, is held, or has
+// deliveries in the store, in the order of their ids. It visits all of them, so call it for a
+// status page or a scrape, and not for each event. The error is the store's. With an error it
+// returns the stats that are known without the store.
 func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
 	byID := make(map[string]*DestinationStats)
 	of := func(id string) *DestinationStats {

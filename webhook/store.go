@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ErrConflict says that another call, perhaps on another node, has changed a setting since it was read.
+// ErrConflict says that another call, perhaps on another node, has changed a setting since it was
+// read.
 var ErrConflict = errors.New("webhook: the setting has another version")
 
 // A Store keeps deliveries from Put until their outcome, and decides nothing: the
@@ -24,7 +25,7 @@ var ErrConflict = errors.New("webhook: the setting has another version")
 // died end when its last heartbeat is too old; see Shared.
 //
 // All times are those of Now, kept to the microsecond. A clock that jumps may change
-// what is due, and never who has claimed what.
+// which deliveries are due, but never which node has claimed them.
 //
 // Each method returns ErrClosed after Close, and the wrapped cause when the store fails.
 // A store that failed may recover, so callers try again. No method keeps its arguments or
@@ -66,11 +67,11 @@ type Store interface {
 	// error. On a full disk Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
-	// Heads yields, for each destination, when its earliest fresh delivery and its
-	// earliest retry that are not claimed are due. Unless all is set it yields only
-	// destinations whose heads were changed since the call before by something other than
-	// Put, Fetch and Settle: another node, a transaction, Revive, Change, or the end of a
-	// node's claims. It holds no lock between two yields. An error ends it.
+	// Heads yields, for each destination, the earliest Due of its fresh deliveries and of
+	// its retries that are not claimed. Unless all is set it yields only destinations
+	// whose heads were changed since the call before by something other than Put, Fetch
+	// and Settle: another node, a transaction, Revive, Change, or the end of a node's
+	// claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. There may be
@@ -87,8 +88,8 @@ type Store interface {
 	Keeper
 }
 
-// A Put is a delivery to be stored. Its Due is not zero, as a zero Next or Head says that
-// nothing is due.
+// A Put is a delivery to store. Its Due must not be zero, because a zero time in a Want
+// or a Head means that nothing is due.
 type Put struct {
 	Delivery
 	// Keep asks the store to claim the delivery for the caller.
@@ -100,13 +101,14 @@ type Put struct {
 
 // A Result says what became of a Put.
 type Result struct {
-	// Stored is false for a delivery that was left out, because it was put before.
+	// Stored is false if the delivery was left out, because it was put before.
 	Stored bool
-	// Claim is that of a delivery which the store has kept for the caller, else zero.
+	// Claim is the claim of the delivery if the store has kept it for the caller,
+	// otherwise zero.
 	Claim uint64
 }
 
-// A Want is what a Fetch asks for of one queue.
+// A Want asks Fetch for deliveries of one queue.
 type Want struct {
 	// Destination and Retries name the queue: the fresh deliveries of a destination, or
 	// its retries.
@@ -118,14 +120,14 @@ type Want struct {
 	Next time.Time
 }
 
-// A Head says when the first deliveries of a destination are due that are not claimed.
-// A zero time says that there is none in that queue.
+// A Head says when the first unclaimed deliveries of a destination are due. A zero time
+// means that there are none in that queue.
 type Head struct {
 	Destination  string
 	Fresh, Retry time.Time
 }
 
-// Earliest returns the earlier of both times, zero if there is none in either queue.
+// Earliest returns the earlier of the two times that is not zero, or zero if both are.
 func (h Head) Earliest() time.Time {
 	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
 		return h.Retry
@@ -171,7 +173,7 @@ func (s *Settlement) Check() error {
 	case Retry, Bury:
 		return s.Delivery.Check()
 	}
-	return fmt.Errorf("webhook: settlement with verdict %d", s.Verdict)
+	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
 // A Keeper is the part of a Store that answers questions about dead letters, waiting
@@ -208,9 +210,9 @@ type Keeper interface {
 
 	// Count returns how much the store holds.
 	Count(ctx context.Context) (Counts, error)
-	// CountByDestination yields the counts of every destination that something waits
-	// for, once each, in no order. What happens meanwhile may be in them or not. It
-	// holds no lock between two yields. An error ends it.
+	// CountByDestination yields the counts of every destination that has waiting
+	// deliveries, once each, in no order. Changes during the loop may be counted or not.
+	// It holds no lock between two yields. An error ends it.
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 
 	// Settings yields the settings whose names begin with prefix, in the order of their
@@ -230,24 +232,25 @@ type Setting struct {
 	Name string
 	// Value has up to MaxSetting bytes.
 	Value []byte
-	// Version is the store's, above zero.
+	// Version is the number that the store gave this version of the setting. It is above
+	// zero.
 	Version uint64
 }
 
-// MaxSetting is how many bytes the Value of a Setting has at most.
+// MaxSetting bounds the Value of a Setting, in bytes.
 const MaxSetting = 64 << 10
 
 // Check returns an error if the Name or the Value is outside its limits.
 func (s *Setting) Check() error {
 	if n := len(s.Name); n < 1 || n > 512 || len(s.Value) > MaxSetting {
-		return fmt.Errorf("webhook: setting with a name of %d bytes and a value of %d", n, len(s.Value))
+		return fmt.Errorf("webhook: setting out of bounds: a name of %d bytes, a value of %d bytes", n, len(s.Value))
 	}
 	return nil
 }
 
-// History is implemented by a Store that can keep what was delivered. For how long, and up
-// to how many bytes, are settings of the store; it forgets the oldest first. What it keeps is
-// in Counts, and Erase removes it as it does dead letters.
+// History is implemented by a Store that can keep deliveries after they were delivered.
+// Settings of the store bound their age and their size. Beyond these bounds the store drops
+// the oldest first. What it keeps is in Counts, and Erase removes it as it does dead letters.
 type History interface {
 	// Delivered yields what filter selects of the deliveries that are kept, the latest
 	// first, from the one after the one whose Key is after ("" for the first). It holds no

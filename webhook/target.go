@@ -18,36 +18,35 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A target is a checked Destination, ready for attempts. It does not change.
+// A target is a Destination that was checked and made ready for attempts. It does not change.
 type target struct {
 	pace
-	source    *Destination // what the target was made of
+	source    *Destination // the Destination that was compiled
 	limits    schedule.Limits
 	endpoints []*endpoint
 }
 
-// An endpoint is a checked Endpoint, with the settings of its destination that a request needs.
+// An endpoint is a checked Endpoint, with the settings of its destination that its requests need.
 type endpoint struct {
 	url      *url.URL
 	hash     uint64      // names the URL in Delivery.Closed
 	name     string      // the URL without user, query and fragment, for logs and Attempt
-	header   http.Header // of each request, without the signatures
+	header   http.Header // header of each request, without the signatures
 	timeout  time.Duration
-	wire     *wire.Target              // nil until there is a forwarder
+	wire     *wire.Target              // set by destinations.compile; nil in Validate
 	signer   *signature.Signer         // nil: no X-Signature
 	standard *signature.StandardSigner // nil: no headers of Standard Webhooks
-	traced   bool                      // header has a trace of its own
+	traced   bool                      // header has a static traceparent or tracestate
 
 	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
 	raw       string                                                          // the URL as it was given, for authorize
 
-	// secrets are texts of the request that are redacted if the endpoint sends them back. The
+	// secrets are texts of the request. They are redacted if the endpoint sends them back. The
 	// longest come first, because one may contain another.
 	secrets []string
 }
 
-// compile makes a target of d, which may use up to what c allows, or returns everything that is
-// wrong with d.
+// compile checks d against the limits of c and makes a target of it, or returns all faults of d.
 func compile(d *Destination, c *Config) (*target, faults) {
 	var wrong faults
 	if d.ID == "" || len(d.ID) > maxID {
@@ -114,7 +113,7 @@ func compile(d *Destination, c *Config) (*target, faults) {
 	return t, nil
 }
 
-// compileEndpoint makes an endpoint of e, or returns everything that is wrong with e.
+// compileEndpoint checks e and makes an endpoint of it, or returns all faults of e.
 func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var wrong faults
 	u, err := checkURL("URL", e.URL)
@@ -167,7 +166,7 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 // shorter one is more likely a setting, and may occur in any answer.
 const minQueryValue = 8
 
-// queryValues returns the values of a query that may be secrets, escaped and unescaped.
+// queryValues returns the values of a query that may be secrets, both as they are and unescaped.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")

@@ -15,7 +15,7 @@ import (
 // MaxCertificates is how many client certificates a destination may have.
 const MaxCertificates = 5
 
-// TLS has the TLS settings of one destination.
+// TLS holds the TLS settings of one destination.
 type TLS struct {
 	// Certificates are shown to an endpoint that asks for a client certificate: at most
 	// MaxCertificates, as tls.LoadX509KeyPair reads them. Empty means those of
@@ -26,9 +26,9 @@ type TLS struct {
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used. A certificate must come with its key, also for the
-// sake of other destinations: those with the same certificates share connections, and certificates are
-// public.
+// check refuses certificates that cannot be used. A certificate must come with its private key.
+// This also protects other destinations: those with the same certificates share connections, and a
+// certificate alone is public.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {
 		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
@@ -55,8 +55,8 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// config returns base with the settings of t, and TLS 1.2 at least. It does not share the session cache
-// of base: a session that began with other certificates would be resumed with them.
+// config returns a copy of base with the settings of t, and at least TLS 1.2. It does not share the
+// session cache of base, because TLS would resume sessions that began with other certificates.
 func (t *TLS) config(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if c == nil {
@@ -90,19 +90,21 @@ func (t *TLS) hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// tlsConfigs has the TLS configurations of destinations with a TLS, one for all with equal settings.
-// Requests with different configurations never share a connection.
+// tlsConfigs holds the TLS configurations of destinations that set TLS. Destinations with equal
+// settings share one configuration. Requests with different configurations never share a
+// connection.
 type tlsConfigs struct {
 	base *tls.Config
 
 	mu  sync.Mutex
 	own map[[sha256.Size]byte][]ownConfig // by TLS.hash
-	n   int                               // in own
-	max int                               // the n at which sweep is called
+	n   int                               // number of entries in own
+	max int                               // when n reaches it, sweep is called
 }
 
-// An ownConfig lives as long as a target or an open connection refers to it. With Lookup, destinations
-// come and go, and may be made again for each attempt.
+// An ownConfig is the configuration for one combination of settings. Its pointer is weak: the
+// configuration lives only as long as a target or an open connection refers to it. With Lookup,
+// destinations come and go, and may be compiled again for each attempt.
 type ownConfig struct {
 	roots  *x509.CertPool
 	config weak.Pointer[tls.Config]
@@ -112,7 +114,8 @@ func newTLSConfigs(base *tls.Config) *tlsConfigs {
 	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
 }
 
-// of returns the configuration for t. It returns nil, which means the forwarder's, if t is nil.
+// of returns the configuration for t. If t is nil it returns nil, which stands for the
+// configuration of the forwarder.
 func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	if t == nil {
 		return nil
@@ -136,7 +139,7 @@ func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	return config
 }
 
-// sweep forgets configurations that nothing refers to.
+// sweep removes the configurations that nothing refers to any more.
 func (cs *tlsConfigs) sweep() {
 	cs.n = 0
 	for key, os := range cs.own {

@@ -15,13 +15,13 @@ import (
 const (
 	// transformTime is the time that Destination.Transform has for an event.
 	transformTime = time.Second
-	// maxTransformed is the largest body that Transform may return, in bytes. The body of a
-	// call with its envelope has about half of that at most.
+	// maxTransformed is the largest body that Transform may return, in bytes. A body that was not
+	// transformed has at most about half of that.
 	maxTransformed = 4 * analytics.MaxCallSize
 )
 
-// transform returns the body that the destination gets of e. left says that Transform leaves e out.
-// An error says what is wrong with Transform or its result.
+// transform returns the body of e for this destination. left says that Transform leaves e out. The
+// error says what is wrong with Transform or its result.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
 	if d.Transform == nil {
 		return e.Body, false, nil
@@ -49,7 +49,8 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 	return body, false, nil
 }
 
-// callTransform calls Transform. A panic in it, and a result that comes too late, are errors.
+// callTransform calls Transform. It returns an error for a panic, and for a result that comes too
+// late.
 func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made event.Event, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
 	defer cancel()
@@ -59,7 +60,7 @@ func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made e
 		}
 	}()
 	given := *e
-	given.Body = bytes.Clone(e.Body) // other destinations get it, too
+	given.Body = bytes.Clone(e.Body) // other destinations get the same body
 	made, err = d.Transform(ctx, given)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -17,48 +17,48 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A Trial is an event to be sent once, to see what comes of it.
+// A Trial is an event to send once, to see how a destination responds to it.
 type Trial struct {
-	// Destination is where the event is sent. The Forwarder need not know it, and it may be
-	// disabled.
+	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
 	Destination *Destination
-	// Trusted trusts the URLs of Destination as those of Config.Destinations: IP addresses and
-	// "localhost" in them pass the address guard. Without it they are treated as a customer's.
+	// Trusted makes the URLs of Destination as trusted as those of Config.Destinations: the address
+	// guard allows IP addresses and "localhost" in them. Otherwise the URLs are treated as a
+	// customer's.
 	Trusted bool
-	// Event is the event to be sent.
-	Event event.Event
+	Event   event.Event
 }
 
 // An Exchange is one request of a Trial, and its answer.
 type Exchange struct {
-	// Attempt is the request. It has the Answer also if the endpoint took the event.
+	// Attempt describes the request. Its Answer is set even if the endpoint took the event.
 	Attempt
 	// Filtered says that Forward would not store the event, because the destination's filter or
-	// Transform leaves it out. It was sent nevertheless.
+	// Transform leaves it out. Try has sent it nevertheless.
 	Filtered bool
-	// Outcome is what the request would lead to.
+	// Outcome is the outcome that the request would have in an attempt.
 	Outcome Outcome
 	// Header is the header of the request, without Host and Content-Length. The values of static
-	// headers, of headers that Authorize has set, and credentials of the URL are redacted.
+	// headers, of headers that Authorize has set, and of credentials in the URL are redacted.
 	Header http.Header
 	// Body is the body of the request.
 	Body []byte
 	// AnswerHeader is the header of the answer, nil if there was none.
 	AnswerHeader http.Header
-	// Resolved, Connected, Secured and FirstByte are the times from At until the name was
-	// resolved, the connection was open, the TLS handshake was done, and the first byte of the
-	// answer arrived. Zero means that it is not known, or did not happen.
+	// Resolved, Connected, Secured and FirstByte are the times from At until the name was resolved,
+	// the connection was open, the TLS handshake was done, and the first byte of the answer
+	// arrived. A zero means that this did not happen, or is not known.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 
-// Try sends an event to all endpoints of a destination, now and without storing it, and returns one
+// Try sends an event at once to all endpoints of a destination, without storing it. It returns one
 // Exchange for each endpoint, in their order. The requests have the same body, headers, signatures,
-// TLS, guard and timeout as those of an attempt. They have connections of their own. Nothing is stored,
-// counted, logged or reported to the Observer, and limits of the destination do not apply.
+// TLS, guard and timeout as those of an attempt, but connections of their own. Try stores, counts
+// and logs nothing, and tells the Observer nothing. The limits of the destination do not apply.
 //
-// Try returns a *ConfigError for a Destination that is missing or not valid, ErrClosed after Shutdown,
-// an error for an Event without a body, or the error of Transform. A request that the end of ctx cuts
-// off has OutcomeCutOff. Try may be called concurrently. It does not limit how often.
+// Try returns a *ConfigError for a Destination that is missing or not valid, ErrClosed after
+// Shutdown, an error for an Event without a body, or the error of Transform. A request that the end
+// of ctx cuts off has OutcomeCutOff. Try may be called concurrently. It has no rate limit of its
+// own.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed
@@ -73,8 +73,8 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, under("Destination", err)
 	}
-	// The trial has a client of its own and closes its connections, because they may have used
-	// the client certificate of this destination.
+	// The trial uses a client of its own, and closes its connections at the end, because they may
+	// have used the client certificate of this destination.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
@@ -99,7 +99,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 // exchange makes one request of a Trial.
 func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, to *endpoint) Exchange {
 	var (
-		mu                           sync.Mutex // both families of addresses are dialled at once
+		mu                           sync.Mutex // IPv4 and IPv6 are dialled at once
 		resolved, connected, secured time.Time
 	)
 	now := func(t *time.Time, err error) {
@@ -142,7 +142,7 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 	return x
 }
 
-// shownHeader returns the header of the latest request, which was to e, without secrets.
+// shownHeader returns the header of the latest request, which went to e, with its secrets redacted.
 func (s *sender) shownHeader(e *endpoint) http.Header {
 	h := make(http.Header)
 	for name, values := range e.header {

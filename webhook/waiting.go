@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// A WaitingFilter selects deliveries that wait for a destination, whether it is known or not. Empty
-// fields select all.
+// A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
+// know that destination. Of the other fields, an empty one selects all.
 type WaitingFilter struct {
 	// Destination is required.
 	Destination string
-	// ID is the ID of a delivery or its messageId. User and Event are those of a delivery.
+	// ID is compared with both the ID and the MessageID of a delivery, User and Event with the
+	// fields of the same name.
 	ID, User, Event string
 }
 
@@ -23,7 +24,7 @@ func (f *WaitingFilter) Match(d *Delivery) bool {
 		(f.User == "" || f.User == d.User) && (f.Event == "" || f.Event == d.Event)
 }
 
-// A Change is something to do with deliveries that wait.
+// A Change is an operation on waiting deliveries.
 type Change uint8
 
 // The changes.
@@ -31,13 +32,13 @@ const (
 	// DueNow makes a delivery due now, and opens the endpoints that are closed to it for a
 	// time; see Delivery.Hasten. It changes nothing about a delivery that is due already.
 	DueNow Change = iota + 1
-	// Discarded forgets a delivery.
+	// Discarded removes a delivery. It does not become a dead letter.
 	Discarded
 )
 
 var errNoDestination = errors.New("webhook: a WaitingFilter without a destination")
 
-// Check returns an error for a filter or a change that a Keeper refuses.
+// Check returns an error if a Keeper has to refuse the filter or the change.
 func (c Change) Check(f *WaitingFilter) error {
 	switch {
 	case f.Destination == "":
@@ -59,9 +60,9 @@ func (d *Delivery) Hasten(now time.Time) bool {
 	return true
 }
 
-// Waiting yields the deliveries that filter selects, in the order of Due, from the one after the one
-// whose ID is after ("" for the first). Those that are being attempted are among them. The loop may
-// call ChangeWaiting. An error ends it.
+// Waiting yields the waiting deliveries that filter selects, including those that are being
+// attempted, in the order of Due. It begins behind the one whose ID is after, or with the first if
+// after is "". The loop may call ChangeWaiting. An error ends the sequence.
 func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
@@ -73,12 +74,12 @@ func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after str
 }
 
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
-// many it has changed, and how many it passed over because they are being attempted. A further call
+// many it has changed, and how many it has skipped because they are being attempted. A further call
 // changes those.
 //
-// With DueNow they are attempted as soon as their destination has room. A pause and the probing of a
-// destination that fails go on. With Discarded they are neither delivered nor dead letters, and
-// Stats.Discarded counts them.
+// With DueNow the deliveries are attempted as soon as their destination has room. DueNow ends
+// neither a pause nor the probing of a destination that fails. With Discarded the deliveries are
+// neither delivered nor dead letters, and Stats.Discarded counts them.
 func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
 	n, claimed, err = f.config.Store.Change(ctx, filter, to)
 	if to == Discarded {

@@ -31,7 +31,7 @@ func (w *worker) run() {
 func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 	if w.config.BuryDisabled && w.schedule.Buries(l.ID) {
 		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
-		return schedule.Answered // the deliveries behind it do not wait for a probe
+		return schedule.Answered // so that the deliveries behind d do not wait for a probe
 	}
 	t, err := w.destinations.resolve(l)
 	if err != nil {
@@ -67,8 +67,8 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 	return o
 }
 
-// settle hands over the outcome of d, logs it, and empties d: other deliveries that were fetched
-// with it may be in flight for long, and keep its memory.
+// settle passes the outcome of d to the settler, and logs it. Then it empties d. The deliveries of
+// one fetch share an array: if others are in flight for long, they must not keep the memory of d.
 func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	w.settler.add(s)
 	w.log(l, &s)
@@ -76,8 +76,8 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 }
 
 // report counts the requests of an attempt that have ended, and tells the observer of them. d is
-// the delivery as it was before the attempt. counts is false if the attempt is to be repeated, so
-// that s is not its outcome.
+// the delivery as it was before the attempt. counts is false if the attempt was cut off and will be
+// repeated: then s is not its outcome.
 func (w *worker) report(l *lane, d *Delivery, s *Settlement, counts bool) {
 	var due time.Time
 	if counts && s.Verdict == Retry {
@@ -90,8 +90,8 @@ func (w *worker) report(l *lane, d *Delivery, s *Settlement, counts bool) {
 	}
 }
 
-// failureOf returns what a failed attempt says about the destination. It returns false if the
-// destination answered at all endpoints.
+// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint
+// answered and refused the delivery for good: then the destination does not count as failing.
 func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
 	f.Reason = string(lastReason(&s.Delivery))
 	if s.Verdict == Retry {
@@ -106,8 +106,8 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, failing boo
 	return f, failing
 }
 
-// failed tells the scheduler that the destination failed. Deliveries that the lane may not attempt
-// now go back to the store.
+// failed tells the scheduler that the destination failed, and returns the deliveries that the lane
+// may not attempt now to the store.
 func (w *worker) failed(l *lane, f schedule.Failure) {
 	back, opened := w.schedule.Fail(l.Lane, f)
 	w.returnAll(back)
@@ -117,8 +117,8 @@ func (w *worker) failed(l *lane, f schedule.Failure) {
 	}
 }
 
-// hold leaves the destination alone for a while, because it cannot be used. d and the other
-// deliveries that the lane has ready go back to the store.
+// hold suspends a destination that cannot be used, for a while. It returns d and the other ready
+// deliveries of the lane to the store.
 func (w *worker) hold(l *lane, d *Delivery, why error) {
 	hold := holdOf(why)
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
@@ -134,7 +134,7 @@ func (w *worker) hold(l *lane, d *Delivery, why error) {
 	}
 }
 
-// log logs an outcome, unless all is well.
+// log logs a failure, a dead letter, or the first success after failures. It logs no other success.
 func (w *worker) log(l *lane, s *Settlement) {
 	if s.Verdict == Done {
 		if l.failures.recovered() {
