@@ -2,52 +2,54 @@ package schedule
 
 import "time"
 
-// A backlog keeps deliveries that have waited from taking the processors from deliveries that have
-// just come. If receivers answer at once, draining a backlog takes nothing but processor time. With
-// many attempts in flight every goroutine then waits behind dozens of others, though a few attempts at
-// a time would drain the backlog about as fast.
+// A backlog limits the attempts of old deliveries while fresh ones arrive. It keeps a backlog from
+// taking the processors. If receivers answer at once, draining a backlog takes nothing but
+// processor time. With many attempts in flight, every goroutine then waits behind dozens of others.
+// A few attempts at a time would drain the backlog about as fast.
 //
-// So while fresh deliveries come, all lanes that are behind begin at most backlogAttempts for each
-// processor at a time. An attempt counts for a millisecond at most. A longer one waits for its
-// receiver and takes no processor. So neither distant receivers nor hanging ones use up the bound.
+// So while fresh deliveries arrive, the lanes that are behind may together have only
+// backlogAttempts attempts in their first millisecond, for each processor. An attempt that lasts
+// longer waits for its receiver and takes no processor. It no longer counts, so neither distant
+// receivers nor hanging ones use up the bound.
 type backlog struct {
 	bound int
 
-	lane  *Lane     // the latest lane with a delivery that had just come
-	until time.Time // when lane no longer counts
+	lane  *Lane     // the latest lane whose delivery was claimed soon after it was due
+	until time.Time // when the bound ends, unless another fresh delivery comes
 
-	period int64  // the current one, in backlogPeriods since 1970
-	begun  [2]int // attempts in flight that began in period, and in the one before
+	period int64  // the current period, in backlogPeriods since 1970
+	begun  [2]int // attempts in flight that began in the current period, and in the previous one
 }
 
 const (
-	// backlogAttempts is how many attempts of backlogs may be in their first millisecond, for
-	// each processor.
+	// backlogAttempts is how many attempts of lanes that are behind may be in their first
+	// millisecond, for each processor.
 	backlogAttempts = 2
-	// lateAfter is the delay after which a claimed delivery belongs to a backlog, and its lane
-	// is behind.
+	// lateAfter is the delay after its Due from which a claimed delivery counts as late. The lane
+	// of a late delivery is behind.
 	lateAfter = 100 * time.Millisecond
-	// backlogFor is how long the bound holds after a delivery has just come.
+	// backlogFor is how long the bound holds after the latest delivery that was not late.
 	backlogFor = time.Second
-	// backlogPeriod is the resolution in time. An attempt counts for one to two periods.
+	// backlogPeriod is the unit of time in which attempts are counted. An attempt counts for one to
+	// two periods.
 	backlogPeriod = 500 * time.Microsecond
 )
 
-// note notes that a delivery of l was claimed.
+// note records that a delivery of l was claimed, which was due at due.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {
 	case l.behind && b.lane == l:
-		b.lane = nil // l does not give way to itself
+		b.lane = nil // a lane does not give way to itself
 	case !l.behind && l.standing != doubtful:
 		b.lane, b.until = l, now.Add(backlogFor)
 	}
 }
 
-// on reports whether deliveries have just come, so that the bound holds.
+// on reports whether the bound holds, because fresh deliveries arrive.
 func (b *backlog) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
-// free reports whether a lane that is behind may begin an attempt.
+// free reports whether a lane that is behind may begin an attempt now.
 func (b *backlog) free(now time.Time) bool {
 	if !b.on(now) {
 		return true
@@ -56,7 +58,8 @@ func (b *backlog) free(now time.Time) bool {
 	return b.begun[0]+b.begun[1] < b.bound
 }
 
-// advance goes on to the period of now, and forgets the attempts that began too long ago to count.
+// advance makes the period of now the current one. It drops the counts of attempts that began
+// before the previous period.
 func (b *backlog) advance(now time.Time) {
 	switch p := now.UnixNano() / int64(backlogPeriod); {
 	case p == b.period:
@@ -69,14 +72,16 @@ func (b *backlog) advance(now time.Time) {
 	}
 }
 
-// begin counts an attempt of a lane that is behind. It returns the argument for end.
+// begin counts an attempt of a lane that is behind, and returns its period, which is the argument
+// for end.
 func (b *backlog) begin(now time.Time) int64 {
 	b.advance(now)
 	b.begun[0]++
 	return b.period
 }
 
-// end notes the end of the attempt for which begin returned period, or 0 if begin did not count it.
+// end records the end of an attempt. period is the result of begin, or 0 for an attempt that begin
+// did not count.
 func (b *backlog) end(period int64) {
 	if i := b.period - period; period != 0 && (i == 0 || i == 1) {
 		b.begun[i]--

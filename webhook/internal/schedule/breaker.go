@@ -5,26 +5,27 @@ import (
 	"time"
 )
 
-// A breaker keeps a destination that is down from getting a request for each delivery that waits for
-// it. A destination has one breaker, not one for each endpoint: an attempt ends when the first endpoint
-// takes the delivery. So a dead endpoint beside a healthy one costs no slot, and every endpoint gets a
-// request for every delivery.
+// A breaker is the circuit breaker of a destination. It keeps a destination that is down from
+// getting a request for each waiting delivery. There is one breaker for each destination, not for
+// each endpoint: an attempt ends when the first endpoint takes the delivery. So a dead endpoint
+// beside a healthy one costs no slot, and every endpoint gets a request for every delivery.
 //
-// The breaker opens after several failures in a row. While it is open, the lane makes one attempt at a
-// time. Retries keep their schedule and their retry window, with at least retrySpace between two
-// attempts. Fresh deliveries wait, and their retry window does not begin. If there was no attempt for a
-// time, the lane attempts one of them as a probe. That time doubles with each probe, from firstProbe to
-// lastProbe, jittered by half. While retries come more often than that, they serve as probes, and no
-// further deliveries begin a schedule. Any answer of the destination closes the breaker, and the lane
-// starts with one slot.
+// The breaker opens after several failures in a row. While it is open, the lane makes one attempt
+// at a time. Retries keep their schedule and their retry window, but any two attempts are at least
+// retrySpace apart. Fresh deliveries wait, and their retry window does not begin. If there was no
+// attempt for a while, the lane attempts a fresh delivery as a probe. This interval doubles with
+// each probe, from firstProbe to lastProbe, with jitter over its second half. If retries are more
+// frequent, they serve as probes, and no fresh delivery is attempted. Any answer of the destination
+// closes the breaker, and the lane starts again with one slot.
 //
-// A destination that is gone for good must not fill the store. So a fresh delivery lapses that was due
-// for a whole retry window with the breaker open all the time.
+// The deliveries for a destination that is gone for good must not fill the store. So a fresh
+// delivery lapses once it has been due for a whole retry window while the breaker was open all the
+// time. A lapsed delivery is given up without an attempt.
 type breaker struct {
 	open   bool
-	points int8      // for the failures since the last answer; see openPoints
-	probes int8      // since forgive
-	since  time.Time // when it opened
+	points int8      // counts the failures since the last answer; see openPoints
+	probes int8      // probes since forgive
+	since  time.Time // when the breaker opened
 	reason string    // why the latest attempt failed
 
 	retry time.Time // while open: when a retry may be attempted next
@@ -39,8 +40,8 @@ const (
 	// retrySpace is the least time between two attempts while the breaker is open.
 	retrySpace = time.Second
 
-	// The breaker opens at openPoints. An attempt that timed out says more than a refused
-	// connection, and costs more.
+	// The breaker opens at openPoints. A failure counts for one point, or for timeoutPoints if it
+	// was a timeout. A timeout says more than a refused connection, and costs more.
 	openPoints    = 10
 	doubtPoints   = 3
 	timeoutPoints = 3
@@ -49,28 +50,30 @@ const (
 // doubtful reports whether enough attempts have failed to doubt the destination.
 func (b *breaker) doubtful() bool { return b.points >= doubtPoints }
 
-// answer notes an answer, and reports whether the breaker was open.
+// answer records an answer of the destination, which closes the breaker. It reports whether the
+// breaker was open.
 func (b *breaker) answer() bool {
 	was := b.open
 	b.open, b.points = false, 0
 	return was
 }
 
-// forgive lets the next probes begin with the shortest interval again.
+// forgive resets the interval between probes to the shortest one.
 func (b *breaker) forgive() { b.probes = 0 }
 
 // A Failure is an attempt that failed because of the destination.
 type Failure struct {
-	// TimedOut says that the attempt took as long as an attempt can.
+	// TimedOut says that the attempt ended because its time was up.
 	TimedOut bool
-	// Reason is why it failed.
+	// Reason is why the attempt failed.
 	Reason string
 	// Due is when the delivery is attempted again, zero if it is given up.
 	Due time.Time
 }
 
-// fail notes a failed attempt, and reports whether it opens the breaker. While the breaker is open,
-// only the trial counts: the other attempts began before, and say nothing new.
+// fail records a failed attempt, and reports whether it opens the breaker. If the breaker is
+// already open, only a failed trial counts. The other attempts began before the breaker opened, and
+// say nothing new.
 func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	b.reason = f.Reason
 	switch {
@@ -93,15 +96,15 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 	b.retry = now.Add(retrySpace)
 	switch {
 	case f.Due.IsZero():
-		b.retry = now // other deliveries may be at the end of their window, too
+		b.retry = now // the window of other deliveries may have ended, too
 	case f.Due.Before(b.retry):
-		b.retry = f.Due // a lone delivery keeps its schedule
+		b.retry = f.Due // a single delivery keeps its schedule
 	}
 	return opened
 }
 
-// lapses returns when a fresh delivery, due at a time, has waited for a whole retry window with the
-// breaker open, if the breaker stays open.
+// lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open until
+// then. window is the retry window of destinations without one of their own.
 func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since
@@ -109,7 +112,7 @@ func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	return due.Add(cmp.Or(b.window, window))
 }
 
-// next returns when l may make its next attempt, if a delivery is due.
+// next returns the earliest time at which l may make its next attempt, if a delivery is due then.
 func (b *breaker) next(l *Lane) time.Time {
 	if l.retry.due.IsZero() {
 		return b.probe

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// maxHold is the longest time until a destination that cannot be used is looked up again.
+// maxHold is the longest time between two look-ups of a destination that cannot be used.
 const maxHold = 30 * time.Second
 
-// Hold leaves the destination of l alone for a while, because it cannot be used. It returns the ready
-// deliveries of l, and for how long l waits. With soon that is a second after the first Hold and
-// twice as long after each further one, up to maxHold. Otherwise it is maxHold.
+// Hold suspends the destination of l for a while, because it cannot be used. It returns the ready
+// deliveries of l, which the caller returns to the store, and the length of the wait. With soon the
+// wait is a second after the first Hold, and doubles with each further one, up to maxHold.
+// Otherwise the wait is maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +21,7 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	if soon {
 		wait = min(time.Second<<min(l.holdsInRow, 10), maxHold)
 	}
-	if l.hold == "" || !now.Before(l.heldUntil) { // not another attempt that began before the hold
+	if l.hold == "" || !now.Before(l.heldUntil) { // else this attempt began before the hold
 		l.holdsInRow++
 		l.heldUntil = now.Add(wait)
 	}
@@ -32,25 +33,27 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	return items, wait
 }
 
-// A Pause keeps the deliveries of a destination from being attempted.
+// A Pause stops the attempts of a destination's deliveries.
 type Pause struct {
-	// Since is when it began.
+	// Since is when the pause began.
 	Since time.Time
-	// Reason is why the forwarder has disabled the destination, empty if it did not.
+	// Reason is why the forwarder has disabled the destination. It is empty for a pause that a user
+	// has asked for.
 	Reason string
-	// Bury hands the deliveries out nevertheless, so that they become dead letters.
+	// Bury hands the deliveries to workers all the same, so that these turn them into dead letters.
 	Bury bool
 }
 
-// holds reports whether paused keeps the deliveries of a destination waiting.
+// holds reports whether the pauses stop the deliveries of a destination.
 func holds(paused map[string]Pause, destination string) bool {
 	p, ok := paused[destination]
 	return ok && !p.Bury
 }
 
-// SetPaused replaces the pauses, by destination, and returns the ready deliveries of lanes that
-// are paused now. paused was read from the store. reading numbers these reads from 1, in the order in
-// which they began. SetPaused ignores a read that began before one that it was given already.
+// SetPaused replaces the pauses, by destination. It returns the ready deliveries of the lanes that
+// become paused, which the caller returns to the store. The caller has read paused from the store,
+// and numbers these reads from 1, in the order in which they began. SetPaused ignores a read that
+// began before one that it has already got.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +64,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	now := s.config.Now()
 	for id := range s.lanes.paused {
 		if holds(s.lanes.paused, id) && !holds(paused, id) {
-			l := s.lanes.of(id, now) // paused, also if it was forgotten meanwhile
+			l := s.lanes.of(id, now) // if the lane was dropped meanwhile, the new one is paused, too
 			l.paused = false
 			l.resume(now)
 			s.places.update(l, now)
@@ -79,27 +82,27 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	return back
 }
 
-// Buries reports whether the deliveries of a destination become dead letters because the forwarder
-// has disabled it.
+// Buries reports whether the forwarder has disabled a destination in such a way that its deliveries
+// become dead letters.
 func (s *Scheduler) Buries(destination string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lanes.paused[destination].Bury
 }
 
-// Outlasted reports whether the destination of l could not be used when a retry window ended, at
-// expires.
+// Outlasted reports whether the destination of l was held at the time expires, at which a retry
+// window ended, and is held no longer. Then the delivery gets another attempt.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return expires.Before(l.resumed) && (l.stopped.IsZero() || expires.After(l.stopped))
 }
 
-// A Held is a destination whose deliveries wait although they are due.
+// A Held describes a destination whose deliveries wait although they are due.
 type Held struct {
 	Destination  string
 	Paused       bool
-	Why          string // as given to Hold; empty if the destination fails or is paused
+	Why          string // the argument of Hold; empty if the destination fails or is paused
 	Since, Until time.Time
 	Reason       string // of the pause, or of the latest failure
 }

@@ -2,73 +2,76 @@ package schedule
 
 import "time"
 
-// A Lane is the scheduler's state of one destination. The scheduler's mutex guards it, except ID and
-// Data.
+// A Lane is the scheduler's state of one destination. The scheduler's mutex guards all fields but
+// ID and Data.
 type Lane struct {
-	// ID is the destination's.
+	// ID is the id of the destination.
 	ID string
-	// Data is what Config.NewData has returned.
+	// Data is the value that Config.NewData has returned for this lane.
 	Data any
 
 	fresh, retry head       // the two queues in the store
 	ready        fifo[Item] // deliveries that are claimed and wait for a slot
 	active       int        // deliveries that are being attempted
-	reserved     int        // deliveries on their way into the store
-	bytes        int64      // of the bodies of all three
-	fetching     bool       // the fetch in progress may bring deliveries
-	lapsing      bool       // it fetches deliveries that have lapsed
+	reserved     int        // deliveries with a reservation; see Scheduler.Reserve
+	bytes        int64      // of the bodies of ready, active and reserved deliveries
+	fetching     bool       // the fetch in progress asks for deliveries of this lane
+	lapsing      bool       // that fetch asks for lapsed deliveries; see breaker
 
-	limit    int // of active, as the destination says
-	slots    int // of active, as its answers allow: 1 to limit
+	limit    int // bound of active that the destination sets
+	slots    int // bound of active that grows with answers, from 1 to limit
 	standing standing
-	queued   bool  // in the run queue, or giving way
-	behind   bool  // the delivery that was claimed last had waited; see backlog
-	largest  int64 // about the size of the largest recent body
-	answers  int   // since the last fetch
+	queued   bool  // in runQueue.lanes or runQueue.behind
+	behind   bool  // the delivery that was claimed last was late; see backlog
+	largest  int64 // about the size of the largest recent body, in bytes
+	answers  int   // answers since the last fetch
 	answered time.Time
 
 	breaker breaker
-	trial   bool // the attempt in flight began with the breaker open
+	trial   bool // the attempt in flight began while the breaker was open
 	rate    bucket
 
-	// While hold is not "", the destination cannot be used. Nothing is fetched before
-	// heldUntil. From then on one delivery at a time finds out whether the hold is over.
+	// While hold is not "", the destination cannot be used, and hold says why. Nothing is fetched
+	// before heldUntil. From then on, one delivery at a time is attempted to find out whether the
+	// hold is over.
 	hold       string
 	heldUntil  time.Time
 	holdsInRow int
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 
-	// These are the begin and end of the latest time in which the destination could not be
-	// used, because of hold or paused. A zero stopped is before this process began.
+	// The latest time during which the destination could not be used, because of hold or paused,
+	// began at stopped and ended at resumed. If stopped is zero, it began before this process
+	// started.
 	stopped, resumed time.Time
 
-	touched time.Time // when it was last used
-	links   [2]links  // in lanes.touched; in places.lists
+	touched time.Time // when the lane was last used
+	links   [2]links  // the links in lanes.touched, and those in places.lists
 	place   place
 	at      time.Time // the key in places.later
 	pos     int       // the index in places.later
 }
 
-// A head says when the first delivery of a queue in the store is due. It is zero if the queue is
-// empty.
+// A head says when the first delivery of a queue in the store is due. Its due is zero if the queue
+// is empty.
 type head struct {
 	due   time.Time
-	noted time.Time // the earliest due that was noted since the fetch in progress began
+	noted time.Time // the earliest time that was passed to note since the fetch in progress began
 }
 
 func (h *head) isDue(now time.Time) bool { return !h.due.IsZero() && !h.due.After(now) }
 
-// note notes that a delivery is due at t. A zero time is ignored.
+// note records that a delivery of the queue is due at t. It ignores a zero time.
 func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// fetched notes that a fetch has left nothing in the queue that is due before next. It may have missed
-// deliveries that were stored while it was in progress.
+// fetched records the result of a fetch: in the queue it has left no delivery that is due before
+// next. The fetch may have missed deliveries that were stored while it was in progress, so noted
+// counts, too.
 func (h *head) fetched(next time.Time) { h.due = earlier(next, h.noted) }
 
-// earlier returns the earlier of two times. The zero time means none.
+// earlier returns the earlier of two times. A zero time stands for none, and loses to any other.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -83,18 +86,18 @@ func (l *Lane) queue(retries bool) *head {
 	return &l.fresh
 }
 
-// holds returns how many deliveries of l are in memory.
+// holds returns how many deliveries of l are in memory: active, ready or reserved.
 func (l *Lane) holds() int { return l.active + l.ready.len() + l.reserved }
 
-// Limits are those of one destination.
+// Limits are the limits of one destination.
 type Limits struct {
-	// Slots bounds the attempts at once.
+	// Slots bounds the concurrent attempts.
 	Slots int
-	// Interval is the time between attempts, zero if there is no limit. Burst is how many
+	// Interval is the time between attempts, zero if there is no rate limit. Burst is how many
 	// attempts may be made at once after an idle time.
 	Interval time.Duration
 	Burst    int
-	// Window is the retry window, zero for that of the Config.
+	// Window is the retry window. Zero means Config.Window.
 	Window time.Duration
 }
 
@@ -106,18 +109,18 @@ func (l *Lane) setLimits(c Limits, now time.Time) {
 }
 
 const (
-	// firstSlots is how many attempts a lane makes at once before any was answered, and after
-	// an idle time.
+	// firstSlots is how many slots a lane has before its first answer, and at most after an idle
+	// time.
 	firstSlots = 4
-	// laneRest is how long an idle lane keeps its slots.
+	// laneRest is how long an idle lane keeps slots beyond firstSlots.
 	laneRest = time.Second
-	// moving is how long after an answer a lane counts as being answered.
+	// moving is for how long after an answer a lane counts as being answered; see slotsOf.
 	moving = 100 * time.Millisecond
-	// idleLane is how long a lane is kept when no delivery waits for it.
+	// idleLane is how long an idle lane without deliveries is kept.
 	idleLane = time.Minute
 )
 
-// A standing says what is known of a destination. Slots are divided by it.
+// A standing says what is known about a destination. The division of slots depends on it.
 type standing uint8
 
 const (
@@ -127,10 +130,12 @@ const (
 	standings = iota
 )
 
-// answer notes that an attempt was answered, which still counts as active. It gives the lane another
-// slot if at least half of its slots are in use. So a busy lane has twice as many after each round of
-// answers, up to its limit. A lane does not grow beyond what it uses, so that few of its attempts hang
-// when the destination begins to hang (as TCP's congestion window does, RFC 5681 and RFC 7661).
+// answer records that an attempt was answered. The attempt still counts as active.
+//
+// The lane gets another slot if at least half of its slots are in use. So a busy lane has twice as
+// many after each round of answers, up to its limit. A lane does not grow beyond the slots that it
+// uses, so that few of its attempts hang when the destination begins to hang. (TCP's congestion
+// window does the same; see RFC 5681 and RFC 7661.)
 func (l *Lane) answer(now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
@@ -145,9 +150,9 @@ func (l *Lane) answer(now time.Time) {
 	}
 }
 
-// fail notes that an attempt failed, and reports whether that opens the breaker. A timeout costs the
-// lane an eighth of its slots. So a destination that hangs soon has a single slot, and one that is slow
-// now and then keeps most.
+// fail records a failed attempt, and reports whether it opens the breaker. A timeout costs the lane
+// an eighth of its slots. So a hanging destination soon has a single slot, while one that is slow
+// now and then keeps most of its slots.
 func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	if f.TimedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)
@@ -157,8 +162,8 @@ func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Du
 	return l.breaker.fail(f, trial, now, jitter)
 }
 
-// stop notes that the destination cannot be used from now on, and resume that it can. Callers call stop
-// before they set hold or paused, and resume after they have cleared it.
+// stop records that the destination cannot be used from now on, and resume that it can be used
+// again. Callers call stop before they set hold or paused, and resume after they have cleared it.
 func (l *Lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return

@@ -2,15 +2,15 @@ package schedule
 
 import "time"
 
-// lanes has the lanes of all destinations that deliveries wait for.
+// lanes holds the lanes of the destinations that have deliveries, or had some lately.
 type lanes struct {
 	config  *Config
 	byID    map[string]*Lane
-	touched list             // all lanes, the one that was used last at the end
+	touched list             // all lanes, the most recently used one last
 	paused  map[string]Pause // by destination
 }
 
-// of returns the lane of a destination. It makes one if there is none.
+// of returns the lane of a destination, and creates it if there is none.
 func (ls *lanes) of(destination string, now time.Time) *Lane {
 	l := ls.byID[destination]
 	if l == nil {
@@ -30,7 +30,8 @@ func (ls *lanes) of(destination string, now time.Time) *Lane {
 	return l
 }
 
-// touch notes that l is used.
+// touch records that l is used now. A lane that was idle for longer than laneRest loses the slots
+// beyond firstSlots.
 func (ls *lanes) touch(l *Lane, now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots, l.answers = min(l.slots, firstSlots), 0
@@ -42,7 +43,7 @@ func (ls *lanes) touch(l *Lane, now time.Time) {
 	}
 }
 
-// forget drops the lanes that no delivery has waited for during the time idleLane.
+// forget drops the lanes that have been idle for the time idleLane and have no deliveries.
 func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)

@@ -2,7 +2,7 @@ package schedule
 
 // A list is a doubly linked list of lanes.
 type list struct {
-	kind        int // which of Lane.links it uses
+	kind        int // index of the Lane.links that the list uses
 	first, last *Lane
 	n           int
 }

@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// A place is one of the queues of lanes in the scheduler. It decides when a lane may fetch.
+// A place is a queue of lanes in the scheduler. The place of a lane says when the lane may fetch.
 type place uint8
 
 const (
-	nowhere    place = iota // nothing waits, or the lane has no room until an attempt ends
+	nowhere    place = iota // in no queue: no delivery waits, or the lane has no room until one of its attempts ends
 	inDue                   // the lane may fetch now
-	inUnproven              // it has no room because lanes that were not answered hold too much
-	inDoubtful              // it has no room because lanes that fail hold too much
-	inLater                 // it may fetch from a time on
+	inUnproven              // the lane has no room because unproven and doubtful lanes have too many deliveries
+	inDoubtful              // the lane has no room because doubtful lanes have too many deliveries
+	inLater                 // the lane may fetch from Lane.at on
 )
 
-// places knows which lanes may fetch now, and when the others may.
+// places keeps track of which lanes may fetch now, and when the others may.
 type places struct {
 	shares *shares
 	window time.Duration // Config.Window
 	wake   func()        // Config.Wake
-	full   bool          // the latest Plan had no capacity
+	full   bool          // the latest Plan found no capacity
 
-	lists [inLater]list // the lanes that are inDue, inUnproven and inDoubtful
-	later laneHeap      // the lanes that are inLater
+	lists [inLater]list // the lanes in the places inDue, inUnproven and inDoubtful
+	later laneHeap      // the lanes in the place inLater, by Lane.at
 }
 
-// update moves l to where it belongs, and then those lanes that have room now.
+// update moves l to the place where it belongs now. If that freed room for waiting lanes, it moves
+// them, too.
 func (p *places) update(l *Lane, now time.Time) {
 	p.move(l, now)
 	if p.shares.freed {
@@ -35,7 +36,8 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to where it belongs.
+// move moves l to the place where it belongs now. It calls wake if l may fetch now, or if the time
+// of the next fetch has changed.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place
@@ -66,7 +68,7 @@ func (p *places) move(l *Lane, now time.Time) {
 	}
 }
 
-// placeOf returns the place that l belongs to, and for inLater from when on it may fetch.
+// placeOf returns the place where l belongs and, for inLater, the time from which l may fetch.
 func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
 	if l.fetching {
 		return nowhere, time.Time{}
@@ -84,7 +86,7 @@ func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
 	return nowhere, time.Time{}
 }
 
-// feed moves the lanes that had no room because of their standing, as far as there is room now.
+// feed moves the lanes in inUnproven and inDoubtful that have room now.
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {
@@ -98,7 +100,7 @@ func (p *places) feed(now time.Time) {
 	}
 }
 
-// refill asks for a call of Plan if the latest one had no capacity and there is some again.
+// refill calls wake if the latest Plan found no capacity and at least half of it is free again.
 func (p *places) refill() {
 	if p.full && p.shares.ready+p.shares.reserved <= p.shares.slots/2 && p.shares.bytes <= p.shares.maxBytes/2 {
 		p.full = false
@@ -109,13 +111,13 @@ func (p *places) refill() {
 // wants says how many deliveries a lane may fetch now.
 type wants struct {
 	fresh, retries int
-	lapsing        bool      // fresh counts deliveries that have lapsed
-	starved        bool      // none, because of the lane's standing
-	at             time.Time // none before that time; zero if it is not a matter of time alone
+	lapsing        bool      // fresh counts lapsed deliveries; see breaker
+	starved        bool      // the lane has no room because of its standing
+	at             time.Time // the lane may fetch from this time on; zero if that does not depend on time alone
 }
 
-// limit reduces w to n deliveries in all. If both queues have some due, each gets half: a flood of
-// one kind does not hold up the other.
+// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
+// about half, so that a flood of one kind does not hold up the other.
 func (w *wants) limit(n int) {
 	if w.retries > 0 && w.fresh > 0 {
 		w.retries = min(w.retries, (n+1)/2)
@@ -124,16 +126,16 @@ func (w *wants) limit(n int) {
 	w.fresh = min(w.fresh, n-w.retries)
 }
 
-// lapseChunk is how many lapsed deliveries are fetched at once.
+// lapseChunk is the most lapsed deliveries that one fetch asks for in a lane.
 const lapseChunk = 256
 
-// wanted returns what l may fetch now.
+// wanted returns how many deliveries l may fetch now.
 func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	if l.paused {
 		return w
 	}
 	b := &l.breaker
-	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // from when on there is one of the kind to fetch
+	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // when the first delivery of each kind may be fetched
 	switch {
 	case l.hold != "":
 		fresh, retry = notBefore(fresh, l.heldUntil), notBefore(retry, l.heldUntil)
@@ -148,7 +150,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	case due(lapse):
 		return wants{fresh: lapseChunk, lapsing: true}
 	case l.hold == "" && b.open && l.holds() > 0:
-		return w // the attempt in flight says more
+		return w // wait for the result of the attempt in flight
 	case !due(fresh) && !due(retry):
 		w.at = earlier(lapse, earlier(fresh, retry))
 		return w
@@ -167,7 +169,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	return w
 }
 
-// notBefore returns t, but not before floor. It leaves the zero time alone.
+// notBefore returns the later of t and floor. It returns a zero t as it is.
 func notBefore(t, floor time.Time) time.Time {
 	if !t.IsZero() && t.Before(floor) {
 		return floor

@@ -7,17 +7,17 @@ type Want struct {
 	Lane    *Lane
 	Retries bool
 	Max     int
-	// Next is set by the caller: when the first delivery is due that it left in the queue, zero
-	// if there is none.
+	// Next is set by the caller of Plan after the fetch: when the first delivery that is left in
+	// the queue is due, zero if there is none.
 	Next time.Time
 }
 
-// maxWants bounds the queues of one fetch, so that the first results come soon.
+// maxWants bounds the queues of one fetch, so that the first results arrive soon.
 const maxWants = 1024
 
-// Plan appends to wants what the caller is to fetch now. It returns how many bytes the bodies may
-// have, and when more may be fetched, zero if that depends on more than time. If there are wants, the
-// caller must call Fetched or Failed before it calls Plan again.
+// Plan appends to wants the queues that the caller is to fetch from now. maxBytes bounds the bodies
+// of the fetch. again is when more may be fetched, zero if that depends on more than time. If there
+// are wants, the caller must call Fetched or Failed before it calls Plan again.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,9 +66,9 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	return wants, maxBytes, again
 }
 
-// Fetched takes the deliveries that were fetched for wants. It returns those that go back to the
-// store, because their lanes have to wait, and those that have lapsed: they are given up without an
-// attempt.
+// Fetched takes the deliveries that were fetched for wants. It returns those that the caller must
+// return to the store, because their lanes have to wait. It also returns the lapsed ones, which the
+// caller must give up without an attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +90,9 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			lapsed = append(lapsed, it)
 			continue
 		case b.open && !it.Retry && now.Before(b.probe):
-			// The fetch was planned before the breaker opened, or the store mixes the
-			// two queues. In the latter case it hides retries until the probe.
+			// The delivery must wait for the probe. Either the fetch was planned before the breaker
+			// opened, or the store mixes the two queues. In a mixed queue fresh deliveries hide
+			// retries, so the next fetch waits for the probe, too.
 			b.retry = b.probe
 			back = append(back, it)
 			continue
@@ -111,7 +112,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	return back, lapsed
 }
 
-// Failed says that the store could not fetch what Plan asked for.
+// Failed tells the scheduler that the store could not make the fetch that Plan has asked for.
 func (s *Scheduler) Failed(wants []Want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,5 +126,5 @@ func (s *Scheduler) endFetch(wants []Want, now time.Time) {
 		l.fetching, l.lapsing = false, false
 		s.places.update(l, now)
 	}
-	s.places.feed(now) // there may be fewer deliveries than there was room for
+	s.places.feed(now) // the fetch may have brought fewer deliveries than there was room for
 }

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// A bucket gets a token at a fixed interval, up to burst tokens, and an attempt takes one. It is full
-// at first. So in any time t there are at most burst + t/interval attempts. The zero bucket has no
-// limit.
+// A bucket is a token bucket. It gets a token at a fixed interval, up to burst tokens, and an
+// attempt takes one. A bucket is full at first. So in any time t there are at most burst +
+// t/interval attempts. The zero bucket has no limit.
 //
-// Its state is the time at which it will be full, which needs no timer and no rounding (the virtual
-// scheduling form of ITU-T I.371's generic cell rate algorithm).
+// The state of a bucket is the time at which it will be full. This needs no timer and no rounding
+// (see the virtual scheduling form of the generic cell rate algorithm in ITU-T I.371).
 type bucket struct {
 	interval time.Duration
 	burst    int
 	full     time.Time
 }
 
-// set changes the rate. Tokens that were taken stay taken.
+// set changes the rate. Tokens that were taken before stay taken.
 func (b *bucket) set(interval time.Duration, burst int, now time.Time) {
 	if interval == b.interval && burst == b.burst {
 		return
@@ -28,7 +28,7 @@ func (b *bucket) set(interval time.Duration, burst int, now time.Time) {
 	b.interval, b.burst = interval, burst
 }
 
-// tokens returns how many tokens there are.
+// tokens returns how many tokens the bucket has.
 func (b *bucket) tokens(now time.Time) int {
 	if b.interval == 0 {
 		return math.MaxInt
@@ -40,7 +40,7 @@ func (b *bucket) tokens(now time.Time) int {
 	return b.burst - int((lack+b.interval-1)/b.interval)
 }
 
-// when returns the time from which there are n tokens, at most burst.
+// when returns the time from which the bucket has n tokens. n is at most burst.
 func (b *bucket) when(n int) time.Time {
 	return b.full.Add(-time.Duration(b.burst-n) * b.interval)
 }

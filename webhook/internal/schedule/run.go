@@ -5,28 +5,29 @@ import (
 	"time"
 )
 
-// A runQueue has the lanes that may begin an attempt, and counts the workers that take them. The
-// scheduler's mutex guards it.
+// A runQueue holds the lanes that may begin an attempt, and counts the workers, which take these
+// lanes. The scheduler's mutex guards it.
 type runQueue struct {
 	mu     *sync.Mutex
 	shares *shares
 	start  func()           // Config.Start
 	now    func() time.Time // Config.Now
 
-	work    *sync.Cond  // signals work for an idle worker, or closed
+	work    *sync.Cond  // wakes idle workers, for a lane or for close
 	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted
-	behind  fifo[*Lane] // lanes that would be in lanes, but give way
-	backlog backlog     // says which lanes give way
-	giveWay *time.Timer // moves lanes from behind to lanes, while there are any
+	behind  fifo[*Lane] // lanes that would be in lanes, but have to wait because of backlog
+	backlog backlog     // says which lanes have to wait
+	giveWay *time.Timer // runs proceed while behind is not empty
 	workers int
-	idle    int // workers that wait and were not signalled
+	idle    int // workers that wait in next and were not signalled
 	closed  bool
 }
 
-// maxIdle is how many idle workers are kept.
+// maxIdle is how many idle workers are kept. Further ones end.
 const maxIdle = 64
 
-// add puts l into the run queue if it may begin an attempt, and makes sure that a worker takes it.
+// add puts l into the run queue if l may begin an attempt, and makes sure that a worker will take
+// it.
 func (q *runQueue) add(l *Lane) {
 	if l.queued || l.ready.len() == 0 || l.active >= q.shares.slotsOf(l) {
 		return
@@ -39,8 +40,9 @@ func (q *runQueue) add(l *Lane) {
 	q.summon()
 }
 
-// summon makes sure that a worker takes a lane that was put into the run queue: an idle worker, a new
-// one, or else the next one that ends an attempt.
+// summon makes sure that a worker takes a lane that was put into the run queue. It wakes an idle
+// worker, or else starts one. If there are as many workers as slots, the next worker that ends its
+// attempt takes the lane.
 func (q *runQueue) summon() {
 	switch {
 	case q.idle > 0:
@@ -52,8 +54,8 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next waits for a lane in the run queue and takes it out. It returns nil if the calling worker has to
-// end.
+// next waits for a lane in the run queue and takes it out. It returns nil if the calling worker
+// must end.
 func (q *runQueue) next() *Lane {
 	l := q.pick()
 	for l == nil || q.closed {
@@ -62,7 +64,7 @@ func (q *runQueue) next() *Lane {
 			return nil
 		}
 		q.idle++
-		q.work.Wait() // summon has already reduced idle
+		q.work.Wait() // summon, which wakes it, has already reduced idle
 		l = q.pick()
 	}
 	l.queued = false
@@ -79,7 +81,7 @@ func (q *runQueue) pick() *Lane {
 	return nil
 }
 
-// remove takes l out of the queue.
+// remove takes l out of the run queue.
 func (q *runQueue) remove(l *Lane) {
 	if l.queued {
 		l.queued = false
@@ -88,14 +90,14 @@ func (q *runQueue) remove(l *Lane) {
 	}
 }
 
-// ended notes the end of an attempt for which backlog.begin returned period.
+// ended records the end of an attempt. period is the result of backlog.begin for it, or 0.
 func (q *runQueue) ended(period int64, now time.Time) {
 	if q.backlog.end(period); q.behind.len() > 0 && q.backlog.free(now) {
 		q.lanes.push(q.behind.pop()) // the worker that ended the attempt takes a lane next
 	}
 }
 
-// holdBack reports whether l has to give way, and if so puts it into behind.
+// holdBack reports whether l has to wait because of backlog. If so, it puts l into behind.
 func (q *runQueue) holdBack(l *Lane) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
 		return false
@@ -111,7 +113,7 @@ func (q *runQueue) holdBack(l *Lane) bool {
 	return true
 }
 
-// proceed moves lanes that no longer have to give way to the run queue.
+// proceed moves lanes from behind to lanes as far as the backlog allows.
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,7 +132,7 @@ func (q *runQueue) proceed() {
 	}
 }
 
-// close ends the workers, each after its attempt.
+// close makes the workers end, each after its attempt.
 func (q *runQueue) close() {
 	q.closed = true
 	q.idle = 0

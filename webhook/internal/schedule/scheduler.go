@@ -1,16 +1,16 @@
-// Package schedule decides which delivery is attempted when. It knows no store and no network: the
-// forwarder tells it what waits in the store, fetches what Plan asks for, and runs workers that call
-// Next.
+// Package schedule decides which delivery is attempted when. It uses no store and no network. The
+// forwarder tells it which deliveries wait in the store, makes the fetches that Plan asks for, and
+// runs workers that call Next.
 //
-// Each destination has a lane with two queues in the store, of fresh deliveries and of retries. The
-// scheduler knows of a queue only when its first delivery is due. Deliveries that were claimed are
-// ready: they wait in the lane, in memory, for a slot. A slot is the right to one attempt at a time.
+// Each destination has a lane with two queues in the store: fresh deliveries, and retries. Of a
+// queue, the scheduler knows only when its first delivery is due. A claimed delivery is ready: it
+// waits in memory, in its lane, for a slot. A slot is the right to make one attempt at a time.
 //
 //   - share.go divides slots and bytes among lanes.
-//   - place.go says which lanes may fetch; plan.go plans the fetches and takes their results.
-//   - run.go says which lane begins the next attempt; slot.go has the attempts.
-//   - backlog.go lets backlogs give way to deliveries that have just come.
-//   - breaker.go treats destinations that fail; hold.go those that may not be attempted.
+//   - place.go says which lanes may fetch. plan.go plans the fetches and takes their results.
+//   - run.go says which lane begins the next attempt. slot.go has the attempts.
+//   - backlog.go makes old deliveries wait while fresh ones arrive.
+//   - breaker.go handles destinations that fail, hold.go those that may not be attempted.
 package schedule
 
 import (
@@ -21,43 +21,42 @@ import (
 
 // Config configures a Scheduler.
 type Config struct {
-	// Slots bounds the attempts at once; as many deliveries again may be ready.
+	// Slots bounds the concurrent attempts. As many deliveries again may be ready.
 	Slots int
-	// Bytes bounds the bodies of deliveries that are claimed and not settled.
+	// Bytes bounds the bodies of the deliveries that are claimed and not settled, in bytes.
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination that Use has not yet set. It returns the zero
-	// Limits if they are not known.
+	// Limits returns the limits of a destination before the first call of Use for it. It returns
+	// the zero Limits if they are not known.
 	Limits func(destination string) Limits
-	// NewData returns the Data of a new lane.
+	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any
-	// Start starts a worker, a goroutine that calls Next until that returns false.
+	// Start starts a worker: a goroutine that calls Next until Next returns false.
 	Start func()
-	// Wake asks for a call of Plan. It does not wait.
+	// Wake asks the forwarder to call Plan. It must not block.
 	Wake func()
-	// Now is the clock.
+	// Now returns the time by the clock of the store.
 	Now func() time.Time
 	// Jitter returns a random duration below n.
 	Jitter func(n time.Duration) time.Duration
 }
 
-// A Scheduler decides which delivery is attempted when. Its methods may be called
-// concurrently.
+// A Scheduler decides which delivery is attempted when. Its methods may be called concurrently.
 type Scheduler struct {
 	config Config
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lanes   lanes
 	shares  shares
 	places  places
 	run     runQueue
 	taken   slots
 	open    bool   // between Open and Close
-	reading uint64 // the latest one that SetPaused was given
+	reading uint64 // the highest one that SetPaused has got
 }
 
-// New returns a Scheduler that does nothing until Open.
+// New returns a Scheduler. It makes no reservations until Open is called.
 func New(c Config) *Scheduler {
 	s := &Scheduler{config: c}
 	s.lanes = lanes{config: &s.config, byID: make(map[string]*Lane)}
@@ -74,30 +73,30 @@ func New(c Config) *Scheduler {
 	return s
 }
 
-// An Item is a delivery that is claimed.
+// An Item is a claimed delivery.
 type Item struct {
 	Destination string
-	// Value is the delivery.
+	// Value is the delivery itself, which the scheduler does not look at.
 	Value any
-	// Size is that of its body.
+	// Size is the size of the body, in bytes.
 	Size int64
-	// Retry says that it was attempted before, Due when it is due.
+	// Retry says that the delivery was attempted before. Due is when it is due.
 	Retry bool
 	Due   time.Time
 
-	since time.Time // when it was claimed
+	since time.Time // when the delivery was claimed
 }
 
-// Open lets Reserve succeed.
+// Open makes the scheduler ready: from now on Reserve may succeed.
 func (s *Scheduler) Open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = !s.run.closed
 }
 
-// Reserve takes room for a delivery that is about to be stored, so that the store can keep it
-// claimed. It returns false if the delivery has to wait for its turn in the store. Start or Release
-// ends a reservation.
+// Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
+// may claim the delivery at once, and the caller must end the reservation by Start or Release. If
+// it returns false, the delivery has to wait in the store.
 func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,11 +119,12 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Release gives back the reservation of a delivery with a body of size bytes.
+// Release ends the reservation of a delivery with a body of size bytes that is not to be attempted
+// now.
 func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes.byID[destination] // it holds a reservation, so it was not forgotten
+	l := s.lanes.byID[destination] // a lane with a reservation is not dropped
 	l.reserved--
 	s.shares.reserved--
 	s.shares.drop(l, 1, size)
@@ -132,8 +132,8 @@ func (s *Scheduler) Release(destination string, size int64) {
 	s.places.update(l, s.config.Now())
 }
 
-// Start takes a delivery that has a reservation and that the store has kept claimed. It returns false
-// if the delivery has to go back to the store.
+// Start ends the reservation of a delivery that the store has claimed, and makes the delivery
+// ready. It returns false if the caller must return the delivery to the store instead.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *Scheduler) Start(it Item) bool {
 	return true
 }
 
-// Note says when unclaimed deliveries in the store are due: a fresh one, a retry, or both. A zero
-// time is ignored.
+// Note tells the scheduler when unclaimed deliveries of a destination in the store are due: a fresh
+// one, a retry, or both. It ignores a zero time.
 func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +167,8 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
-// Settled says that the outcomes of deliveries are stored. Their bodies, of bytes in all, no longer
-// count towards Config.Bytes.
+// Settled tells the scheduler that the outcomes of deliveries are stored. bytes is the total size
+// of their bodies, which no longer counts towards Config.Bytes.
 func (s *Scheduler) Settled(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,8 @@ func (s *Scheduler) Settled(bytes int64) {
 	s.places.refill()
 }
 
-// Fail notes that an attempt of l failed because of the destination. If that opens the breaker, Fail
-// returns true, and the ready deliveries of l.
+// Fail records that an attempt of l failed because of the destination. If that opens the breaker,
+// Fail returns true and the ready deliveries of l, which the caller returns to the store.
 func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,8 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use says that the destination of l can be used, with these limits. It ends a hold of l.
+// Use tells the scheduler that the destination of l can be used, with these limits. It ends a hold
+// of l.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +227,8 @@ func (s *Scheduler) take(l *Lane) (items []Item) {
 	return items
 }
 
-// Close ends the workers, each after its delivery, and returns all ready deliveries.
+// Close makes the workers end, each after its delivery. It returns all ready deliveries, which the
+// caller returns to the store.
 func (s *Scheduler) Close() (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,13 +240,14 @@ func (s *Scheduler) Close() (items []Item) {
 	return items
 }
 
-// A LaneLoad counts the claimed deliveries of one destination.
+// A LaneLoad counts the claimed deliveries of one destination: those being attempted, and those
+// that are ready.
 type LaneLoad struct {
 	Destination   string
 	Active, Ready int
 }
 
-// Loads returns the loads of lanes that have claimed deliveries.
+// Loads returns the loads of the lanes that have claimed deliveries.
 func (s *Scheduler) Loads() (loads []LaneLoad) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +266,7 @@ func (s *Scheduler) Load() (active, ready int) {
 	return s.shares.active, s.shares.ready
 }
 
-// Draining reports whether a backlog drains beside deliveries that have just come.
+// Draining reports whether a backlog is being drained while fresh deliveries arrive.
 func (s *Scheduler) Draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

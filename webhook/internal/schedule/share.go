@@ -2,27 +2,27 @@ package schedule
 
 import "time"
 
-// shares counts the claimed deliveries, and divides the slots and the bytes among lanes.
+// shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
 type shares struct {
 	slots    int   // Config.Slots
 	maxBytes int64 // Config.Bytes
 
 	active   int            // deliveries that are being attempted
 	ready    int            // deliveries that wait for a slot
-	reserved int            // deliveries on their way into the store that it may keep claimed
-	held     [standings]int // the sum of these, by the standing of their lanes
-	offered  [standings]int // deliveries that the fetch in progress may bring, likewise
-	busy     int            // lanes that hold any
-	bytes    int64          // of the bodies of deliveries that are held, or not settled yet
-	clock    time.Time      // of the latest call of Plan or Next
+	reserved int            // deliveries with a reservation; see Scheduler.Reserve
+	held     [standings]int // active + ready + reserved, by the standing of their lanes
+	offered  [standings]int // deliveries that the fetch in progress may bring, by the standing of their lanes
+	busy     int            // lanes with deliveries in memory
+	bytes    int64          // of the bodies of deliveries that are in memory or not settled yet
+	clock    time.Time      // the time of the latest call of Plan or Next
 	freed    bool           // a lane that had no room because of its standing may have some
 }
 
-// capacity returns how many more deliveries may be in memory.
+// capacity returns how many more deliveries may be in memory, over all lanes.
 func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
 
-// hold notes that l gets n more deliveries, with bodies of size bytes in all. It is called before l
-// counts them.
+// hold records that l gets n more deliveries, with bodies of size bytes in all. The caller calls it
+// before it changes the counts of l.
 func (s *shares) hold(l *Lane, n int, size int64) {
 	if l.holds() == 0 {
 		s.busy++
@@ -31,7 +31,8 @@ func (s *shares) hold(l *Lane, n int, size int64) {
 	l.bytes += size
 }
 
-// drop notes that l has n deliveries less. It is called after l no longer counts them.
+// drop records that l has n deliveries less, with bodies of size bytes in all. The caller calls it
+// after it has changed the counts of l.
 func (s *shares) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
 	l.bytes -= size
@@ -53,23 +54,25 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.freed = s.freed || to != doubtful
 }
 
-// room returns how many more deliveries l may have in memory. If there is no room before a known time,
-// room returns that time. If there is none because of the standing of l, it returns starved.
+// room returns how many more deliveries l may have in memory. If it is known when l will have room,
+// room returns that time as again. If l has no room because of its standing, room returns starved.
 //
-// The slots are divided so that no number of hanging destinations takes all of them, not even in the
-// seconds before their first attempts time out:
+// The division of the slots ensures that no number of hanging destinations takes all of them, not
+// even in the seconds before their first attempts time out:
 //
-//   - A lane that has not been answered yet has firstSlots slots. Each answer adds one, as long as
-//     they are used.
-//   - All lanes that were not answered, or not of late, have at most half of Config.Slots, and
-//     those that fail a quarter. They have no more in memory than they may attempt.
-//   - While several lanes are busy, each has at most its share of three quarters. A lane that is
-//     being answered may have an eighth of the free slots among these, if that is more. A lane that
-//     is not gets at most firstSlots of the last quarter, and fewer towards its end.
-//   - Beyond its slots a lane has as many in memory as it got answers since the last fetch, so that
-//     hanging destinations fill no memory.
+//   - A lane that has had no answer yet has firstSlots slots. Each answer adds one, as long as the
+//     lane uses them.
+//   - All unproven and doubtful lanes together get at most half of Config.Slots, and the doubtful
+//     ones a quarter. In memory they may have no more deliveries than they have slots.
+//   - While several lanes are busy, each gets at most its share of three quarters of the slots. A
+//     lane that is being answered may have more: an eighth of the free slots in these three
+//     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
+//     fewer when that is almost used up.
+//   - Beyond its slots, a lane may have as many deliveries in memory as it got answers since the
+//     last fetch. So hanging destinations do not fill the memory.
 //
-// A lane with more ready deliveries than half of its slots has no room, so that a fetch brings many.
+// A lane has no room while more than half of its slots have a ready delivery waiting, so that each
+// fetch brings many.
 func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
@@ -77,8 +80,8 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		n = 1 - held
 	case l.ready.len() > l.slots/2:
 	case l.standing == proven:
-		// As many may be ready as active, so that a worker finds the next delivery at
-		// once when an attempt ends.
+		// As many deliveries may be ready as active. So a worker whose attempt ends finds the next
+		// delivery at once.
 		w := s.slotsOf(l)
 		n = w + min(l.answers, w) - held
 	default:
@@ -106,7 +109,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	return max(n, 0), time.Time{}, false
 }
 
-// allowance returns how many more deliveries l may have because of its standing, which is not proven.
+// allowance returns how many more deliveries l may have because of its standing. l is not proven.
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
@@ -115,7 +118,7 @@ func (s *shares) allowance(l *Lane, held int) int {
 	case l.standing == doubtful:
 		n = min(n, max(s.slots/4, 1)-failing)
 	case all >= s.slots/4:
-		n = min(n, 1-held) // there are many such lanes
+		n = min(n, 1-held) // with many such lanes, each gets one
 	}
 	return n
 }
@@ -136,7 +139,8 @@ func (s *shares) slotsOf(l *Lane) int {
 	return min(l.slots, n)
 }
 
-// part returns a busy lane's share of n: all of it if no other lane is busy, else at least 1.
+// part returns the share of n that a busy lane gets: all of n if no other lane is busy, otherwise
+// at least 1.
 func (s *shares) part(n int64) int64 {
 	if s.busy <= 1 {
 		return n

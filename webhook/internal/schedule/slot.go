@@ -2,33 +2,33 @@ package schedule
 
 import "time"
 
-// A Slot is the right to one attempt at a time, with the delivery that is attempted. Each worker has
-// one, which is empty at first.
+// A Slot is the right to make one attempt at a time, together with the delivery that is being
+// attempted. Each worker has one Slot, which is empty at first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
 
-	began   time.Time // by the clock of the process, as the store's may be set forward
-	period  int64     // for backlog.end
-	overdue bool      // the method Overdue has returned the delivery
-	pos     int       // in Scheduler.taken
+	began   time.Time // by the clock of the process, because the store's clock may be set forward
+	period  int64     // the argument for backlog.end
+	overdue bool      // Scheduler.Overdue has returned the delivery
+	pos     int       // the index in Scheduler.taken
 }
 
-// Outcome is what an attempt says about the destination.
+// Outcome is what an attempt has shown about the destination.
 type Outcome uint8
 
 const (
-	// NoAttempt says nothing: there was no attempt.
+	// NoAttempt: there was no attempt, so it shows nothing.
 	NoAttempt Outcome = iota
-	// Answered says that the destination answered, also if it refused the delivery.
+	// Answered: the destination answered, even if it refused the delivery.
 	Answered
-	// Failing says that the destination failed, as it would have with another delivery. Fail
-	// was called before.
+	// Failing: the destination failed, as it would have with any other delivery. The caller has
+	// called Fail before.
 	Failing
 )
 
-// Next ends the attempt of t, if it has one, and sets t to the next delivery to attempt. It waits for
-// one. It returns false when the worker has to end.
+// Next ends the attempt of t, if t has a delivery, with the outcome o. Then it waits for the next
+// delivery to attempt, and puts it into t. It returns false when the worker must end.
 func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	return true
 }
 
-// release takes the delivery of t, whose attempt has ended, out of its lane.
+// release takes the delivery of t out of its lane, because its attempt has ended.
 func (s *Scheduler) release(t *Slot, o Outcome) {
 	now := s.config.Now()
 	l := t.Lane
@@ -79,7 +79,8 @@ func (s *Scheduler) release(t *Slot, o Outcome) {
 }
 
 // Overdue returns the deliveries that have been attempted, or ready, for longer than limit, so that
-// they go back to the store. It returns each once. An attempt that hangs keeps its slot.
+// the caller can return them to the store. It returns each of them once. An attempt that hangs
+// keeps its slot.
 func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	return items
 }
 
-// slots are the slots that have a delivery, in no order.
+// slots holds the slots that have a delivery, in no order.
 type slots []*Slot
 
 func (q *slots) add(t *Slot) {
