@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// append makes the event of a call that was read, and appends its body, in the canonical form
-// of esjson, to dst.
+// append makes the event of a call that c.read has parsed, and appends its body to dst, in the
+// canonical form of esjson.
 func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	off, err := c.off(e.integrations)
 	if err != nil {
@@ -94,8 +94,8 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	return w.b, event, nil
 }
 
-// labels returns the ID, the User and the Name of the event. A missing ID becomes a random
-// UUID. The three texts share one allocation.
+// labels returns the ID, the User and the Name of the event. If the call has no messageId, the ID
+// is a random UUID. The three strings share one allocation.
 func (c *fields) labels() (id, user, name string, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
@@ -132,11 +132,11 @@ func appendEnd(b []byte, received, sent time.Time) []byte {
 	return append(b, '}')
 }
 
-// A writer appends the members of a body to b. Their names come with the comma
-// before them and the colon behind; their values are in canonical form.
+// A writer appends the members of a body to b. Callers pass a name with its quotes, the comma
+// before it and the colon behind it, and a value in canonical form.
 type writer struct {
 	b   []byte
-	err error // of the context
+	err error // error of the context
 }
 
 func (w *writer) text(s string) { w.b = append(w.b, s...) }
@@ -170,13 +170,13 @@ func (w *writer) identifier(name string, value []byte) {
 	}
 }
 
-// time appends a time; name ends with its opening quote.
+// time appends a time. name ends with the opening quote of the value.
 func (w *writer) time(name string, t time.Time) {
 	w.b = appendTimeMember(w.b, name, t)
 }
 
-// context appends the context: the client's address if it belongs there, then the members
-// of the Envelope, then the call's own.
+// context appends the context: first the client's IP address if the body may have it, then the
+// members of the Envelope's context, then those of own, the call's context.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(own, e.context) {
@@ -192,7 +192,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// In an array the context is as deep as it will be in the body.
+	// Inside an array the context is nested as deeply as it will be in the body, so esjson applies
+	// the same limit.
 	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
 	w.text(`,"context"`)
 	colon := len(w.b)
@@ -205,7 +206,7 @@ func (w *writer) context(e *Encoder, own []byte) {
 	w.b = w.b[:len(w.b)-1]
 }
 
-// sharedContext returns a copy of a batch's context in canonical form, nil if there is
+// sharedContext returns a copy of a batch's context in canonical form, or nil if the batch has
 // none.
 func sharedContext(object []byte) ([]byte, error) {
 	if !given(object) {
@@ -214,7 +215,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	if err := checkObject("context", object); err != nil {
 		return nil, err
 	}
-	// In an array it is as deep as it will be in a body.
+	// Inside an array the context is nested as deeply as it will be in a body, so esjson applies
+	// the same limit.
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
 	*buf = append(append(append((*buf)[:0], '['), object...), ']')
@@ -229,8 +231,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	return form, nil
 }
 
-// sharedSwitches returns the switches of a batch's integrations that matter to webhooks, as
-// an object, or nil if there are no integrations.
+// sharedSwitches reduces a batch's integrations to an object with the switches that matter to
+// webhooks. It returns nil if the batch has no integrations.
 func sharedSwitches(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil
@@ -261,7 +263,7 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	return []byte("{" + all + own + "}"), nil
 }
 
-// checkObject checks that a field of a batch is one object.
+// checkObject returns an error unless a field of a batch is a single JSON object.
 func checkObject(field string, object []byte) error {
 	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
 		return nil
@@ -272,15 +274,16 @@ func checkObject(field string, object []byte) error {
 	return &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
 }
 
-// ofBatch says that a field of a batch is malformed.
+// ofBatch returns the error for a malformed field of a batch.
 func ofBatch(field string, err error) error {
 	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 }
 
-// direct reports whether a context, merged of two, says "direct":true.
+// direct reports whether a context has "direct":true. The context consists of common, whose members
+// own overrides.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
-		// A quick check: hardly any context has the name, plain or with escapes.
+		// A quick check first: hardly any context has the name, as it is or with escapes.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}
@@ -298,9 +301,9 @@ func direct(own, common []byte) bool {
 	return false
 }
 
-// appendMerged appends an object with an ip, the members of common, and those of own. Of
-// members with the same name esjson later takes the last. Both objects were checked; either
-// may be nil.
+// appendMerged appends an object with an ip, the members of common, and those of own. Names may
+// occur twice: esjson, which parses the object later, takes the last one. Both objects were
+// checked. Each may be nil.
 func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
@@ -317,8 +320,8 @@ func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	return append(b, '}')
 }
 
-// appendMembers appends the inside of object, and a comma before it if
-// something stands there since start.
+// appendMembers appends the members of object, without the braces. It puts a comma before them
+// unless b ends at start.
 func appendMembers(b []byte, start int, object []byte) []byte {
 	inside := bytes.Trim(object[1:len(object)-1], space)
 	if len(inside) == 0 {
@@ -330,13 +333,13 @@ func appendMembers(b []byte, start int, object []byte) []byte {
 	return append(b, inside...)
 }
 
-// given reports whether a field of a batch is there and not null.
+// given reports whether a field of a batch is present and not null.
 func given(object []byte) bool {
 	object = bytes.Trim(object, space)
 	return len(object) > 0 && string(object) != "null"
 }
 
-// appendIdentifier appends an id that is a number as a string.
+// appendIdentifier appends, as a string, an id that is a number.
 func appendIdentifier(b, number []byte) []byte {
 	b = append(b, '"')
 	b = appendNumber(b, number)

@@ -14,13 +14,14 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// maxLabel is how many bytes an ID, a Source, a User and a Name have at most.
+// maxLabel is the longest ID, Source, User or Name of an event, in bytes. A digest replaces a
+// longer one.
 const maxLabel = 255
 
 // space is JSON's white space.
 const space = " \t\r\n"
 
-// A member is one of the JSON members of calls that this package reads.
+// A member is the index, in table, of a JSON member of calls that this package reads.
 type member int
 
 const (
@@ -41,15 +42,15 @@ const (
 	sentAt
 	callType
 
-	members // how many there are
+	members // number of members
 )
 
-// A form is what the value of a member has to be.
+// A form says which JSON values a member may have.
 type form int
 
 const (
 	anything   form = iota
-	identifier      // a string, or a number in place of one
+	identifier      // a string or a number
 	text            // a string
 	object
 )
@@ -68,7 +69,7 @@ const (
 	all kindSet = 1<<iota - 1
 )
 
-// table describes the members.
+// table describes the members, by their index.
 var table = [members]struct {
 	key  string
 	form form
@@ -92,8 +93,8 @@ var table = [members]struct {
 	callType:          {"type", anything, all},
 }
 
-// memberOf returns the member with a key. A loop is faster than a map here: most keys
-// differ in their length.
+// memberOf returns the member with this key. A loop is faster than a map here, because most keys
+// differ in length.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -103,18 +104,18 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields are the members of a call that was read. A value is JSON, and nil if it is missing
-// or null. Numbers are as they were written, so that no digit of an id is lost. Other values
-// are in the canonical form of esjson. All values are parts of the call or of forms.
+// fields holds the members of a call that was parsed. A value is JSON. It is nil if the member is
+// missing or null. Numbers are as they were written, so that no digit of an id is lost. Other
+// values are in the canonical form of esjson. All values are parts of the call or of forms.
 type fields struct {
 	forms *[]byte
 	kind  string
-	is    kindSet // the set of kind alone
+	is    kindSet // the set that contains only kind
 	v     [members][]byte
 }
 
-// kinds are the types of call. Their names are constants, so that an event does not keep the
-// memory of its call.
+// kinds maps the types of call to their names and sets. The names are constants, so that an event
+// does not keep the memory of its call.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -123,9 +124,9 @@ var kinds = map[string]struct {
 	"screen": {"screen", screen}, "group": {"group", group}, "alias": {"alias", alias},
 }
 
-// read finds the members of call, and checks that those which its type requires are there
-// and that each has its form. It does not look at the values of timestamps. kind is the type
-// of call if something else than the call tells it, else empty.
+// read parses call. It checks that the members that its type requires are present, and that each
+// member has its form. It does not look at the values of timestamps. kind is the type of call, or
+// empty if the call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
@@ -169,7 +170,7 @@ func (c *fields) read(call []byte, kind string) error {
 	return c.required()
 }
 
-// check checks that a value has the form.
+// check returns an error if the value of the member key does not have the form.
 func (f form) check(key string, value []byte) error {
 	wrong := func(problem string) error {
 		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
@@ -190,7 +191,7 @@ func (f form) check(key string, value []byte) error {
 // isNumber reports whether a JSON value is a number.
 func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
 
-// check reads a call that comes alone, timestamps and messageId included.
+// check parses and checks a whole call, including its timestamps and its messageId.
 func (c *fields) check(call []byte) error {
 	if err := c.read(call, ""); err != nil {
 		return err
@@ -202,7 +203,8 @@ func (c *fields) check(call []byte) error {
 	return err
 }
 
-// readKind finds the type of call: what is known of it, or else typ, its own.
+// readKind sets the type of call: known or, if that is empty, the text of typ, the member "type" of
+// the call.
 func (c *fields) readKind(typ []byte, known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)
@@ -225,21 +227,21 @@ func (c *fields) readKind(typ []byte, known string) error {
 	return nil
 }
 
-// appendNumber appends the text of an id that is a number, or "null" if the number is out
-// of range. An integer keeps all its digits: as doubles, the ids of two users could become
-// one. Other numbers have their form in ECMAScript.
+// appendNumber appends the text of an id that is a number, or "null" if the number is out of range.
+// An integer keeps all its digits: rounded to a double, the ids of two users could become the same.
+// Any other number gets the form that ECMAScript gives it.
 func appendNumber(dst, number []byte) []byte {
 	switch {
 	case string(number) == "-0":
 		return append(dst, '0')
 	case bytes.ContainsAny(number, ".eE"):
-		dst, _ = esjson.Append(dst, number) // it was read with the call
+		dst, _ = esjson.Append(dst, number) // no error: the number was parsed with the call
 		return dst
 	}
 	return append(dst, number...)
 }
 
-// required checks that the members are there which the type requires.
+// required returns an error if a member that the type of call requires is missing.
 func (c *fields) required() error {
 	missing := func(m member, problem string) error {
 		return &CallError{Field: table[m].key, Code: CodeMissing, Problem: problem}
@@ -258,10 +260,10 @@ func (c *fields) required() error {
 	return nil
 }
 
-// appendID checks the messageId of the call and appends the ID of the event to dst, which is
-// empty. It appends nothing if the call has no messageId. The ID is the text of the
-// messageId, or a digest if the text is too long or has lone surrogates: a receiver tells
-// these apart, but their text in UTF-8 is the same.
+// appendID checks the messageId of the call, and appends the ID of the event to dst, which is
+// empty. It appends nothing if the call has no messageId. The ID is the text of the messageId. If
+// the text is too long or has lone surrogates, the ID is a digest of it. A receiver tells lone
+// surrogates apart, but in UTF-8 they are all the same.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.v[messageID] == nil {
 		return dst, nil
@@ -273,7 +275,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if err := checkMessageID(b); err != nil {
 		return b, err
 	}
-	// An escaped backslash may look like a surrogate. That gives a digest too.
+	// An escaped backslash before "ud" looks like a surrogate. Then the ID is a digest, too, which
+	// does no harm.
 	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
 	if len(b) > maxLabel || replaced {
 		b = appendDigest(b[:0], c.v[messageID])
@@ -281,8 +284,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendLabel appends the text of a string or an identifier, a digest if the text is longer
-// than 255 bytes, or nothing if value is nil.
+// appendLabel appends the text of a string or an identifier. If the text has more than 255 bytes,
+// it appends a digest instead. It appends nothing if value is nil.
 func appendLabel(dst, value []byte) ([]byte, error) {
 	if value == nil {
 		return dst, nil
@@ -294,7 +297,7 @@ func appendLabel(dst, value []byte) ([]byte, error) {
 	return b, err
 }
 
-// appendIdentifierText appends the text of a string, or of an id that is a number.
+// appendIdentifierText appends the text of an id: a string, or a number.
 func appendIdentifierText(dst, value []byte) ([]byte, error) {
 	if value[0] != '"' {
 		return appendNumber(dst, value), nil
@@ -306,13 +309,13 @@ func appendIdentifierText(dst, value []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendDigest appends the digest that replaces a text.
+// appendDigest appends "sha256:" and the digest of a text, in hexadecimal.
 func appendDigest(dst, text []byte) []byte {
 	sum := sha256.Sum256(text)
 	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
 }
 
-// label returns text, or a digest of it if it is longer than 255 bytes.
+// label returns text, or a digest of it if it has more than 255 bytes.
 func label(text string) string {
 	if len(text) > maxLabel {
 		return string(appendDigest(nil, []byte(text)))
@@ -320,7 +323,7 @@ func label(text string) string {
 	return text
 }
 
-// checkMessageID checks the length of the text of a messageId.
+// checkMessageID returns an error if the text of a messageId is too long.
 func checkMessageID(text []byte) error {
 	if len(text) > analytics.MaxMessageID && utf8.RuneCount(text) > analytics.MaxMessageID {
 		return &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
@@ -328,8 +331,8 @@ func checkMessageID(text []byte) error {
 	return nil
 }
 
-// off reports whether the switches of the call, and those of the batch, say that the call is
-// not forwarded.
+// off reports whether the integrations switch webhooks off for the call. ofBatch are the switches
+// of the batch, which those of the call override.
 func (c *fields) off(ofBatch []byte) (bool, error) {
 	all := c.v[switches]
 	if ofBatch != nil {
@@ -345,9 +348,9 @@ func (c *fields) off(ofBatch []byte) (bool, error) {
 	return !on, nil
 }
 
-// times returns the timestamp of the body, and the two times it is made from, which are
-// zero if they are not known. All are in whole milliseconds, as they are written, so a
-// reader can compute the first from the others.
+// times returns the timestamp of the body, and the two times that it is computed from: the original
+// timestamp and the time of sending. These two are zero if they are not known. All are in whole
+// milliseconds, as in the body, so a reader can compute the first from the others.
 func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
 	m := timestamp
 	if c.v[m] == nil {
@@ -374,7 +377,7 @@ func (c *fields) times(received, batchSent time.Time) (corrected, original, sent
 	return
 }
 
-// time returns the time in a member, or the zero time if there is none.
+// time returns the time in a member, or the zero time if the member is missing.
 func (c *fields) time(m member) (time.Time, error) {
 	if c.v[m] == nil {
 		return time.Time{}, nil
@@ -386,8 +389,8 @@ func (c *fields) time(m member) (time.Time, error) {
 	return t, nil
 }
 
-// correct adds to original how far the sender's clock is behind this one. It returns original
-// unchanged if the sender's clock is off by centuries.
+// correct returns original, corrected by the error of the sender's clock, which is received - sent.
+// If that is centuries, it returns original unchanged.
 func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years
 	t := original.Add(behind)

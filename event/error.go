@@ -8,8 +8,8 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A Code says what is wrong with a call. The list is closed, so that it can
-// label counters.
+// A Code says what is wrong with a call. There are no codes but those below, so a
+// Code can be a label of a metric.
 type Code string
 
 // The codes.
@@ -24,7 +24,7 @@ const (
 	CodeMissing Code = "missing_field"
 	// CodeWrongType: a field, or the call, is JSON of the wrong type.
 	CodeWrongType Code = "wrong_type"
-	// CodeTimestamp: a timestamp is none of the accepted forms.
+	// CodeTimestamp: a timestamp has none of the accepted forms.
 	CodeTimestamp Code = "invalid_timestamp"
 	// CodeMessageID: the messageId has more than analytics.MaxMessageID
 	// characters.
@@ -33,19 +33,18 @@ const (
 
 // A CallError says why a call is refused. Its text holds no value of the call.
 type CallError struct {
-	// Field is the name of the field, such as "userId"; "" for the call as a
-	// whole.
+	// Field is the name of the field, such as "userId". It is "" for the call as
+	// a whole.
 	Field string
 	// Code says what is wrong.
 	Code Code
-	// Problem says it to people, such as "is required".
+	// Problem says what is wrong in words, such as "is required".
 	Problem string
 }
 
 func (e *CallError) Error() string { return "event: call: " + e.Message() }
 
-// Message returns the text of the error without saying which package it is
-// from.
+// Message returns the text of the error without the name of this package.
 func (e *CallError) Message() string {
 	if e.Field == "" {
 		return e.Problem

@@ -6,8 +6,8 @@
 //	e, err = encoder.Encode(event.JSON(`{"type":"track","userId":"u1","event":"Signed Up"}`))
 //
 // webhook.Forwarder.Forward takes messages and makes the events itself. ForwardEvents takes
-// events that were made here, as the collector does. The error for a wrong call is a
-// *[CallError]. A call has at most analytics.MaxCallSize bytes.
+// events that were made with this package: the collector makes and forwards them so. The
+// error for a wrong call is a *[CallError]. A call has at most analytics.MaxCallSize bytes.
 package event
 
 import (
@@ -24,13 +24,13 @@ import (
 // ID, Source, User and Name have at most 255 bytes each. A digest replaces a longer text:
 // "sha256:" and its SHA-256 in hexadecimal.
 type Event struct {
-	// ID is the call's messageId, or a digest of a messageId with lone surrogates. A
-	// destination gets each ID of a Source once.
+	// ID is the call's messageId, or a digest of it if it has lone surrogates. A destination gets
+	// each ID of a Source once.
 	ID string
-	// Source is that of the Envelope. Events of different sources may have the same
-	// ID, and are different events.
+	// Source is the Source of the Envelope. Events of different sources may have the same ID, and
+	// are different events all the same.
 	Source string
-	// User is the call's userId, empty if it has none. Of an alias it is the new user id.
+	// User is the call's userId, empty if it has none. For an alias it is the new user id.
 	User string
 	// Name is the event of a track, or the name of a page or a screen.
 	Name string
@@ -40,61 +40,60 @@ type Event struct {
 	// Body is the webhook's body, a fixed point of ECMAScript's
 	// JSON.stringify(JSON.parse(Body)). It is nil if the event is Off.
 	Body []byte
-	// Received is when the call came in: its "receivedAt".
+	// Received is when the call came in. The body has it as "receivedAt".
 	Received time.Time
 	// Off says that the call's integrations switch Webhooks off, so the event
 	// is not forwarded.
 	Off bool
-	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID
-	// was forwarded before, and the ID is not remembered. It is for many events that
-	// nobody sends twice.
+	// NoDedup keeps the ID out of the dedup window. The event is forwarded even if its ID was
+	// forwarded before, and the store does not remember the ID. It is for large numbers of events
+	// that are never sent twice.
 	NoDedup bool
 }
 
-// An Envelope holds what the request says about its calls. With the zero Envelope a call
-// stands for itself and comes in now.
+// An Envelope holds the properties of a request that apply to all of its calls. With the zero
+// Envelope a call stands for itself and comes in now.
 type Envelope struct {
-	// Source names the sender if several senders share destinations. Then no sender can
-	// suppress the events of another by using their messageId first. It is the same after
-	// a restart, and no secret: it is stored and shown. Empty means that all calls come
-	// from the application itself.
+	// Source names the sender, if several senders share destinations. It prevents one sender from
+	// suppressing the events of another by using their messageIds first. It must be the same after
+	// a restart, and must be no secret, because it is stored and shown. Empty means that all calls
+	// come from the application itself.
 	Source string
-	// Type is the type of call if something else than the call tells it, such as the path
-	// of a request. Then the call's own type does not count.
+	// Type is the type of call if the request says it, for example by its path. Then the call's own
+	// type does not count.
 	Type string
 	// ReceivedAt is when the call came in. Zero means now.
 	ReceivedAt time.Time
-	// SentAt is when the request was sent, by the sender's clock; zero if that
-	// is not known. The call's own sentAt takes precedence.
+	// SentAt is when the request was sent, by the sender's clock. It is zero if that is not known.
+	// The call's own sentAt takes precedence.
 	SentAt time.Time
-	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null
-	// or empty. They are merged into the call's own. If both have a member, the call's
-	// counts.
+	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty.
+	// They are merged into those of the call. If both have a member of the same name, the call's
+	// member counts.
 	Context, Integrations []byte
-	// IP is the address of the client that sent the request. It becomes the context.ip of
-	// a call without one, if the call comes from a Browser or has "direct":true in its
-	// context.
+	// IP is the address of the client that sent the request. It becomes the context.ip of a call
+	// that has none, if a Browser sent the call or the call's context has "direct":true.
 	IP string
 	// Browser says that the user's own browser sent the request.
 	Browser bool
 }
 
-// An Encoder makes events of the calls of one request, which share an Envelope. It reads the
-// Envelope once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
+// An Encoder makes events of the calls of one request, which share an Envelope. It parses the
+// Envelope only once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
 type Encoder struct {
 	env          Envelope
-	context      []byte // of env, in canonical form; nil if there is none
-	integrations []byte // the switches of env that count; nil if there are none
-	// end is the end of the body of a call without a sentAt; nil if it differs from call
-	// to call.
+	context      []byte // context of env, in canonical form; nil if there is none
+	integrations []byte // switches of env that matter to webhooks; nil if there are none
+	// end is the end of the body of a call without a sentAt. It is nil if it differs from call to
+	// call.
 	end []byte
 }
 
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
 //
-// The error is a *CallError for the field context or integrations of the Envelope: it is no
-// JSON object, or the context has more than analytics.MaxCallSize bytes in the form that it has
-// in a body.
+// The error is a *CallError for the field context or integrations of the Envelope, if it is not a
+// JSON object. It is also one if the context, in the form that it has in a body, has more than
+// analytics.MaxCallSize bytes.
 func NewEncoder(env Envelope) (*Encoder, error) {
 	e := &Encoder{env: env}
 	var err error
@@ -111,11 +110,11 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 	return e, nil
 }
 
-// ContextSize returns the size of the Envelope's context in bytes. Each call takes about so
-// much more memory and time than it would take alone.
+// ContextSize returns the size of the Envelope's context in bytes. Each call takes about that much
+// more memory and time than it would take without an Envelope.
 func (e *Encoder) ContextSize() int { return len(e.context) }
 
-// Encode returns the event of a message. The error is that of Append, or of the message, such
+// Encode returns the event of a message. The error is that of Append, or that of the message, such
 // as an *analytics.FieldError.
 func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	body := buffers.Get().(*[]byte)
@@ -144,9 +143,9 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 }
 
 // Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it,
-// and keeps nothing of call. It appends the body to dst, for callers that keep the bodies of
-// many events in one array, and returns the extended slice. The Body of the event is what was
-// appended. On error dst is returned as it was.
+// and keeps no reference to call. It appends the body to dst and returns the extended slice,
+// so that a caller can keep the bodies of many events in one array. The Body of the event is
+// the appended part. On error Append returns dst as it was.
 //
 // The error is a *CallError: the JSON is malformed, the call is larger than
 // analytics.MaxCallSize, a field that its type requires is missing, or a field has the
@@ -170,13 +169,14 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //
 //	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
 //
-// Members in brackets are there if the call has them. A screen has one context. A missing
-// userId is null; a missing object is {}. Times are in UTC, in milliseconds.
+// Members in brackets are present if the call has them. A screen has only one context. A
+// missing userId is null, and a missing object is {}. Times are in UTC, in milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
 // originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp),
-// which removes the error of the sender's clock. Without a sentAt it is originalTimestamp,
-// and without that receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, is no time.
+// which removes the error of the sender's clock. Without a sentAt it is originalTimestamp.
+// Without an originalTimestamp it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z,
+// counts as missing.
 func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)
@@ -187,10 +187,10 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	return e.append(dst, &c)
 }
 
-// buffers holds scratch space for calls and bodies, of type *[]byte.
+// buffers is a pool of scratch space for calls and bodies, of type *[]byte.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// recycle gives scratch space back, unless a rare huge call has grown it.
+// recycle puts scratch space back into the pool, unless a rare huge call has made it grow.
 func recycle(buf *[]byte) {
 	if cap(*buf) <= 64<<10 {
 		buffers.Put(buf)

@@ -10,8 +10,9 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// JSON is a message made of the JSON of one call, as clients of the HTTP tracking API send
-// it. webhook.Forwarder.Forward and Encoder.Encode take it like an *analytics.Track.
+// JSON is an analytics.Message that consists of the JSON of one call, as clients of the
+// HTTP tracking API send it. webhook.Forwarder.Forward and Encoder.Encode accept it like
+// an *analytics.Track.
 type JSON []byte
 
 var _ analytics.Message = JSON(nil)
@@ -35,11 +36,12 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// Members are added at the end: of two with the same name esjson takes the last.
+	// Add members at the end: of two members with the same name esjson takes the last.
 	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
 	b = b[:len(b)-1]
 	for m := userID; m <= messageID; m++ {
-		// As a string, an integer that a double cannot hold keeps all digits.
+		// Write a long number as a string, so that an integer keeps the digits that a
+		// double cannot hold.
 		if value := c.v[m]; len(value) > 15 && value[0] != '"' {
 			b = append(append(append(b, `,"`...), table[m].key...), `":`...)
 			b = appendIdentifier(b, value)

@@ -5,29 +5,32 @@ import (
 	"strings"
 )
 
-// A Trace is the place of an event in a distributed trace, by W3C Trace Context. Every
-// attempt sends it unchanged. An attempt makes no span of its own, so a receiver's span
-// is a child of the caller's. The zero Trace means that there is none.
+// A Trace is the place of an event in a distributed trace (W3C Trace Context). Every
+// attempt sends it unchanged. Attempts make no spans of their own, so a receiver's span
+// is a child of the caller's. The zero Trace means that the event has no trace.
 type Trace struct {
 	// Parent is the value of the header traceparent: 55 bytes of version 00.
 	Parent string
-	// State is the value of the header tracestate, at most MaxTraceState
-	// bytes; it may be empty.
+	// State is the value of the header tracestate, at most MaxTraceState bytes. It may be
+	// empty.
 	State string
 }
 
-// MaxTraceState is the number of bytes of a tracestate that are kept. ParseTrace cuts a
-// longer one before the first member that does not fit.
+// MaxTraceState is the longest tracestate that is kept, in bytes. ParseTrace cuts a
+// longer one off before the first member that does not fit.
 const MaxTraceState = 512
 
 const traceParentLen = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 
 // ParseTrace reads the headers traceparent and tracestate (W3C Trace Context, sections
-// 3.2 and 3.3). The caller joins several headers tracestate by commas. ParseTrace returns
-// false, and no Trace, for a traceparent that is malformed, has the version ff, or has a
-// trace or parent id of zeros. It reads a later version than 00 as far as 00 goes. It does
-// not check the members of a tracestate, which is passed on unchanged. A tracestate with a
-// byte that is not printable ASCII is left out.
+// 3.2 and 3.3). If a request has several tracestate headers, the caller joins them with
+// commas.
+//
+// ParseTrace returns false, and no Trace, for a traceparent that is malformed, has the
+// version ff, or has a trace id or parent id of zeros. Of a version later than 00 it
+// reads the part that version 00 has. It does not check the members of a tracestate,
+// which is passed on unchanged. It drops a tracestate with a byte that is not printable
+// ASCII.
 func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	if len(traceparent) > traceParentLen && traceparent[:2] != "00" && traceparent[traceParentLen] == '-' {
 		traceparent = traceparent[:traceParentLen]
@@ -43,7 +46,7 @@ func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	return t, true
 }
 
-// Valid reports whether the two headers may be sent.
+// Valid reports whether the trace may be sent in the two headers.
 func (t Trace) Valid() bool {
 	if !isTraceParent(t.Parent) || t.Parent[:2] != "00" {
 		return false
@@ -67,7 +70,7 @@ func isTraceParent(s string) bool {
 	return s[:2] != "ff" && strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
-// cleanTraceState returns as much of a tracestate as may be sent, without commas and
+// cleanTraceState returns the part of a tracestate that may be sent, without commas and
 // spaces around it.
 func cleanTraceState(s string) string {
 	if len(s) > MaxTraceState {
@@ -81,14 +84,14 @@ func cleanTraceState(s string) string {
 	return strings.Clone(strings.Trim(s, " ,"))
 }
 
-// traceKey is the key of a context's Trace.
+// traceKey is the context key of a Trace.
 type traceKey struct{}
 
-// ContextWithTrace returns a context with the trace of an event. A webhook.Forwarder that
-// is called with this context stores the trace with the events it accepts, and sends it.
-// The arguments are the values of the headers traceparent and tracestate, such as those
-// of the request that the caller serves. If the first is not valid, ContextWithTrace
-// returns ctx itself.
+// ContextWithTrace returns a context that carries a trace. If a method of a
+// webhook.Forwarder gets this context, the Forwarder stores the trace with the events
+// that it accepts, and sends it. The arguments are the values of the headers traceparent
+// and tracestate, such as those of the request that the caller serves. If traceparent is
+// not valid, ContextWithTrace returns ctx itself.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {
@@ -97,7 +100,8 @@ func ContextWithTrace(ctx context.Context, traceparent, tracestate string) conte
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the Trace that ContextWithTrace has put into ctx, or the zero Trace.
+// TraceOf returns the Trace that ContextWithTrace has put into ctx, or the zero Trace if
+// there is none.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t
