@@ -11,17 +11,17 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A refusal is an answer other than 200, and the error that leads to it.
+// A refusal is an answer other than 200. It is also the error that leads to this answer.
 type refusal struct {
 	status  int
 	code    string
 	message string
-	wait    time.Duration // of a 429
+	wait    time.Duration // Retry-After of a 429
 }
 
 func (r *refusal) Error() string { return r.message }
 
-// refusalIn returns the refusal in an error, or nil.
+// refusalIn returns the refusal that err is or wraps, or nil.
 func refusalIn(err error) *refusal {
 	var r *refusal
 	errors.As(err, &r)
@@ -32,31 +32,32 @@ func refuse(status int, code, message string) *refusal {
 	return &refusal{status: status, code: code, message: message}
 }
 
-// later refuses a request that the client may send again.
+// later returns the refusal of a request that the client may send again.
 func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
-// tooMany refuses a request of a source that is over a limit. wait is how long it will be.
+// tooMany returns the refusal of a request whose source exceeds a limit. wait is the time
+// until the limit allows more.
 func tooMany(what string, wait time.Duration) *refusal {
 	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
 	return r
 }
 
-// wrong refuses a request for a mistake in one call.
+// wrong returns the refusal of a request because of a mistake in one call.
 func wrong(err *event.CallError) *refusal {
 	return refuse(http.StatusBadRequest, string(err.Code), err.Message())
 }
 
-// A rejection is a wrong call of a batch whose other calls are taken.
+// A rejection says that one call of a batch is wrong. The other calls are still taken.
 type rejection struct {
 	index   int
 	code    event.Code
 	message string
 }
 
-// The values of header fields that are always the same.
+// Header values that are always the same, so that they need no allocation.
 var (
 	anyOrigin   = []string{"*"}
 	exposed     = []string{"retry-after, x-ratelimit-reset"}
@@ -71,9 +72,10 @@ func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// preflight answers a browser that asks whether it may send a request. Browsers may
-// keep the answer for a day, or for less if they have a bound of their own. The headers
-// are named, because "*" would not cover authorization (Fetch standard, section 3.3.3).
+// preflight answers a CORS preflight, by which a browser asks whether it may send a
+// request. Browsers may cache the answer for a day, or for less if they have a bound of
+// their own. The headers are named one by one, because "*" would not cover authorization
+// (Fetch standard, section 3.3.3).
 func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)
@@ -84,11 +86,12 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// answerPiece is about the size of the pieces in which a long answer is written, in bytes.
+// answerPiece is about how many bytes of a long answer are written at a time.
 const answerPiece = 4 << 10
 
-// success answers that the calls are taken, except for those rejected. A client that reads
-// slowly keeps its answer in memory, so a long answer is written in pieces.
+// success answers that the calls are taken, except for the rejected ones. It writes a
+// long answer in pieces, because a client that reads slowly would keep the whole answer
+// in memory.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)
@@ -134,13 +137,13 @@ func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 	a.json(w, r.status, append(b, "}\n"...))
 }
 
-// json writes an answer, or the next piece of it.
+// json writes an answer, or the next piece of an answer.
 func (a *Answered) json(w http.ResponseWriter, status int, body []byte) {
 	if a.Status == 0 {
 		a.Status = status
 		w.Header()["Content-Type"] = contentJSON
 		w.WriteHeader(status)
 	}
-	// An error says that the client is gone.
+	// An error means that the client is gone.
 	_, _ = w.Write(body)
 }

@@ -13,10 +13,10 @@ import (
 	"sync"
 )
 
-// Bodies are read into buffers of sizes that double from 4 KB to 512 KB. A request begins
-// with the smallest and moves on to larger ones as bytes arrive. So it holds about as much
-// memory as its client has sent, whatever its Content-Length. The largest buffer has room
-// for the largest batch, compressed or not, and a byte more.
+// Bodies are read into buffers of eight sizes, the classes, which double from 4 KB to 512 KB. A
+// request begins with the smallest buffer, and moves on to larger ones as bytes arrive. So it holds
+// about as much memory as its client has sent, whatever its Content-Length says. The largest buffer
+// has room for the largest batch, compressed or not, and for a byte more.
 const (
 	smallestBuffer = 4 << 10
 	bufferClasses  = 8
@@ -25,16 +25,16 @@ const (
 // pools holds the free buffers of each class.
 var pools [bufferClasses]sync.Pool
 
-// A buffer has the size of its class.
+// A buffer has the size of its class, in bytes: smallestBuffer << class.
 type buffer struct {
 	class int
 	b     []byte
 }
 
-// inflaters holds free gzip readers, of type *gzip.Reader.
+// inflaters is a pool of *gzip.Reader.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// inflaterSize is about the memory of a gzip reader, in bytes.
+// inflaterSize is about the memory that a gzip reader takes, in bytes.
 const inflaterSize = 48 << 10
 
 // gzipOverhead is how many bytes gzip may add to a body that does not compress: 5
@@ -42,7 +42,8 @@ const inflaterSize = 48 << 10
 // section 2.3).
 const gzipOverhead = 1 << 10
 
-// buffer returns an empty buffer of a class, or an error of take.
+// buffer returns an empty buffer of a class, and counts its memory for the request. The error is
+// that of take.
 func (m *reservation) buffer(class int) (*buffer, error) {
 	size := smallestBuffer << class
 	if err := m.take(size); err != nil {
@@ -55,14 +56,13 @@ func (m *reservation) buffer(class int) (*buffer, error) {
 	return buf, nil
 }
 
-// drop gives a buffer back.
+// drop puts a buffer back into its pool, and no longer counts its memory for the request.
 func (m *reservation) drop(buf *buffer) {
 	m.give(len(buf.b))
 	pools[buf.class].Put(buf)
 }
 
-// dropBody gives back the buffer of the body, if there is one. The body must not be used
-// afterwards.
+// dropBody drops the buffer of the body, if there is one. The body must not be used afterwards.
 func (m *reservation) dropBody() {
 	if m.body != nil {
 		m.drop(m.body)
@@ -70,9 +70,8 @@ func (m *reservation) dropBody() {
 	}
 }
 
-// readAll reads src into a new buffer, and gives the old buffer of the body back. The result
-// is valid until dropBody. The error is tooLarge(limit) if src has more than limit+slack
-// bytes.
+// readAll reads src into a new buffer, and then drops the old buffer of the body. The result is
+// valid until dropBody. The error is tooLarge(limit) if src has more than limit+slack bytes.
 func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 	buf, err := m.buffer(0)
 	if err != nil {
@@ -108,8 +107,8 @@ func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 	}
 }
 
-// read reads the body of a request, of at most limit bytes. A compressed body may have a few
-// bytes more; inflate checks the rest.
+// read reads the body of a request, which may have at most limit bytes. A compressed body may have
+// a few bytes more. inflate later checks the decompressed size.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, refused *refusal) {
 	switch encoding := strings.ToLower(strings.Join(r.Header.Values("Content-Encoding"), ",")); encoding {
 	case "", "identity":
@@ -129,8 +128,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	switch {
 	case err == nil:
 		m.size = len(b)
-		// JSON does not begin with these bytes of gzip, so they tell a compressed body
-		// without a Content-Encoding.
+		// A body that begins with these two bytes is gzip, even without a Content-Encoding, because
+		// JSON cannot begin with them.
 		compressed = compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b})
 		if compressed || len(b) <= limit {
 			return b, compressed, nil
@@ -140,7 +139,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	case errors.As(err, new(*http.MaxBytesError)):
 		refused = tooLarge(limit)
 	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		// The read deadline may be that of the http.Server.
+		// The read deadline may also be the one of the http.Server.
 		refused = tooSlow()
 	case r.Context().Err() != nil:
 		refused = later("the request was given up")
@@ -150,7 +149,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	return nil, false, refused
 }
 
-// inflate decompresses a body, whose buffer it gives back.
+// inflate decompresses the body b into a new buffer, and drops the buffer of b.
 func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
 	if err := m.take(inflaterSize); err != nil {
 		return nil, refusalIn(err)

@@ -17,29 +17,29 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// patience is how long a request may wait in all, once its body is read: for a slot, for the
-// lookup of its write key and for the store. After that the client is told to come back
-// later, so that it has an answer within 5 seconds.
+// patience is how long a request may wait in all, once its body has been read: for a slot, for the
+// lookup of its write key, and for the store. After that the client is told to come back later. So
+// a client has its answer within 5 seconds.
 const patience = 4 * time.Second
 
-// About the memory of calls without the bodies of their webhooks, in bytes: of an event, or
-// its rejection; of an error, without its text; and of a delivery. The forwarder and its store
-// make one of an event for each destination, with a copy of the body.
+// Estimates, in bytes, of the memory that a request takes besides the bodies of its webhooks: for
+// an event or a rejection, for an error, without its text, and for a delivery. For each
+// destination, the forwarder and its store make a delivery of an event, with a copy of the body.
 const (
 	eventSize    = 320
 	errorSize    = 128
 	deliverySize = 896
 )
 
-// The bodies of the webhooks that a request becomes, times the destinations, come to at most
-// growth bytes and growthFactor times its size.
+// A request becomes webhooks: one for each call and destination. The bodies of these have at most
+// growth bytes plus growthFactor times the size of the request.
 const (
 	growth       = 4 << 20
 	growthFactor = 4
 )
 
-// serveCalls takes one call of the type kind or, if kind is "", a batch. It answers once
-// all good calls are durable.
+// serveCalls serves a request with calls: one call of the type kind or, if kind is "", a batch. It
+// answers once all good calls are durable.
 func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string, a *Answered) {
 	ip := h.config.ClientIP(r)
 	m := h.shares.reserve(ip)
@@ -59,7 +59,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 			a.Rejected = 1
 		}
 		if m.weight > 0 {
-			m.rest(0) // the answer may have to wait for the client
+			m.rest(0) // give the slot back: writing the answer may block on the client
 		}
 		a.error(w, refused)
 		return
@@ -68,7 +68,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 }
 
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
-	// With a key in the header, a bad request is refused before its body is read.
+	// If the header has the key, a bad request is refused before its body is read.
 	var source Source
 	var refused *refusal
 	key := basicKey(r.Header)
@@ -86,8 +86,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if a.Size = m.size; refused != nil {
 		return nil, refused
 	}
-	// Some clients send their calls and hang up. Their calls are good, so the
-	// forwarder's context does not end with the connection.
+	// Some clients send their calls and close the connection. Their calls are good, so ctx does not
+	// end with the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
 	if h.config.PassTrace {
@@ -117,7 +117,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 		m.space.calls = append(m.space.calls, body)
 	}
 	if key == "" {
-		m.rest(0) // looking the key up may take long
+		m.rest(0) // give the slot back: looking the key up may take long
 		if source, refused = h.admit(ctx, bodyKey, m, a); refused != nil {
 			return nil, refused
 		}
@@ -130,7 +130,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if refused != nil {
 		return nil, refused
 	}
-	deliveries, stored := 0, 0 // that the forwarder makes of them
+	deliveries, stored := 0, 0 // deliveries that the forwarder makes of events, and bytes of their bodies
 	for i := range events {
 		if !events[i].Off {
 			deliveries += len(source.Destinations)
@@ -156,8 +156,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	return rejected, h.forward(ctx, source, events)
 }
 
-// admit finds the source of a request, and refuses what is over its limit
-// already: that need not be read.
+// admit finds the source of a request. It refuses the request if the source has already reached a
+// limit, so that the request need not be read.
 func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answered) (Source, *refusal) {
 	source, refused := h.source(ctx, key)
 	if a.Source = source.Name; refused != nil {
@@ -197,23 +197,23 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// A space has the slices of a request: its calls, and the events and rejections made of
-// them. Spaces are pooled.
+// A space holds the slices of one request: its calls, and the events and rejections that are made
+// of them. Spaces are pooled.
 type space struct {
 	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
 }
 
-// spaces holds free spaces, of type *space.
+// spaces is a pool of *space.
 var spaces = sync.Pool{New: func() any { return new(space) }}
 
-// scratches holds buffers for one body at a time, of type *[]byte. They do not count for
-// Config.MaxMemory, because only requests with a slot use one. The largest body has 177,000
-// bytes: a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
+// scratches is a pool of *[]byte, each for one body at a time. They do not count towards
+// Config.MaxMemory, because only requests with a slot use one. The largest body has 177,000 bytes:
+// it comes from a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// release puts the space back. It must not be used afterwards.
+// release puts the space back into the pool. The space must not be used afterwards.
 func (l *space) release() {
 	clear(l.calls)
 	clear(l.events)
@@ -222,9 +222,9 @@ func (l *space) release() {
 	spaces.Put(l)
 }
 
-// readBatch parses a batch. It puts its calls into l, at most one more than are allowed,
-// and what applies to all calls into env, and returns the writeKey. It does not check how
-// deeply calls are nested: a call that is too deep is rejected alone.
+// readBatch parses a batch, and returns its writeKey. It puts the calls into l, at most one more
+// than a batch may have. It puts the fields that apply to all calls into env. It does not check how
+// deeply calls are nested, so that a call that is nested too deeply is rejected alone.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
@@ -267,7 +267,8 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 	return key, refused
 }
 
-// malformed refuses a body that is not JSON, or not an object.
+// malformed returns the refusal of a body that is not JSON, or not an object. It returns nil if err
+// is nil.
 func malformed(err error, body []byte, what string) *refusal {
 	if err == nil {
 		return nil
@@ -278,7 +279,7 @@ func malformed(err error, body []byte, what string) *refusal {
 	return refuse(http.StatusBadRequest, string(event.CodeWrongType), what+" is a JSON object")
 }
 
-// text returns the text of a JSON string, "" for another value.
+// text returns the text of a JSON string. For any other value it returns "".
 func text(value []byte) string {
 	b, err := esjson.AppendText(nil, value)
 	if err != nil {
@@ -287,7 +288,7 @@ func text(value []byte) string {
 	return string(b)
 }
 
-// reject says what is wrong with a call: err is a *event.CallError.
+// reject returns the rejection of the call with this index. err is normally a *event.CallError.
 func reject(index int, err error) rejection {
 	var callErr *event.CallError
 	if errors.As(err, &callErr) {
@@ -296,19 +297,21 @@ func reject(index int, err error) rejection {
 	return rejection{index, event.CodeMalformed, "could not be read"}
 }
 
-// roomPerBody is about how many bytes a body has in addition to its call and the context of
-// the batch: further timestamps, and fields that every body has.
+// roomPerBody is about how many bytes a body has in addition to its call and the context of the
+// batch, for example for further timestamps.
 const roomPerBody = 192
 
-// maxChunk is the size of an array for several bodies, in bytes, unless one body is larger.
+// maxChunk is the size, in bytes, of an array that several bodies share. A larger body gets an
+// array of its own.
 const maxChunk = 256 << 10
 
-// events makes events of the calls of a request. size is that of the request, and
-// destinations how many its source has. The bodies of the events share a few arrays.
+// events makes events of the calls of a request. size is the size of the request in bytes.
+// destinations is the number of destinations of its source. The bodies of the events share a few
+// arrays.
 //
-// A body is encoded into a scratch buffer first, so that its length is known when memory is
-// taken for it. Calls beyond the bounds of growth are rejected. If no call is within them,
-// the request is refused.
+// A body is first encoded into a scratch buffer, so that its length is known before memory is taken
+// for it. Calls that exceed the bounds of growth are rejected. If no call is within the bounds, the
+// request is refused.
 func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {
@@ -326,9 +329,9 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 
-	var over rejection // of the latest call beyond the bounds
+	var over rejection // rejection of the latest call beyond the bounds
 	allowed := growth + growthFactor*size
-	left := allowed / max(destinations, 1) // for bodies
+	left := allowed / max(destinations, 1) // bytes left for bodies
 	work := 2 * allowed                    // bytes that may be encoded, those of rejected calls included
 	expected := len(calls)*(encoder.ContextSize()+roomPerBody) + size
 	var chunk []byte
@@ -336,8 +339,8 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		if ctx.Err() != nil {
 			return nil, nil, later("the request took too long")
 		}
-		// The context of the batch takes work to merge even if the call overrides it, so
-		// it counts although it is not in the body then.
+		// The context of the batch counts even if the call overrides it and the body does not have
+		// it, because merging takes work all the same.
 		cost := encoder.ContextSize()
 		var e event.Event
 		if cost <= min(left, work) {

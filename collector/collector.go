@@ -30,27 +30,27 @@
 // Slashes may be doubled. The write key is the user name of Basic authentication,
 // with or without the colon after it, or else the body's writeKey. A Bearer token is
 // ignored. Bodies are JSON, whatever their Content-Type, and may be compressed with
-// gzip. A call has at most analytics.MaxCallSize bytes, a batch analytics.MaxBatchSize
-// bytes and analytics.MaxBatchCalls calls, counted before compression.
+// gzip. Before compression, a call has at most analytics.MaxCallSize bytes. A batch has
+// at most analytics.MaxBatchSize bytes and analytics.MaxBatchCalls calls.
 //
 // [event.Encoder.Append] describes calls. The context and integrations of a batch are
 // merged into each of its calls. As every webhook repeats the context, it has at most
 // analytics.MaxCallSize bytes without its white space.
 //
-// The webhooks of a request are bounded. Their bodies, times the destinations of the source,
-// come to at most 4 MB (of 1,048,576 bytes) plus four times the size of the request before
-// compression. Each body counts with at least the context of the batch. Calls beyond that
-// are rejected one by one, with the code too_large. The request is refused only if no call
-// is within it.
+// The webhooks of a request are bounded, counted once for each destination of the source.
+// Together their bodies may have 4 MiB plus four times the size of the request before
+// compression. Each body counts at least as much as the context of the batch. Calls that
+// exceed the bound are rejected one by one, with the code too_large. The request is refused
+// only if every call exceeds it.
 //
-// If the context or integrations of a batch are no object, or nested too deeply, the batch
-// is refused. A sentAt that is no time is ignored, because clients drop a batch that is
+// A batch is refused if its context or its integrations are not an object, or nested too
+// deeply. A sentAt that is not a time is ignored, because clients drop a batch that is
 // refused.
 //
 // # Answers
 //
-// Every answer but a preflight's is JSON, and every answer may be read by
-// pages of any origin.
+// Every answer except that to a preflight is JSON. Pages of any origin may read
+// the answers.
 //
 //	200  {"success":true}  All calls are durable in the queue.
 //	200  {"success":true,"rejected":[{"index":3,"code":"missing_field","message":"event is required"}]}
@@ -84,8 +84,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// DefaultMaxMemory is the MaxMemory of a Config that sets none: 256 MB, 1 MB
-// being 1,048,576 bytes.
+// DefaultMaxMemory is the MaxMemory of a Config that sets none: 256 MiB.
 const DefaultMaxMemory = 256 << 20
 
 // DefaultMaxRequests is the MaxRequests of a Config that sets none.
@@ -93,47 +92,51 @@ const DefaultMaxRequests = 32
 
 // A Forwarder takes events; a [webhook.Forwarder] is one.
 type Forwarder interface {
-	// ForwardEvents returns nil once the events are durable for each of the
-	// destinations. After an error clients send their calls again, so events that
-	// it has taken nevertheless come again, with the same Source and ID. It does not
-	// forward an event that is Off, or whose Source and ID it remembers. It may keep
-	// the bodies of the events, which do not change and share an array, but not the
-	// slices. It is called concurrently.
+	// ForwardEvents returns nil once the events are durable for each of the destinations.
+	// After an error clients send their calls again. If ForwardEvents has taken some
+	// events in spite of the error, it gets them again, with the same Source and ID. It
+	// does not forward an event that is Off, or whose Source and ID it remembers.
+	//
+	// It may keep the bodies of the events, which do not change and share an array. It
+	// must not keep the slices. It is called concurrently.
 	ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
 // A Source is where calls come from: an application with a write key.
 type Source struct {
-	// Name is the source's name in logs, and the Source of its events. Calls are
-	// deduplicated by Name and messageId, so that no source can suppress calls of
-	// another. It is no secret, and stays the same after a restart. Sources with the same
-	// Name are one source. Without a Name, a digest of the write key takes its place.
+	// Name is the name of the source in logs, and the Source of its events. Calls are
+	// deduplicated by Name and messageId, so that no source can suppress the calls of
+	// another. The Name must be no secret, and must stay the same after a restart.
+	// Sources with the same Name count as one source. Without a Name, a digest of the
+	// write key takes its place.
 	Name string
-	// Destinations are the ids of the destinations that get its calls.
-	// Without any, its calls are checked and dropped.
+	// Destinations lists the ids of the destinations that get the calls of the source.
+	// Without any, the calls are checked and dropped.
 	Destinations []string
-	// Limit bounds its calls, and ByteLimit the bytes of their webhooks, counted once for
-	// each destination. The store has to write these bytes, which may be many more than
-	// those of a request that is compressed, or whose calls share a context. Nil means no
-	// limit. Config.Sources returns the same Limits for each request of a source.
+	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks,
+	// counted once for each destination: the store has to write these bytes. They may be
+	// many more than the bytes of the request, if that is compressed or if its calls
+	// share a context. Nil means no limit. Config.Sources must return the same Limits for
+	// each request of a source.
 	Limit, ByteLimit *Limit
 }
 
-// An Answered is a request that was answered.
+// An Answered describes a request that was answered.
 type Answered struct {
-	// Source is the Name of its source, "" if that is not known.
+	// Source is the Name of the request's source, "" if the source is not known.
 	Source string
-	// Status is that of the answer, and Code its code, "" for a 2xx.
+	// Status is the HTTP status of the answer. Code is the code in its body, "" for a
+	// 2xx.
 	Status int
 	Code   string
-	// Accepted counts the good calls. They are durable, or dropped because the
-	// source has no destinations or their integrations say so. Rejected counts the
-	// wrong calls.
+	// Accepted counts the good calls. They are durable, or were dropped because the
+	// source has no destinations or their integrations say so. Rejected counts the wrong
+	// calls.
 	Accepted, Rejected int
-	// Size is that of the body as it was sent, in bytes; 0 if it was not read to its
-	// end.
+	// Size is the size of the body as it was sent, in bytes. It is 0 if the body was not
+	// read to its end.
 	Size int
-	// Took is the time from the end of the header to the answer.
+	// Took is the time from the end of the request's header to the end of the answer.
 	Took time.Duration
 }
 
@@ -146,66 +149,69 @@ type Config struct {
 	// Forwarder takes the events. Required.
 	Forwarder Forwarder
 
-	// Sources finds the source of a write key, which is never empty. It returns
-	// ErrUnknownKey, wrapped or not, if there is none. After another error the client
-	// is told to come back later. It is called concurrently, for every request, and
-	// should take the same time for every key. Keys makes one of a map. Required.
+	// Sources finds the source of a write key, which is never empty. If there is none, it
+	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to
+	// come back later. Sources is called concurrently, for every request, and should take
+	// the same time for every key. The function Keys makes a Sources from a map.
+	// Required.
 	Sources func(ctx context.Context, writeKey string) (Source, error)
 
-	// BaseURL is where browsers reach the handler, such as "https://t.example.com".
-	// It is needed behind a proxy that ends TLS, or below a path. The browser library
-	// is told to send its calls there. Empty means the Host of the request, with the
-	// scheme of the connection.
+	// BaseURL is the URL at which browsers reach the handler, such as
+	// "https://t.example.com". The browser library is told to send its calls there.
+	// BaseURL is needed behind a proxy that ends TLS, or below a path. Empty means the
+	// Host of the request, with the scheme of the connection.
 	BaseURL string
 
-	// ClientIP returns the address of the client, for context.ip and MaxRequests, or ""
-	// if it is not known. Behind a proxy it may read a header that the proxy sets. Nil
-	// means the address at the other end of the connection.
+	// ClientIP returns the address of the client, or "" if it is not known. The handler
+	// uses it for context.ip, MaxMemory and MaxRequests. Behind a proxy ClientIP may read
+	// a header that the proxy sets. Nil means the address at the other end of the
+	// connection.
 	ClientIP func(r *http.Request) string
 
 	// PassTrace passes the headers traceparent and tracestate of a request on with its
-	// events, as event.ContextWithTrace does. Customers' endpoints get them and see the
-	// trace ids. It is for a collector whose clients are the operator's own services.
+	// events, as event.ContextWithTrace does. The customers' endpoints get these headers,
+	// and so see the trace ids. Set it if the clients of the collector are the operator's
+	// own services.
 	PassTrace bool
 
 	// Answered is called for every request after its answer, for counts and logs. It is
-	// called concurrently, and the client may wait for it. Nil is not called.
+	// called concurrently. The client may have to wait for it. Nil is not called.
 	Answered func(r *http.Request, a Answered)
 
-	// MaxMemory bounds the memory in bytes that requests hold at once for
-	// bodies and for events on their way to the Forwarder. Zero means
-	// DefaultMaxMemory.
+	// MaxMemory bounds the memory, in bytes, that all requests together hold for bodies
+	// and for events on their way to the Forwarder. Zero means DefaultMaxMemory.
 	//
-	// A source may hold as much of it as it leaves to all others, and so may an address
-	// that ClientIP returns: half, if it alone has requests; a third each, if two want
-	// all. So there is always room for one more. A client beyond its share is told to come
-	// back later. A request that needs more than half of all memory is refused as too
-	// large. Sources with the same Name count as one, and so do the addresses of an IPv6
-	// /64.
+	// A source, or an address that ClientIP returns, may hold only as much of this memory
+	// as it leaves to all others: half if it alone has requests, or a third each if two
+	// want all. So there is always room for one more. A client beyond its share is told
+	// to come back later. A request that needs more than half of the memory is refused as
+	// too large. Sources with the same Name count as one, and so do the addresses of an
+	// IPv6 /64.
 	//
-	// The buffers in which calls are read and encoded are not included: up to about 1 MB
-	// for each processor.
+	// MaxMemory does not include the buffers in which calls are read and encoded: up to
+	// about 1 MB for each processor.
 	MaxMemory int64
 
-	// MaxRequests bounds the requests of an address that are in progress at once: from
-	// when their body has arrived to their answer. A request counts once more for each
-	// 256 KB of its webhooks, times destinations. Further requests wait, for some seconds
-	// at most, while those of other addresses are served in turn. Zero means
+	// MaxRequests bounds the requests of one address that are in progress: from the
+	// arrival of their body to their answer. A request counts once more for each 256 KB
+	// of its webhooks, counted for each destination. Further requests wait, for some
+	// seconds at most, while those of other addresses are served in turn. Zero means
 	// DefaultMaxRequests.
 	MaxRequests int
 
-	// Logger gets a line when the Forwarder begins to refuse events, or Sources to fail,
-	// and when they work again. At the debug level it gets one for each batch with
-	// rejected calls. Nil means no logs.
+	// Logger gets a line when the Forwarder begins to refuse events, when Sources begins
+	// to fail, and when they work again. At the debug level it also gets a line for each
+	// batch with rejected calls. Nil means no logs.
 	Logger *slog.Logger
 }
 
 // A Handler serves the HTTP tracking API. It is safe for concurrent use.
 //
 // Set ReadHeaderTimeout and ReadTimeout of the [http.Server] against slow clients. The
-// Handler itself only requires 4 KB of a body, or its end, within each 5 seconds. It stops
-// reading a body when the context of the request ends. Once the body is read, it serves the
-// request even if the client is gone: some clients send and hang up.
+// Handler itself only requires that 4 KB of a body, or its end, arrive within each 5
+// seconds. It stops reading a body when the context of the request ends. Once the body is
+// read, it serves the request even if the client is gone, because some clients send their
+// calls and close the connection.
 type Handler struct {
 	config   Config
 	protocol string // of BaseURL
@@ -216,7 +222,7 @@ type Handler struct {
 	forwards health
 }
 
-// New returns a Handler, or an error that names the field of c that is wrong.
+// New returns a Handler. If a field of c is wrong, the error names it.
 func New(c Config) (*Handler, error) {
 	switch {
 	case c.Forwarder == nil:
@@ -269,9 +275,9 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
 	begin := time.Now()
-	// A request that is refused at once never blocks. A connection whose client has sent
-	// many of them would keep the processor for 10 ms, and hundreds of connections for
-	// seconds. So each request lets the other goroutines run first.
+	// Let the other goroutines run before each request. A request that is refused at once
+	// never blocks. A connection on which a client has sent many of them would keep the
+	// processor for 10 ms, and hundreds of such connections for seconds.
 	runtime.Gosched()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {
@@ -321,7 +327,7 @@ type target struct {
 	key      string // the write key, for settings
 }
 
-// targets are the paths below /v1/ that are always the same.
+// targets maps the paths below /v1/ that do not vary.
 var targets = map[string]target{
 	"batch": {endpoint: calls}, "b": {endpoint: calls}, "import": {endpoint: calls},
 	"m":        {endpoint: metrics},
@@ -333,7 +339,7 @@ var targets = map[string]target{
 	"alias": {calls, "alias", ""}, "a": {calls, "alias", ""},
 }
 
-// route parses a path.
+// route parses a path. It ignores doubled slashes.
 func route(path string) target {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -350,7 +356,8 @@ func route(path string) target {
 	return targets[rest]
 }
 
-// peer returns the address of the other end of the connection.
+// peer returns the IP address at the other end of the connection, or "" if it is not
+// known.
 func peer(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// recoveryTime is how long there must be no failure before health logs a recovery. A queue at
-// its bound refuses one request and takes the next, and that is one failure, not hundreds
+// recoveryTime is how long there must be no failure before health logs a recovery. A queue at its
+// bound refuses one request and takes the next. That must count as one failure, and not as hundreds
 // of changes a second.
 const recoveryTime = 10 * time.Second
 
-// health logs when something that requests need begins to fail, and when it works again,
-// instead of logging each request that is refused.
+// health logs when a part that requests need, such as the Forwarder, begins to fail, and when it
+// works again. It replaces a log line for each refused request.
 type health struct {
 	logger   *slog.Logger
-	fails    string // logged when it begins to fail
-	recovers string // logged when it works again
+	fails    string // logged when the part begins to fail
+	recovers string // logged when the part works again
 	failed   atomic.Bool
 
 	mu      sync.Mutex
 	since   time.Time // the time of the first failure
 	last    time.Time // the time of the latest failure
-	refused int       // requests since then
+	refused int       // requests refused since the first failure
 }
 
-// bad counts a request that was refused for err.
+// bad records a request that was refused because the part failed with err.
 func (s *health) bad(err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -43,7 +43,7 @@ func (s *health) bad(err error) {
 	}
 }
 
-// good is called for each request for which it worked.
+// good records a request for which the part worked.
 func (s *health) good() {
 	if !s.failed.Load() {
 		return

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Keys returns a Config.Sources for write keys that do not change. It finds a key
-// by its hash, so its timing reveals nothing about the keys. An empty key is left
-// out. The map is copied.
+// Keys returns a Config.Sources for write keys that do not change. It finds a key by its
+// hash, so that its timing reveals nothing about the keys. It ignores an empty key. It
+// copies the map.
 func Keys(sources map[string]Source) func(context.Context, string) (Source, error) {
 	byHash := make(map[[sha256.Size]byte]Source, len(sources))
 	for key, source := range sources {
@@ -30,7 +30,8 @@ func Keys(sources map[string]Source) func(context.Context, string) (Source, erro
 	}
 }
 
-// id returns the Source of the events of s: its Name, or else a digest of the write key.
+// id returns the Source for the events of s: its Name or, if that is empty, a digest of
+// the write key.
 func (s *Source) id(key string) string {
 	if s.Name != "" {
 		return s.Name
@@ -39,7 +40,7 @@ func (s *Source) id(key string) string {
 	return "key:" + base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// source finds the source of a write key, "" if none was sent.
+// source finds the source of a write key. key is "" if the request has none.
 func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	if key == "" {
 		return Source{}, refuse(http.StatusUnauthorized, "unknown_write_key", "there is no write key")
@@ -47,7 +48,7 @@ func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	source, err := h.config.Sources(ctx, key)
 	if err != nil && !errors.Is(err, ErrUnknownKey) {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			// The client is gone. That does not mean that lookups fail.
+			// The client is gone, so this is no failure of the look-up.
 			return Source{}, later("the request was given up")
 		}
 		h.lookups.bad(err)
@@ -60,8 +61,9 @@ func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	return source, nil
 }
 
-// basicKey returns the user name of Basic authentication, "" if there is none. Some
-// clients leave out the colon after it, and some the padding of the base64.
+// basicKey returns the user name of Basic authentication, or "" if there is none. It
+// accepts credentials without a colon and base64 without padding, because some clients
+// send them.
 func basicKey(header http.Header) string {
 	scheme, credentials, _ := strings.Cut(header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Basic") {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A Limit bounds what a source sends over time: its calls, or the bytes of its webhooks.
-// It is safe for concurrent use, and may be shared by the write keys of a source.
+// A Limit bounds what a source sends over time: its calls, or the bytes of its webhooks. It is safe
+// for concurrent use, and the write keys of a source may share it.
 //
-// A request is taken whole or not at all. One of more than burst is taken too, and leaves a
-// debt, which has to be worked off before the next is taken. So in t seconds there are at
-// most burst + t*rate calls or bytes, plus those of one request.
+// A request is taken as a whole or not at all. A request of more than burst is taken, too, but
+// leaves a debt. Until the debt is worked off, no other request is taken. So in t seconds there are
+// at most burst + t*rate calls or bytes, plus those of one request.
 type Limit struct {
 	rate, burst float64
 
 	mu     sync.Mutex
-	tokens float64 // negative: a debt
+	tokens float64 // negative for a debt
 	at     time.Time
 }
 
@@ -30,8 +30,9 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// spend takes the calls of a request, and the bytes of its webhooks, from both limits of the
-// source. If one of them does not allow it, it refuses the request and takes nothing.
+// spend takes the calls of a request from one limit of the source, and the bytes of its webhooks
+// from the other. If one of the limits does not allow that, spend refuses the request and takes
+// nothing.
 func (s *Source) spend(calls, bytes int) *refusal {
 	if wait := s.Limit.take(calls); wait > 0 {
 		return tooMany("calls", wait)
@@ -52,15 +53,15 @@ func (l *Limit) giveBack(n int) {
 	}
 }
 
-// take takes n, or returns how long it is until one can be taken. With an n of 0 it only
-// asks. A nil Limit bounds nothing.
+// take takes n tokens. If there is less than one token, it takes none and returns how long it is
+// until there is one. With n = 0 it only asks. A nil Limit allows everything.
 func (l *Limit) take(n int) (wait time.Duration) {
 	if l == nil {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now() // under the lock: before l.at, the same time would count twice
+	now := time.Now() // read under the lock: a time before l.at would count some time twice
 	if !l.at.IsZero() {
 		l.tokens = min(l.burst, l.tokens+l.rate*now.Sub(l.at).Seconds())
 	}

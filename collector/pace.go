@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// Within each paceTime, at least leastPace bytes of a body have to arrive, or its end. The
-// slowest mobile networks do more than 4 KB in 5 s. So the memory of a body that has stopped
-// arriving is free after paceTime, and not only after the ReadTimeout of the http.Server.
+// Within each paceTime, leastPace bytes of a body have to arrive, or its end. Even the slowest
+// mobile networks transfer more than 4 KB in 5 s. So the memory of a body that has stopped arriving
+// is free after paceTime, and not only after the ReadTimeout of the http.Server.
 const (
 	paceTime  = 5 * time.Second
 	leastPace = 4 << 10
 )
 
-// A pacedBody is the body of a request that is being read. A read returns an error if the
-// body comes too slowly, or the context of the request ends; by itself, net/http would wait
-// until the connection ends. The read deadline of the http.Server still holds.
+// A pacedBody is the body of a request that is being read. A read returns an error if the body
+// arrives too slowly, or if the context of the request ends. Without it, net/http would wait until
+// the connection ends. The read deadline of the http.Server still applies.
 type pacedBody struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	arrived atomic.Int64 // bytes
 
 	mu      sync.Mutex
-	timer   *time.Timer // of the next check
+	timer   *time.Timer // timer of the next check
 	before  int64       // bytes that had arrived at the last check
 	tooSlow bool
 	done    bool // the connection belongs to the next request
 }
 
-// watchPace checks the body of r until done is called, which reports whether the body came
-// too slowly.
+// watchPace checks the pace of the body of r until the caller calls done. done reports whether the
+// body arrived too slowly.
 func watchPace(w http.ResponseWriter, r *http.Request) (b *pacedBody, done func() (tooSlow bool)) {
 	b = &pacedBody{w: w, r: r}
 	b.mu.Lock()
@@ -60,7 +60,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// check interrupts the body if too little has arrived since the last check.
+// check interrupts the reading of the body if too little has arrived since the last check.
 func (b *pacedBody) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,10 +76,12 @@ func (b *pacedBody) check() {
 	}
 }
 
-// interrupt makes the reads of the body fail, unless it is done. The caller holds b.mu.
+// interrupt makes the reads of the body fail, unless the caller is done with it. The caller holds
+// b.mu.
 func (b *pacedBody) interrupt() {
 	if !b.done {
-		// A ResponseWriter without a connection returns an error; its body does not block.
+		// A ResponseWriter without a connection, as in tests, returns an error. Its body does not
+		// block.
 		_ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// serveSettings answers the first request of the browser library, which asks where to send
-// its calls.
+// serveSettings answers the first request of the browser library, which asks for the URL
+// to send its calls to.
 func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string, a *Answered) {
 	source, refused := h.source(r.Context(), key)
 	if a.Source = source.Name; refused != nil {
@@ -28,12 +28,13 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 	b = esjson.AppendString(b, apiHost)
 	b = append(b, `,"protocol":`...)
 	b = esjson.AppendString(b, protocol)
-	// The answer has the Host of this request, so a cache may not give it to others.
+	// The answer depends on the Host of this request, so a cache must not give it to
+	// other requests.
 	w.Header().Set("Cache-Control", "no-store")
 	a.json(w, http.StatusOK, append(b, "}}}\n"...))
 }
 
-// maxMetrics is how many bytes of a client's metrics are read. Once a body is read, its
+// maxMetrics is how many bytes of a client's metrics are read and dropped, so that the
 // connection can be used again.
 const maxMetrics = 64 << 10
 

@@ -10,53 +10,54 @@ import (
 
 // shares divides memory and slots among the requests of a Handler.
 //
-// Memory. A request counts for two holders, its source and the address of its client. A
-// holder may take memory as long as it then holds no more than what is still free (the
-// dynamic threshold of Choudhury and Hahne, 1998). So one holder alone gets half of the
-// memory, two that want all of it get a third each, and there is always room for one more.
+// Memory. A request counts for two holders: its source, and the address of its client. A holder may
+// take memory as long as it then holds no more than is still free (the dynamic threshold of
+// Choudhury and Hahne, 1998). So one holder alone gets half of the memory. Two holders that want
+// all of it get a third each. There is always room for one more.
 //
-// Slots. A request needs a slot while a processor works on it: to inflate, read and encode
-// its calls. It needs none while its body arrives, nor while it waits for the store. Slots go
-// to addresses round robin, whatever the number of their requests.
+// Slots. A request needs a slot while a processor works on it, to inflate, read and encode its
+// calls. It needs none while its body arrives, and none while it waits for the store. Slots go to
+// addresses round robin, however many requests an address has.
 //
-// An address has at most perAddress requests in progress, from their first slot to their
-// answer. Heavy requests count as several. The store takes requests in the order in which
-// they come. Without this bound, those of one address would keep all others waiting there.
+// An address has at most perAddress requests in progress, from their first slot to their answer.
+// Heavy requests count as several. This bound is needed because the store takes requests in the
+// order in which they come. Without it, the requests of one address would keep all others waiting
+// there.
 type shares struct {
 	memory     int64
 	perAddress int
 
 	mu        sync.Mutex
-	held      int64 // bytes of all requests
-	slots     int   // free ones
+	held      int64 // bytes that all requests hold
+	slots     int   // free slots
 	addresses map[netip.Prefix]*holder
 	sources   map[string]*holder
 	line      list.List // of *holder: the addresses with a request that may have a slot, the next first
 }
 
-// A holder is a source or an address with what its requests hold.
+// A holder is a source or an address. It counts the memory that its requests hold.
 type holder struct {
 	requests int
 	held     int64 // bytes
 
-	// Of addresses only.
+	// These fields are used for addresses only.
 	running int       // requests in progress; heavy ones count as several
 	waiting list.List // of *waiter
 	inLine  bool
 }
 
-// A waiter is a request that waits for a slot. It may be in progress already, and have given
-// its slot back while its write key was looked up. Then it comes before the other requests of
-// its address.
+// A waiter is a request that waits for a slot. It may already be in progress: it gave its slot back
+// while its write key was looked up. Such a request comes before the other requests of its address.
 type waiter struct {
 	*reservation
-	ready chan struct{} // closed when it has its slot
+	ready chan struct{} // closed when the request has its slot
 }
 
 var (
-	// errMemory refuses a request until other requests have given memory or slots back.
+	// errMemory refuses a request because other requests hold the memory or the slots that it
+	// needs.
 	errMemory error = later("too many requests at once")
-	// errNever refuses a request that is too large for the memory, even if it is alone.
+	// errNever refuses a request that needs more memory than one request may ever have.
 	errNever error = refuse(http.StatusBadRequest, "too_large", "the request takes more memory than one may have")
 )
 
@@ -64,20 +65,20 @@ func newShares(memory int64, perAddress, slots int) *shares {
 	return &shares{memory: memory, perAddress: perAddress, slots: slots, addresses: map[netip.Prefix]*holder{}, sources: map[string]*holder{}}
 }
 
-// A reservation is the part of the shares that one request holds.
+// A reservation holds the memory and the slot of one request.
 type reservation struct {
 	s       *shares
 	held    int64
 	address netip.Prefix
-	client  *holder // of the address
+	client  *holder // the holder of the address
 	name    string
 	source  *holder // nil: not known yet
-	weight  int     // how many requests it counts as in client.running; 0: not in progress
-	slot    bool    // it has a slot
+	weight  int     // how many requests the request counts as in client.running; 0: not in progress
+	slot    bool    // the request has a slot
 
 	body  *buffer // nil: not read yet, or given back
 	space *space  // nil: no calls were read
-	size  int     // of the body as it was sent
+	size  int     // size of the body as it was sent, in bytes
 }
 
 // reserve begins the reservation of a request from an address.
@@ -89,9 +90,9 @@ func (s *shares) reserve(ip string) *reservation {
 	return m
 }
 
-// networkOf returns the network that counts as one address: an IPv4 address or, as one client
-// may use all addresses of its network, an IPv6 /64. Requests whose address is not known
-// count as those of one client.
+// networkOf returns the network that counts as one address. For IPv4 it is the address itself. For
+// IPv6 it is the /64, because one client may use all addresses of its network. All requests with an
+// unknown address count as those of one client.
 func networkOf(ip string) netip.Prefix {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -106,7 +107,7 @@ func networkOf(ip string) netip.Prefix {
 	return network
 }
 
-// join returns the holder of a key, and counts one request more for it.
+// join returns the holder with this key, creating it if needed, and counts one more request for it.
 func join[K comparable](holders map[K]*holder, key K) *holder {
 	h := holders[key]
 	if h == nil {
@@ -117,18 +118,19 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 	return h
 }
 
-// idleHolders is how many holders without requests are kept, as most of them come back soon.
+// idleHolders is how many holders are kept, even without requests, because most of them come back
+// soon.
 const idleHolders = 1000
 
-// leave counts one request less for a holder.
+// leave counts one request less for a holder, and may drop the holder.
 func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	if h.requests--; h.requests == 0 && len(holders) > idleHolders {
 		delete(holders, key)
 	}
 }
 
-// join counts the request for its source as well. The error is errMemory if the source may
-// not hold as much more as the request holds.
+// join makes the source of the request its second holder. The error is errMemory if the memory that
+// the request already holds is too much for the source.
 func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
@@ -141,9 +143,9 @@ func (m *reservation) join(name string) error {
 	return nil
 }
 
-// take adds n bytes, before they are allocated. The error is errMemory if other requests
-// have to give memory back first, and errNever if this request would not get them alone
-// either.
+// take counts n bytes more for the request. Call it before allocating them. The error is errMemory
+// if other requests have to give memory back first. It is errNever if this request could not get
+// the bytes even alone.
 func (m *reservation) take(n int) error {
 	s, more := m.s, int64(n)
 	if m.held+more > s.memory/2 {
@@ -159,14 +161,15 @@ func (m *reservation) take(n int) error {
 	return nil
 }
 
-// give gives n bytes back.
+// give counts n bytes less for the request.
 func (m *reservation) give(n int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.add(-int64(n))
 }
 
-// add adds n bytes to what is held. The caller holds s.mu.
+// add adds n, which may be negative, to all counts of bytes that the request belongs to. The caller
+// holds s.mu.
 func (m *reservation) add(n int64) {
 	m.held += n
 	m.s.held += n
@@ -176,12 +179,12 @@ func (m *reservation) add(n int64) {
 	}
 }
 
-// work waits for a slot, which rest gives back. If ctx ends before, it returns errMemory.
+// work waits for a slot, which rest gives back. If ctx ends first, it returns errMemory.
 func (m *reservation) work(ctx context.Context) error {
 	s, h := m.s, m.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) { // with a free slot the line is empty
+	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) { // while a slot is free, the line is empty
 		m.start()
 		return nil
 	}
@@ -225,8 +228,8 @@ func (s *shares) queue(h *holder) {
 	}
 }
 
-// next returns the request of an address that may have the next slot, nil if there is none.
-// The caller holds s.mu.
+// next returns the waiting request of an address that may have the next slot, or nil if there is
+// none. The caller holds s.mu.
 func (s *shares) next(h *holder) *waiter {
 	if first := h.waiting.Front(); first != nil {
 		if w := first.Value.(*waiter); w.weight > 0 || h.running < s.perAddress {
@@ -243,7 +246,7 @@ func (s *shares) assign() {
 		h.inLine = false
 		w := s.next(h)
 		if w == nil {
-			continue // its request has given up
+			continue // its request has stopped waiting
 		}
 		h.waiting.Remove(h.waiting.Front())
 		w.start()
@@ -252,11 +255,11 @@ func (s *shares) assign() {
 	}
 }
 
-// For each weightSize bytes of its webhooks, a request counts as one more.
+// A request counts as one more for each weightSize bytes of its webhooks; see reservation.weight.
 const weightSize = 256 << 10
 
-// rest gives the slot back. stored is how many bytes the request will have stored, 0 if that
-// is not known yet; with many the request counts as several.
+// rest gives the slot back. stored is how many bytes of bodies the store will have to store for the
+// request, 0 if that is not known yet. With many bytes the request counts as several.
 func (m *reservation) rest(stored int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -265,7 +268,7 @@ func (m *reservation) rest(stored int) {
 	m.leaveSlot()
 }
 
-// leaveSlot gives the slot back, if there is one. The caller holds s.mu.
+// leaveSlot gives the slot back, if the request has one. The caller holds s.mu.
 func (m *reservation) leaveSlot() {
 	if m.slot {
 		m.slot = false
@@ -274,7 +277,8 @@ func (m *reservation) leaveSlot() {
 	}
 }
 
-// release gives everything back. What the request has read must not be used afterwards.
+// release gives back everything that the request holds. The data that the request has read must not
+// be used afterwards.
 func (m *reservation) release() {
 	m.dropBody()
 	if m.space != nil {
