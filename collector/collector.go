@@ -214,8 +214,8 @@ type Config struct {
 // calls and close the connection.
 type Handler struct {
 	config   Config
-	protocol string // of BaseURL
-	apiHost  string // of BaseURL
+	protocol string // scheme of BaseURL
+	apiHost  string // host and path of BaseURL, and "/v1"
 	shares   *shares
 
 	lookups  health
