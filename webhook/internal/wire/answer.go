@@ -17,26 +17,27 @@ const (
 	errChunk  = ProtocolError("no chunk")
 )
 
-// An answerHead has the parts of a status line and a header that matter here.
+// An answerHead holds the parts of a status line and a header that this package uses.
 type answerHead struct {
 	status     int
-	minor      byte  // of HTTP/1
-	length     int64 // Content-Length; -1 without
+	minor      byte  // minor version: n of HTTP/1.n
+	length     int64 // Content-Length; -1 if there is none
 	chunked    bool
 	close      bool // Connection: close
 	keepAlive  bool // Connection: keep-alive
-	doubtful   bool // the header says in more than one way where the answer ends
+	doubtful   bool // the header says in more than one way where the answer ends, so readers may disagree
 	retryAfter string
 }
 
-// answer reads the final answer, and the beginning of its body into kept. keep says that
-// nothing follows the answer, so the connection can be used again. answer accepts every
-// answer that net/http accepts, unless two readers could disagree about its end. A receiver
-// that sends such answers needs Target.NetHTTP.
+// answer reads the final answer. It appends the beginning of the body to kept. keep reports whether
+// the connection can be used again, because nothing follows the answer.
+//
+// answer accepts every answer that net/http accepts, except those about whose end two readers could
+// disagree. For a receiver that sends such answers, set Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
-	// Interim answers come first. budget bounds their number. After 101 the
-	// connection is not HTTP any more.
+	// Skip interim answers, which come first. budget bounds their number. After a 101 the
+	// connection no longer speaks HTTP.
 	for h.status < 200 && h.status != http.StatusSwitchingProtocols {
 		if h, err = in.head(); err != nil {
 			return a, false, err
@@ -49,8 +50,8 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	case h.status == http.StatusSwitchingProtocols:
 		ended = false
 	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
-		// These have no body, whatever the header says (RFC 9112, section 6.3). If the
-		// header announces a body, the receiver may send one.
+		// Such an answer has no body, whatever its header says (RFC 9112, section 6.3). But if the
+		// header announces a body, the receiver may send one, so the connection is not kept.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)
@@ -77,14 +78,14 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 func (in *reader) head() (h answerHead, err error) {
 	h.length = -1
 	if _, err := in.buf.Peek(1); err != nil {
-		return h, err // io.EOF if the connection ended before the answer
+		return h, err // io.EOF: the connection ended before the answer
 	}
 	line, err := in.line()
 	if err != nil {
 		return h, err
 	}
 	if in.notes != nil {
-		in.notes.Header = make(http.Header) // replaces that of an interim answer
+		in.notes.Header = make(http.Header) // replaces the header of an interim answer
 	}
 	if err := h.statusLine(trimEnd(line)); err != nil {
 		return h, err
@@ -97,7 +98,8 @@ func (in *reader) head() (h answerHead, err error) {
 			return h, nil
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			// A folded line. Some senders fold fields that do not matter here.
+			// A folded line continues a field. Accept it only after a field that this package does
+			// not use.
 			if n == 0 || f != fieldNone || !isValue(line) {
 				return h, errField
 			}
@@ -116,7 +118,8 @@ func (in *reader) head() (h answerHead, err error) {
 	}
 }
 
-// statusLine reads "HTTP/1.1 200 OK". The text and the space before it may be missing.
+// statusLine parses a status line, such as "HTTP/1.1 200 OK". The text and the space before it may
+// be missing.
 func (h *answerHead) statusLine(line []byte) error {
 	const version = "HTTP/1."
 	if len(line) < len(version)+5 || string(line[:len(version)]) != version {
@@ -143,7 +146,7 @@ func (h *answerHead) statusLine(line []byte) error {
 	return nil
 }
 
-// A fieldName is one of the header fields that matter.
+// A fieldName is one of the header fields that this package uses.
 type fieldName byte
 
 const (
@@ -154,7 +157,8 @@ const (
 	fieldRetryAfter
 )
 
-// field splits a header line. Some receivers send names with spaces (go.dev/issue/34540).
+// field splits a header line into its name and value. It allows spaces in the name, because some
+// receivers send them (go.dev/issue/34540).
 func field(line []byte) (f fieldName, name, value []byte, err error) {
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	value = trim(value)
@@ -179,12 +183,12 @@ func field(line []byte) (f fieldName, name, value []byte, err error) {
 		f = fieldCoding
 	}
 	if spaced && f != fieldNone {
-		return fieldNone, nil, nil, errField // only some readers take it for that field
+		return fieldNone, nil, nil, errField // only some readers take the line for that field
 	}
 	return f, name, value, nil
 }
 
-// set notes the value of a field.
+// set stores the value of a field in h.
 func (h *answerHead) set(f fieldName, value []byte) error {
 	switch f {
 	case fieldLength:
@@ -224,8 +228,8 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	return nil
 }
 
-// chunks reads a chunked body and its trailer. ended is false if the body has more than
-// MaxBody bytes.
+// chunks reads a chunked body and its trailer. ended is false if it stopped because the body has
+// more than MaxBody bytes.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	for left := int64(MaxBody); ; {
 		line, err := in.line()
@@ -252,8 +256,8 @@ func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	}
 }
 
-// chunkSize reads the line before a chunk. It refuses a line that ends in a bare LF, because
-// other readers take that for a part of the chunk's extension.
+// chunkSize parses the line before a chunk. It refuses a line that ends in a bare LF, because other
+// readers take the LF for a part of the chunk extension.
 func chunkSize(line []byte) (n int64, err error) {
 	line, ok := bytes.CutSuffix(line, []byte("\r\n"))
 	if !ok || bytes.IndexByte(line, '\r') >= 0 {
@@ -298,7 +302,7 @@ func trimEnd(line []byte) []byte {
 
 func trim(s []byte) []byte { return bytes.Trim(s, " \t") }
 
-// equalFold compares ASCII; lower is in lower case.
+// equalFold compares ASCII text without regard to case. lower must be in lower case.
 func equalFold(s []byte, lower string) bool {
 	if len(s) != len(lower) {
 		return false
@@ -314,8 +318,7 @@ func equalFold(s []byte, lower string) bool {
 	return true
 }
 
-// isValue reports whether s has no control character but the tab (RFC 9110,
-// section 5.5).
+// isValue reports whether s has no control characters except tabs (RFC 9110, section 5.5).
 func isValue(s []byte) bool {
 	for _, c := range s {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -325,7 +328,7 @@ func isValue(s []byte) bool {
 	return true
 }
 
-// tokenBytes are those of RFC 9110, section 5.6.2.
+// tokenBytes says which bytes a token may have (RFC 9110, section 5.6.2).
 var tokenBytes = func() (is [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 		is[c] = true

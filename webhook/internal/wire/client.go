@@ -16,55 +16,55 @@ import (
 
 // The bounds of an answer, in bytes.
 const (
-	MaxHeader = 64 << 10 // header and trailer, interim answers included
-	MaxBody   = 64 << 10 // read of a body; of a longer one the rest is not waited for
-	MaxKept   = 256      // kept of a body
+	MaxHeader = 64 << 10 // of header and trailer, including interim answers
+	MaxBody   = 64 << 10 // read of a body; the rest of a longer body is not read
+	MaxKept   = 256      // of a body, returned in Answer.Kept
 )
 
-// ErrTimeout is the error of a request without a complete answer at its deadline.
+// ErrTimeout is returned if there is no complete answer at the deadline of the request.
 var ErrTimeout = errors.New("no complete answer in time")
 
-// A ProtocolError is the error of an answer that is not HTTP, or over a bound.
+// A ProtocolError is returned for an answer that is not HTTP, or that exceeds a bound.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "malformed answer: " + string(e) }
 
 // Config configures a Client.
 type Config struct {
-	// Context ends all requests when it is done, with its cause as their
-	// error.
+	// Context ends all requests when it is done. They return its cause.
 	Context context.Context
-	// Dial opens connections. It must end with its context. The connections need no
-	// deadlines, but reads and writes must end when they are closed.
+	// Dial opens connections. It must return when its context ends. The connections need
+	// not support deadlines, but reads and writes must return when the connection is
+	// closed.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Proxy is the proxy of all requests; nil is none.
+	// Proxy is the proxy of all requests. Nil means none.
 	Proxy *url.URL
-	// TLS is the configuration of connections whose Target has none. It is
-	// not changed.
+	// TLS is the configuration of connections whose Target has none of its own. The
+	// Client does not change it.
 	TLS *tls.Config
-	// Timeout is the time from the beginning of a request to its deadline. It also
-	// bounds what net/http does without a request: dials, and pings by HTTP/2.
+	// Timeout is the time from the start of a request to its deadline. It also bounds two
+	// things that net/http does without a request: dials, and HTTP/2 pings.
 	Timeout time.Duration
-	// MaxIdle is how many idle connections are kept. Beyond it, those that have been
-	// idle for longest are closed.
+	// MaxIdle is how many idle connections are kept. Beyond it, the Client closes those
+	// that have been idle the longest.
 	MaxIdle int
 }
 
 // A Client makes requests. Its methods may be called concurrently.
 type Client struct {
 	config Config
-	stop   func() bool // forgets config.Context
-	http2  bool        // net/http speaks it
+	stop   func() bool // stops watching config.Context
+	http2  bool        // net/http speaks HTTP/2
 
-	aborted atomic.Bool  // config.Context is done, or the client closed
+	aborted atomic.Bool  // config.Context is done, or Close was called
 	resent  atomic.Int64 // see Resent
 
 	// mu is not held across I/O.
 	mu     sync.Mutex
 	hosts  map[key]*host
-	conns  *list.List  // of *conn: all that are open, those released last first
-	idle   int         // of conns
-	sweeps *time.Timer // nil while there is no host
+	conns  *list.List  // of *conn: all open connections, the latest released first
+	idle   int         // idle connections in conns
+	sweeps *time.Timer // timer of sweep; nil while there is no host
 }
 
 // New returns a Client.
@@ -74,8 +74,8 @@ func New(c Config) *Client {
 	return client
 }
 
-// Close closes all connections. No request may be under way. Requests made after
-// it fail.
+// Close closes all connections. The caller must wait for all requests first. Requests
+// made after Close fail.
 func (c *Client) Close() {
 	c.stop()
 	c.aborted.Store(true)
@@ -91,8 +91,9 @@ func (c *Client) Close() {
 	closeAll(old, hosts)
 }
 
-// abort interrupts all requests under way. A request looks at aborted after its
-// connection was put into conns, so it is either interrupted or sees aborted.
+// abort interrupts all requests in progress. A request checks aborted after its
+// connection is in conns. So abort either interrupts the request, or the request sees
+// aborted.
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
@@ -106,51 +107,54 @@ func (c *Client) abort() {
 	}
 }
 
-// Resent counts the requests that were made again at once on another connection, because a
-// kept one ended without a byte of an answer, or with the answer to an idle connection (see
-// Answer.forIdle). Most of them had not reached the receiver; some may have.
+// Resent counts the requests that were made twice. If a kept connection ends without a
+// byte of an answer, or with an answer that was meant for an idle connection (see
+// Answer.forIdle), the Client repeats the request at once on another connection. Most of
+// these requests had not reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.
 type Answer struct {
 	// Status is 200 to 999, or 101.
 	Status int
-	// RetryAfter is the value of the header of that name.
+	// RetryAfter is the value of the header Retry-After.
 	RetryAfter string
-	// Kept is the beginning of the body, up to MaxKept bytes. It is valid
-	// until the Buffer is used again.
+	// Kept is the beginning of the body, up to MaxKept bytes. It is valid until the next
+	// use of the Buffer.
 	Kept []byte
 
-	closing bool // it says that it is the last on its connection
+	closing bool // the receiver closes the connection after this answer
 }
 
-// forIdle reports whether the receiver may have sent a before the request arrived. Some
-// receivers send 408 (RFC 9110, section 15.5.9) or 400 before they close an idle connection.
+// forIdle reports whether the receiver may have sent this answer before the request
+// arrived. Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they
+// close an idle connection.
 func (a *Answer) forIdle() bool {
 	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
 
-// A Buffer holds a request and the beginning of its answer. It serves one request
-// after another, and keeps at most 48 KB from one to the next: 4 KB for the answer,
-// the rest for the largest request that is written at once. The zero value is ready
-// to use. A Buffer may not be copied after its first use.
+// A Buffer holds a request and the beginning of its answer. It serves one request after
+// another. Between requests it keeps at most 48 KB: 4 KB for the answer, and the rest for
+// the largest request that is written at once. The zero value is ready to use. A Buffer
+// must not be copied after its first use.
 type Buffer struct {
 	out  []byte
 	in   reader
 	kept [MaxKept]byte
 }
 
-// Note makes the requests with b fill in n, until Note is called with nil.
+// Note makes all further requests with b record details of their answers in n, until Note
+// is called with nil.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
-// Post posts body to t and reads the answer to its end, or to MaxBody. lines
-// are header lines of this request, each with its CRLF. body and lines are
-// not changed, and not used after the return unless net/http makes the request.
+// Post posts body to t, and reads the answer to its end or to MaxBody. lines are header
+// lines for this request, each with its CRLF. Post does not change body and lines. After
+// it has returned they are in use only if net/http makes the request.
 //
-// The request ends with deadline and with ctx, whichever is first, from the
-// dial to the end of the answer. A ctx that is the Client's own costs nothing;
-// another one is watched. Post returns the cause of ctx, ErrTimeout, a
-// ProtocolError, or the error of the dial, the TLS handshake or the connection.
+// The whole request, from the dial to the end of the answer, ends at deadline or with
+// ctx, whichever is first. Watching a ctx costs something, unless ctx is Config.Context
+// itself. Post returns the cause of ctx, ErrTimeout, a ProtocolError, or the error of the
+// dial, the TLS handshake or the connection.
 func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
 	a, err := c.post(ctx, deadline, t, lines, body, b)
 	b.in.src = nil
@@ -163,7 +167,7 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 	if cause := context.Cause(c.config.Context); cause != nil {
 		return Answer{}, cause
 	}
-	// At its deadline a connection is closed, which ends its reads with net.ErrClosed.
+	// At the deadline the connection is closed, so its reads return net.ErrClosed.
 	if (isTimeout(err) || errors.Is(err, net.ErrClosed)) && !time.Now().Before(deadline) {
 		return Answer{}, ErrTimeout
 	}
@@ -211,15 +215,15 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		if !cn.kept || !ended {
 			return a, err
 		}
-		// The connection was closed, most likely before the request arrived.
-		// Deliveries may arrive twice, so the request is made again: once,
-		// because the next connection is a new one.
+		// The receiver has closed the kept connection, most likely before the request
+		// arrived. Make the request again, which is allowed because a delivery may arrive
+		// twice. This happens only once, because the next connection is a new one.
 		c.resent.Add(1)
 		cn = nil
 	}
 }
 
-// isTimeout reports whether err is a deadline's.
+// isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTimeout)
 }

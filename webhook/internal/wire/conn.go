@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A conn is one connection. One request uses it, or it is idle.
+// A conn is one connection. It is either idle, or in use by one request.
 type conn struct {
 	client *Client
 	host   *host
-	nc     net.Conn    // the tap, or TLS over it
-	tap    *tap        // under TLS
+	nc     net.Conn    // the tap, or a TLS connection over the tap
+	tap    *tap        // the tap, below TLS
 	limit  *time.Timer // interrupts the request at its deadline
-	kept   bool        // it has served a request
+	kept   bool        // the connection has served a request before
 
 	// Client.mu guards these.
 	place *list.Element // in Client.conns
@@ -24,25 +24,25 @@ type conn struct {
 	used  time.Time // the deadline of its last request
 }
 
-// http2 reports whether the two ends have agreed on HTTP/2.
+// http2 reports whether client and receiver have agreed on HTTP/2.
 func (cn *conn) http2() bool {
 	tc, ok := cn.nc.(*tls.Conn)
 	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// interrupt makes all reads and writes fail, those under way included. It may be
-// called at any time. It sends no close_notify of TLS, which could wait for the
-// receiver.
+// interrupt makes all reads and writes fail, including those in progress. It may be
+// called at any time. It does not send the close_notify of TLS, because that could block
+// on the receiver.
 func (cn *conn) interrupt() { cn.tap.Close() }
 
-// forget removes cn from the client's list.
+// forget removes cn from the client's list of connections.
 func (cn *conn) forget() {
 	cn.client.mu.Lock()
 	cn.client.conns.Remove(cn.place)
 	cn.client.mu.Unlock()
 }
 
-// close closes a connection that is in order.
+// close closes a connection that is in order, with a close_notify if it uses TLS.
 func (cn *conn) close() {
 	cn.forget()
 	cn.tap.close(cn.nc)
@@ -55,28 +55,28 @@ func (cn *conn) abandon() {
 }
 
 var (
-	// errStale says that an idle connection had ended, or that the receiver had
-	// sent something on it, before the request. Nothing was written.
+	// errStale says that an idle connection had ended before the request, or that the
+	// receiver had sent something on it. Nothing was written.
 	errStale = errors.New("connection was closed while it was idle")
-	// errEarly says that the receiver sent something before the request.
+	// errEarly says that the receiver sent something before it got the request.
 	errEarly error = ProtocolError("it came before the request")
-	// errInterrupted says that the context of the request, or of the Client, is done. Post
+	// errInterrupted says that the context of the request or of the Client is done. Post
 	// returns the cause of that context instead.
 	errInterrupted = errors.New("interrupted")
 )
 
-// maxInline bounds, in bytes, the requests that are put together in one buffer and
-// written before the answer is read. That much fits into the buffers of the two
-// systems, even if the receiver reads nothing. With more, the write and a receiver
-// that answers without reading could wait for each other.
+// maxInline is the largest request, in bytes, that is put into one buffer and written
+// before the answer is read. That much fits into the socket buffers of both ends, even if
+// the receiver reads nothing. A larger request could deadlock with a receiver that
+// answers without reading: each side would wait for the other to read.
 const maxInline = 32 << 10
 
-// exchange writes the request, b.out and then rest, and reads the answer. keep
+// exchange writes the request, first b.out and then rest, and reads the answer. keep
 // reports whether the connection can be used again.
 func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	b.in.begin(cn.nc)
-	// A timer costs what a deadline of a socket does, and ends connections that
-	// have no deadlines, such as those of SSH tunnels, too.
+	// A timer costs as much as a socket deadline. It also works for connections without
+	// deadlines, such as those of SSH tunnels.
 	if cn.limit == nil {
 		cn.limit = time.AfterFunc(time.Until(deadline), cn.interrupt)
 	} else {
@@ -95,9 +95,10 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	}
 	if ctx != cn.client.config.Context {
 		stop := context.AfterFunc(ctx, cn.interrupt)
-		defer func() { keep = stop() && keep }() // if it cannot be stopped, it may interrupt the next request
+		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
-	// On a new connection TLS may be in the middle of its own messages.
+	// Do not look at a new TLS connection, because TLS may be in the middle of its own
+	// messages.
 	if cn.kept || !cn.tap.secure {
 		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
@@ -112,8 +113,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	if isTimeout(err) {
 		return a, false, err
 	}
-	// A receiver may answer and close before it has read the whole request. Its
-	// answer may be there although the write failed.
+	// Read the answer even if the write failed: a receiver may answer and close before it
+	// has read the whole request.
 	a, keep, rerr := b.in.answer(b.kept[:0])
 	if rerr == nil {
 		return a, keep && err == nil, nil
@@ -124,8 +125,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	return a, false, err
 }
 
-// exchangeLarge is exchange for a request that may not fit into the buffers between
-// here and the receiver: it reads the answer while a goroutine writes.
+// exchangeLarge is exchange for a request that may not fit into the buffers between the
+// two ends. It reads the answer while a goroutine writes the request.
 func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	written := make(chan error, 1)
 	go func() { // waited for below
@@ -137,8 +138,8 @@ func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err 
 	}()
 	a, keep, err = b.in.answer(b.kept[:0])
 	if keep && cn.nc.SetWriteDeadline(time.Unix(1, 0)) == nil {
-		// The receiver may have read everything before the goroutine reports that
-		// it was written. A write that still waits now ends by the deadline.
+		// The receiver may have read the whole request before the goroutine reports that
+		// it was written. If the write still blocks now, the deadline ends it.
 		keep = <-written == nil && cn.nc.SetWriteDeadline(time.Time{}) == nil
 		return a, keep, err
 	}

@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// speaksHTTP2 reports whether net/http speaks HTTP/2, which the setting
-// GODEBUG=http2client=0 switches off.
+// speaksHTTP2 reports whether net/http speaks HTTP/2. GODEBUG=http2client=0 switches it
+// off.
 func speaksHTTP2() bool {
 	t := http.Transport{ForceAttemptHTTP2: true}
 	t.CloseIdleConnections() // sets TLSNextProto
 	return t.TLSNextProto["h2"] != nil
 }
 
-// A handover passes a connection that this package has made to net/http's transport.
+// A handover passes a connection that this package has dialled to net/http's transport.
 type handover struct{ conn atomic.Pointer[tls.Conn] }
 
 type handoverKey struct{}
 
-// byNetHTTP reports whether net/http makes the requests of t.
+// byNetHTTP reports whether net/http, and not this package, makes the requests to t.
 func (c *Client) byNetHTTP(h *host, t *Target) bool {
 	return t.NetHTTP || t.foreign || c.config.Proxy != nil || h.h2.Load()
 }
 
-// httpTransport returns the transport of h.
+// httpTransport returns the http.Transport of h, and creates it if needed.
 func (client *Client) httpTransport(h *host) *http.Transport {
 	client.mu.Lock()
 	defer client.mu.Unlock()
@@ -41,9 +41,9 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 		return h.transport
 	}
 	c := &client.config
-	// net/http goes on dialling for the next request when a request has ended. A dial has
-	// a timeout of its own. Otherwise sockets to a receiver that does not answer would
-	// pile up.
+	// When a request ends, net/http continues its dial for the next request. So the dial
+	// has a timeout of its own. Otherwise sockets to a receiver that does not answer
+	// would pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -65,20 +65,20 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 				}
 			}
 			config := h.tls
-			if addr != h.key.addr { // a name in another script, as it is spelled on the wire
+			if addr != h.key.addr { // addr has the punycode form of a name in another script
 				config = config.Clone()
 				config.ServerName, _, _ = net.SplitHostPort(addr)
 			}
 			return connect(ctx, addr, config)
 		},
-		TLSClientConfig:        client.baseTLS(h.key), // behind a proxy
+		TLSClientConfig:        client.baseTLS(h.key), // for connections through a proxy
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           c.MaxIdle,
 		MaxIdleConnsPerHost:    c.MaxIdle,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: MaxHeader,
-		// All requests share an HTTP/2 connection, so a dead one must be noticed.
+		// All requests share one HTTP/2 connection, so a dead one must be detected.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: c.Timeout, PingTimeout: c.Timeout, WriteByteTimeout: c.Timeout},
 	}
 	if c.Proxy != nil {
@@ -89,27 +89,27 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 			}
 			return nil
 		}
-		h.transport.DialTLSContext = nil // the TLS is net/http's own
+		h.transport.DialTLSContext = nil // through a proxy, net/http makes the TLS handshake itself
 	}
 	return h.transport
 }
 
-// A ProxyError is the status with which a proxy refuses to pass a request on: every answer
-// to CONNECT other than 200, and 407, which is about the credentials for the proxy.
+// A ProxyError is the status with which a proxy refuses to pass on a request: any status
+// but 200 in answer to a CONNECT, or 407, by which the proxy asks for credentials.
 type ProxyError int
 
 func (e ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
-// A proxied is a connection to the proxy. Before the first request, net/http talks to the
-// proxy, and through it shakes hands with the receiver. It goes on even if the request has
-// ended. So a connection that no request got is closed after Config.Timeout, or when
-// Config.Context ends.
+// A proxied is a connection to the proxy. Before its first request, net/http sends a
+// CONNECT to the proxy and makes the TLS handshake with the receiver. It continues with
+// both even if the request has ended. So a connection that no request has got is closed
+// after Config.Timeout, or when Config.Context ends.
 type proxied struct {
 	net.Conn
-	limit *time.Timer // closes it
-	stop  func() bool // no longer closes it with the context
+	limit *time.Timer // closes the connection
+	stop  func() bool // keeps the end of the context from closing the connection
 }
 
 func newProxied(c *Config, nc net.Conn) *proxied {
@@ -123,11 +123,12 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// A sending records how far a request of net/http has come.
+// A sending records how far net/http has got with a request.
 type sending struct{ connected, begun atomic.Bool }
 
-// trace returns a context for the request. It also tells a proxied connection when the
-// request gets it: from then on the request's own deadline holds.
+// trace returns a context that makes net/http record the progress of the request in s.
+// When the request gets a proxied connection, trace also stops the timer of that
+// connection: from then on the deadline of the request applies.
 func (s *sending) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
@@ -144,10 +145,12 @@ func (s *sending) trace(ctx context.Context) context.Context {
 	})
 }
 
-// unsent reports whether the request got a connection that had already ended.
+// unsent reports whether the request got a connection but was not sent, because that
+// connection had already ended.
 func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
 
-// postNetHTTP is post by net/http. It hands cn over, unless that is nil.
+// postNetHTTP is post by means of net/http. If cn is not nil, it hands cn over to
+// net/http.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -168,8 +171,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		return Answer{}, err
 	}
 	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
-	// With this key, http.Transport makes a request again if a kept connection turns out
-	// to be closed. It does not send a key without values.
+	// This key makes http.Transport repeat a request if a kept connection turns out to be
+	// closed. A key without values is not sent.
 	if len(req.Header["Idempotency-Key"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}
@@ -180,8 +183,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	transport := c.httpTransport(h)
 	resp, err := transport.RoundTrip(req)
 	if err != nil && first.unsent() && ctx.Err() == nil {
-		// net/http gives a spare connection to the next request. If that connection
-		// has ended since, it does not make the request again.
+		// net/http may give a spare connection to the next request. If that connection
+		// has ended since, net/http does not repeat the request, so repeat it here.
 		req.Body, _ = req.GetBody()
 		resp, err = transport.RoundTrip(req)
 	}
@@ -197,14 +200,14 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		n.Header = resp.Header.Clone()
 	}
 	if t.key.secure && c.config.Proxy == nil {
-		h.h2.Store(resp.ProtoMajor == 2) // if not, this package makes the next request
+		h.h2.Store(resp.ProtoMajor == 2) // if it is not HTTP/2, this package makes the next request
 	}
 	if c.config.Proxy != nil && resp.StatusCode == http.StatusProxyAuthRequired {
 		return Answer{}, ProxyError(resp.StatusCode)
 	}
 	a := Answer{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
 	if a.Status == http.StatusSwitchingProtocols {
-		return a, nil // the body is the connection, which ctx does not end
+		return a, nil // do not read the body: it is the connection, which ctx does not close
 	}
 	b.in.begin(resp.Body)
 	if a.Kept, err = b.in.body(b.kept[:0], MaxBody); err != nil && err != io.EOF {

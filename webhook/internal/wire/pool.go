@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// idleTimeout is how long after the beginning of its last request an idle
-// connection is closed, or up to half as long later. Receivers commonly close
-// theirs after one to two minutes.
+// idleTimeout is the age, from the start of its last request, at which an idle connection
+// is closed. It may be closed up to half as long later. Receivers commonly close their
+// end after one to two minutes.
 const idleTimeout = 90 * time.Second
 
-// A host is the receiver that the connections of a key lead to.
+// A host is the receiver that all connections with the same key lead to.
 type host struct {
 	key key
-	tls *tls.Config // of its connections; nil without TLS
-	h2  atomic.Bool // it was last seen to speak HTTP/2
+	tls *tls.Config // configuration of its connections; nil without TLS
+	h2  atomic.Bool // the latest connection to it spoke HTTP/2
 
 	// Client.mu guards these.
-	idle      []*conn // the one released last is at the end, and used next
+	idle      []*conn // the last one was released last, and is used next
 	inUse     int     // requests
 	used      time.Time
 	transport *http.Transport
 }
 
-// acquire returns the host of t, which is known until release, and its idle
-// connection that was released last, or nil.
+// acquire returns the host of t, and the idle connection to it that was released last, or
+// nil. The host is kept at least until release.
 func (c *Client) acquire(t *Target) (*host, *conn) {
 	k := t.key
 	if c.config.Proxy != nil {
-		k = key{tls: k.tls} // the connections lead to the proxy
+		k = key{tls: k.tls} // all connections lead to the proxy
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 	return h, c.pop(h)
 }
 
-// baseTLS returns the TLS configuration for k without the parts that depend on the host.
+// baseTLS returns the TLS configuration for k, without the parts that depend on the host.
 func (c *Client) baseTLS(k key) *tls.Config {
 	base := k.tls
 	if base == nil {
@@ -68,9 +68,9 @@ func (c *Client) baseTLS(k key) *tls.Config {
 	return base.Clone()
 }
 
-// hostTLS returns the configuration of connections to k. Each host has a session cache
-// of its own, because a session that began under another configuration was verified
-// by other rules.
+// hostTLS returns the TLS configuration of connections to k. Each host has a session
+// cache of its own. If a host shared the cache of another configuration, it would resume
+// sessions that were verified by other rules.
 func (c *Client) hostTLS(k key) *tls.Config {
 	config := c.baseTLS(k)
 	if config.ServerName == "" {
@@ -86,8 +86,8 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	return config
 }
 
-// release ends the use of h by a request with that deadline, after which cn, unless
-// it is nil, is kept for the next request.
+// release ends the use of h by a request with this deadline. If cn is not nil, it is kept
+// for the next request.
 func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	var old []*conn
 	c.mu.Lock()
@@ -100,7 +100,8 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		h.idle = append(h.idle, cn)
 		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// The walk may pass many connections in use. It closes several to be rare.
+			// Close several connections, so that this search is rare: it may pass many
+			// connections in use.
 			most := c.config.MaxIdle - c.config.MaxIdle/16
 			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
 		}
@@ -109,15 +110,16 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	closeAll(old, nil)
 }
 
-// take is pop for a request whose idle connection was stale.
+// take returns another idle connection of h, or nil, for a request whose first one was
+// stale.
 func (c *Client) take(h *host) *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pop(h)
 }
 
-// pop returns the idle connection that was released last, or nil. The caller holds
-// c.mu.
+// pop removes and returns the idle connection of h that was released last, or nil. The
+// caller holds c.mu.
 func (c *Client) pop(h *host) *conn {
 	n := len(h.idle)
 	if n == 0 {
@@ -131,8 +133,8 @@ func (c *Client) pop(h *host) *conn {
 	return cn
 }
 
-// takeIdle removes the idle connections for which old returns true, and appends them to dst.
-// It begins with the connection that was released first. The caller holds c.mu.
+// takeIdle removes the idle connections for which old returns true, and appends them to
+// dst. It starts with the connection that was released first. The caller holds c.mu.
 func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
 	for e := c.conns.Back(); e != nil; e = e.Prev() {
 		if cn := e.Value.(*conn); cn.idle && old(cn) {
@@ -145,8 +147,8 @@ func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
 	return dst
 }
 
-// sweep closes connections that have been idle for long, and forgets hosts that
-// have none. It runs at intervals while there are hosts.
+// sweep closes connections that have been idle for too long, and drops hosts without
+// connections. It runs at intervals while there are hosts.
 func (c *Client) sweep() {
 	c.mu.Lock()
 	if c.aborted.Load() {
@@ -171,7 +173,7 @@ func (c *Client) sweep() {
 	closeAll(old, gone)
 }
 
-// closeAll closes connections, and the idle ones that net/http keeps for hosts.
+// closeAll closes conns, and the idle connections that net/http keeps for hosts.
 func closeAll(conns []*conn, hosts map[key]*host) {
 	for _, cn := range conns {
 		cn.close()
@@ -183,7 +185,7 @@ func closeAll(conns []*conn, hosts map[key]*host) {
 	}
 }
 
-// dial returns a new connection.
+// dial opens a new connection to h.
 func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -202,9 +204,9 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	return cn, nil
 }
 
-// connect opens a connection to addr: a tap, with TLS over it unless config is nil.
-// It reports the dial, by a net.Dialer, and a handshake that succeeds to the
-// httptrace.ClientTrace of ctx.
+// connect opens a connection to addr: a tap, with TLS over it unless config is nil. If
+// ctx has an httptrace.ClientTrace, that learns of the dial, if a net.Dialer makes it,
+// and of a successful TLS handshake.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
 	nc, err := dial(ctx, "tcp", addr)
 	if err != nil {

@@ -4,8 +4,9 @@ package wire
 
 import "syscall"
 
-// canProbe says that sockets can be read without waiting. Where they cannot, the
-// request finds out that an idle connection has ended, and is made again.
+// canProbe says whether sockets can be read without blocking. Here they cannot:
+// the request finds out that an idle connection has ended, and is then made
+// again.
 const canProbe = false
 
 type probe struct{}

@@ -8,18 +8,18 @@ import (
 	"syscall"
 )
 
-// canProbe says that sockets can be read without waiting.
+// canProbe says whether sockets can be read without blocking.
 const canProbe = true
 
-// A probe reads a socket without waiting.
+// A probe reads from a socket without blocking.
 type probe struct {
-	read func(fd uintptr) bool // made once, because each closure allocates
+	read func(fd uintptr) bool // created only once, because each closure takes an allocation
 	p    []byte
 	n    int
 	err  error
 }
 
-// tryRead reads into p. It returns errSilent if there is nothing to read.
+// tryRead reads into p without blocking. It returns errSilent if there is nothing to read.
 func (o *probe) tryRead(raw syscall.RawConn, p []byte) (int, error) {
 	if o.read == nil {
 		o.read = func(fd uintptr) bool {

@@ -10,17 +10,17 @@ import (
 // bufferSize is the size, in bytes, of the buffer that answers are read into.
 const bufferSize = 4 << 10
 
-// A reader reads the lines and bodies of answers. It may not be copied after its
+// A reader reads the lines and bodies of answers. It must not be copied after its
 // first use.
 type reader struct {
 	src    io.Reader
-	buf    *bufio.Reader // reads from src, through Read
+	buf    *bufio.Reader // reads from src by way of reader.Read
 	got    bool          // src has returned a byte of this answer
-	budget int           // bytes that the remaining lines may have
-	notes  *Notes        // nil if nobody wants them
+	budget int           // bytes that the remaining lines of the answer may have
+	notes  *Notes        // where to record details of the answer; may be nil
 }
 
-// begin prepares for an answer from src.
+// begin prepares the reader for an answer from src.
 func (in *reader) begin(src io.Reader) {
 	in.src, in.got, in.budget = src, false, MaxHeader
 	if in.buf == nil {
@@ -43,7 +43,8 @@ func (in *reader) Read(p []byte) (int, error) {
 }
 
 // line returns the next line with its LF. The line is valid until the next read.
-// Only a line longer than the buffer allocates, at most twice MaxHeader.
+// Only a line that is longer than the buffer takes an allocation, of at most
+// twice MaxHeader.
 func (in *reader) line() ([]byte, error) {
 	var long []byte
 	for {
@@ -67,8 +68,8 @@ func (in *reader) line() ([]byte, error) {
 	}
 }
 
-// body reads n bytes of a body. It appends the first of them to kept, up to its
-// capacity, and discards the others. A body that ends before is io.EOF.
+// body reads n bytes of a body. It appends them to kept up to its capacity, and
+// discards the rest. If the body ends too early, it returns io.EOF.
 func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 	size := int(min(n, int64(cap(kept)-len(kept))))
 	got, err := io.ReadFull(in.buf, kept[len(kept):len(kept)+size])
@@ -82,16 +83,16 @@ func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 	return kept, err
 }
 
-// Notes are details of an answer to show to people.
+// Notes are details of an answer, for people to look at.
 type Notes struct {
-	// FirstByte is the time at which the first byte was read.
+	// FirstByte is when the first byte of the answer was read.
 	FirstByte time.Time
-	// Header is the header of the final answer. Of a field that is folded over
-	// several lines it has the first line.
+	// Header is the header of the final answer. A field that is folded over
+	// several lines has only its first line here.
 	Header http.Header
 }
 
-// began notes that something was read.
+// began records the time of the first call as FirstByte.
 func (n *Notes) began() {
 	if n.FirstByte.IsZero() {
 		n.FirstByte = time.Now()

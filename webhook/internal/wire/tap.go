@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// A tap wraps the socket of every connection, below TLS. It can read without waiting, to
-// find out whether an idle connection has ended or has unread bytes. TLS buffers what it
-// reads, so a tap also follows where TLS records end.
+// A tap wraps the socket of a connection, below TLS. It can read without blocking, to
+// find out whether an idle connection has ended or has unread bytes. TLS buffers the
+// bytes that it reads, so a tap also tracks where TLS records end.
 type tap struct {
 	net.Conn
 	raw    syscall.RawConn // nil unless Conn is a socket of the net package
 	probe  probe
-	secure bool // TLS is over it
+	secure bool // the connection uses TLS over this tap
 
-	looking bool    // Read does not wait
-	closing bool    // writes wait for closingTime at most
-	header  [5]byte // of the TLS record that is being read (RFC 8446, section 5.1)
+	looking bool    // Read does not block
+	closing bool    // writes block for closingTime at most
+	header  [5]byte // header of the TLS record that is being read (RFC 8446, section 5.1)
 	have    int     // bytes of header that were read
-	left    int     // bytes of the record that follow
+	left    int     // bytes of the record that are still to be read
 	one     [1]byte
 }
 
-// newTap returns a tap over nc. It probes only sockets of the net package: another
-// type may change what is read from a socket below it.
+// newTap returns a tap over nc. It probes only sockets of the net package. Another type
+// of connection may transform the bytes that it reads from its socket.
 func newTap(nc net.Conn, secure bool) *tap {
 	t := &tap{Conn: nc, secure: secure}
 	switch s := nc.(type) {
@@ -37,7 +37,7 @@ func newTap(nc net.Conn, secure bool) *tap {
 	return t
 }
 
-// Read reads, and waits unless t is looking.
+// Read reads like the wrapped connection, but does not block while t is looking.
 func (t *tap) Read(p []byte) (n int, err error) {
 	switch {
 	case !t.looking:
@@ -53,10 +53,11 @@ func (t *tap) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// closingTime is how long a close may wait for a receiver that does not read.
+// closingTime is how long a close may block on a receiver that does not read.
 const closingTime = time.Millisecond
 
-// SetWriteDeadline shortens the five seconds that the close of TLS allows.
+// SetWriteDeadline sets the deadline of writes. During a close it shortens the five
+// seconds that crypto/tls allows.
 func (t *tap) SetWriteDeadline(at time.Time) error {
 	if last := time.Now().Add(closingTime); t.closing && at.After(last) {
 		at = last
@@ -64,7 +65,7 @@ func (t *tap) SetWriteDeadline(at time.Time) error {
 	return t.Conn.SetWriteDeadline(at)
 }
 
-// follow finds the ends of TLS records in p, which was read.
+// follow tracks the TLS records in p, which was just read.
 func (t *tap) follow(p []byte) {
 	for len(p) > 0 {
 		if t.left > 0 {
@@ -82,9 +83,9 @@ func (t *tap) follow(p []byte) {
 	}
 }
 
-// look returns nil if the connection is open and silent, as far as a read without
-// waiting can tell. nc is t, or TLS over it. TLS handles its own messages, such as
-// session tickets.
+// look returns nil if the connection is open and the receiver has sent nothing, as far as
+// a read without blocking can tell. nc is t, or TLS over t. TLS handles its own messages,
+// such as session tickets.
 func (t *tap) look(nc net.Conn) error {
 	t.looking = true
 	_, err := nc.Read(t.one[:])
@@ -98,7 +99,7 @@ func (t *tap) look(nc net.Conn) error {
 	return err
 }
 
-// close closes nc, which is t or TLS over it, without waiting for the receiver.
+// close closes nc, which is t or TLS over t. It does not wait for the receiver.
 func (t *tap) close(nc net.Conn) {
 	if tc, ok := nc.(*tls.Conn); ok && t.raw != nil {
 		t.closing = true
@@ -108,8 +109,8 @@ func (t *tap) close(nc net.Conn) {
 	t.Conn.Close()
 }
 
-// errSilent says that there is nothing to read yet. TLS goes on after an error that
-// is temporary.
+// errSilent says that there is nothing to read yet. It is a temporary error, so that TLS
+// can continue after it.
 var errSilent error = silentError{}
 
 type silentError struct{}

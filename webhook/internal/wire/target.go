@@ -11,32 +11,32 @@ import (
 	"strings"
 )
 
-// A Target is an endpoint with the parts that its requests have in common. It is used
-// with one Client, and may be used concurrently.
+// A Target is an endpoint, with the parts that all requests to it have in common. It is
+// used with one Client, and may be used concurrently.
 type Target struct {
-	// NetHTTP has net/http make all requests, for a receiver whose HTTP/1.1 this
-	// package refuses. It is set before the first request.
+	// NetHTTP makes all requests with net/http, for a receiver whose HTTP/1.1 this
+	// package refuses. It must be set before the first request.
 	NetHTTP bool
 
 	url     *url.URL
 	header  http.Header
 	key     key
-	foreign bool   // only net/http knows how to spell the host
-	head    []byte // of a request, up to the value of Content-Length
+	foreign bool   // the host needs a translation that only net/http has
+	head    []byte // head of a request, up to the value of Content-Length
 }
 
-// A key names what connections have in common. Those of different TLS
-// configurations are never shared.
+// A key identifies the connections that requests can share. Connections with different
+// TLS configurations are never shared.
 type key struct {
 	secure bool
 	addr   string      // host:port
-	tls    *tls.Config // the Target's own
+	tls    *tls.Config // configuration of the Target; nil: that of the Client
 }
 
-// NewTarget returns a Target for u, an http or https URL with a host. header is
-// sent with each request; its names and values are valid, and User-Agent and
-// Content-Type are among them. tls, unless nil, stands in for the Client's
-// configuration. All three belong to the Target from then on.
+// NewTarget returns a Target for u, an http or https URL with a host. header is sent with
+// each request. Its names and values must be valid, and it must have User-Agent and
+// Content-Type. tls replaces the Client's configuration, unless it is nil. The caller
+// must not change the three arguments afterwards.
 func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 	t := &Target{url: u, header: header, key: key{secure: u.Scheme == "https", tls: tls}}
 	port := u.Port()
@@ -47,8 +47,8 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 		}
 	}
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
-	// net/http has the tables and rules to spell names in other scripts in punycode,
-	// and to leave out zones of IPv6 addresses.
+	// Only net/http has the tables and rules to translate names in other scripts to
+	// punycode, and to leave out the zones of IPv6 addresses.
 	t.foreign = strings.Trim(u.Host, hostBytes) != ""
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
@@ -58,10 +58,11 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 	return t
 }
 
-// hostBytes are the bytes of host names and addresses that are sent unchanged.
+// hostBytes lists the bytes of host names and addresses that are sent unchanged.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"
 
-// appendHead appends the head of a request.
+// appendHead appends the head of a request with a body of length bytes. lines are its
+// additional header lines.
 func (t *Target) appendHead(dst, lines []byte, length int) []byte {
 	dst = append(dst, t.head...)
 	dst = strconv.AppendInt(dst, int64(length), 10)
