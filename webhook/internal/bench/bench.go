@@ -18,8 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
 )
 
-// Main is called by TestMain first. It does not return in the process of a
-// Receiver.
+// Main must be called first in TestMain. In a process that Receiver has started, it runs
+// the receiver and does not return.
 func Main() {
 	if os.Getenv("HOOKFERRY_NULL_RECEIVER") != "" {
 		nullreceiver.Run()
@@ -27,8 +27,8 @@ func Main() {
 	}
 }
 
-// Receiver starts a nullreceiver in a process of its own, and returns its URL. The process
-// is the test binary; see Main.
+// Receiver starts a nullreceiver in a separate process, and returns its URL. The process
+// runs the test binary; see Main.
 func Receiver(b *testing.B) string {
 	b.Helper()
 	_, addr := Start(b, "HOOKFERRY_NULL_RECEIVER=1")
@@ -41,8 +41,8 @@ var Body = func() []byte {
 	return []byte(head + strings.Repeat("x", 450-len(head)-len(tail)) + tail)
 }()
 
-// Bare posts n bodies by a bare http.Transport, so many at once, and returns how
-// long that took.
+// Bare posts n bodies with a bare http.Transport, by concurrency goroutines, and returns
+// how long that took.
 func Bare(b *testing.B, rawURL string, n, concurrency int) time.Duration {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// IdleLatency prints how long one event takes from Forward to its receiver, which is in
-// this process, while nothing else goes on. The end of the benchmark closes q.
+// IdleLatency measures the time from Forward to the arrival at the receiver for single
+// events, while nothing else happens. The receiver is in this process. The end of the
+// benchmark closes q.
 func IdleLatency(b *testing.B, q webhook.Store) {
 	arrived := make(chan time.Time, 1)
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- time.Now() }))

@@ -14,14 +14,14 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Endings counts deliveries that have ended. It is an Observer, or is told by what
-// stands in for one.
+// Endings counts deliveries that have ended. It is a webhook.Observer. A benchmark with
+// another observer calls its methods.
 type Endings struct {
 	n, target atomic.Int64
 	reached   chan struct{} // capacity 1
 }
 
-// NewEndings returns Endings of none yet.
+// NewEndings returns Endings that have counted nothing.
 func NewEndings() *Endings { return &Endings{reached: make(chan struct{}, 1)} }
 
 func (e *Endings) Accepted(webhook.Accepted)   {}
@@ -33,19 +33,18 @@ func (e *Endings) Ended(webhook.Ended) {
 	}
 }
 
-// Batch is how many events a call of Forward's has.
+// Batch is the number of events in one call of ForwardEvents.
 const Batch = 100
 
-// Round is how many deliveries or bare requests one side of a comparison makes before the other side
-// makes as many. It is a multiple of Batch.
+// Round is how many deliveries the forwarder makes before the bare http.Transport makes
+// as many requests, and so on in turn. It is a multiple of Batch.
 var Round = flag.Int("bench.round", 1000, "how many deliveries, and then bare requests, a benchmark makes in turn, a multiple of 100; 10000 for figures")
 
-// A Load is a forwarder that delivers to a receiver, and a bare http.Transport
-// beside it which posts the same bytes to the same receiver with the same
-// concurrency.
+// A Load is a forwarder that delivers to a receiver. To compare, it can post the same
+// bytes to the same receiver with a bare http.Transport, with the same concurrency.
 type Load struct {
 	*webhook.Forwarder
-	// Destinations are the ids of its destinations.
+	// Destinations lists the ids of the forwarder's destinations.
 	Destinations []string
 
 	b           *testing.B
@@ -55,7 +54,7 @@ type Load struct {
 	id          atomic.Int64
 }
 
-// NewLoad starts a forwarder on q that delivers to a Receiver. The end of the
+// NewLoad starts a Receiver, and a forwarder on q that delivers to it. The end of the
 // benchmark closes both.
 func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load {
 	b.Helper()
@@ -63,8 +62,9 @@ func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load
 	return StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
 }
 
-// StartLoad starts a forwarder with c, which delivers to rawURL and tells ended of
-// what it has delivered. The end of the benchmark closes it and its store.
+// StartLoad starts a forwarder with c that delivers to rawURL. c must tell ended of the
+// deliveries that have ended. The end of the benchmark closes the forwarder and its
+// store.
 func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int) *Load {
 	b.Helper()
 	l := &Load{b: b, url: rawURL, concurrency: concurrency, ended: ended}
@@ -95,7 +95,7 @@ func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, de
 	return l
 }
 
-// Next makes events the next of the load.
+// Next fills events with new events, whose ids differ from all before.
 func (l *Load) Next(events []event.Event) {
 	now := time.Now()
 	after := l.id.Add(int64(len(events)))
@@ -104,9 +104,8 @@ func (l *Load) Next(events []event.Event) {
 	}
 }
 
-// Forward forwards n events, a multiple of Batch, and returns how long it takes
-// until they are delivered. While the store is full it tries again, as a client of
-// the collector does.
+// Forward forwards n events, a multiple of Batch, and returns the time until all are
+// delivered. While the store is full it retries, as a client of the collector does.
 func (l *Load) Forward(n int) time.Duration {
 	begin := time.Now()
 	l.ended.target.Store(l.ended.n.Load() + int64(n))
@@ -141,15 +140,16 @@ func (l *Load) Forward(n int) time.Duration {
 	return time.Since(begin)
 }
 
-// Bare posts n bodies without the forwarder, and returns how long that takes.
+// Bare posts n bodies without the forwarder, and returns how long that took.
 func (l *Load) Bare(n int) time.Duration { return Bare(l.b, l.url, n, l.concurrency) }
 
-// Compare delivers for the benchmark of l, in turn with bare requests, and prints
-// deliveries a second, and as x_bare their ratio to those of the bare
-// http.Transport. If cpu is not nil, and returns the processor time of this
-// process, bare_us is that of a bare request, and us_more what a delivery takes
-// beyond it, from the call of ForwardEvents to the outcome in the store; it may be
-// less than nothing.
+// Compare runs the benchmark of l: deliveries, in turn with bare requests. It reports
+// deliveries a second, and their ratio to bare requests a second as x_bare.
+//
+// cpu may be nil. Otherwise it returns the processor time of this process, and Compare
+// also reports bare_us, the processor time of a bare request, and us_more, what a
+// delivery takes beyond that. A delivery is measured from the call of ForwardEvents to
+// the outcome in the store. us_more may be negative.
 func (l *Load) Compare(cpu func() time.Duration) {
 	round := *Round
 	used := cpu
@@ -179,8 +179,8 @@ func (l *Load) Compare(cpu func() time.Duration) {
 	l.b.ReportMetric(0, "ns/op")
 }
 
-// Deliveries is Compare with 1 and with 10 destinations, for a store that open
-// opens. The receiver is a process of its own.
+// Deliveries runs Compare with 1 and with 10 destinations, on stores that open returns.
+// The receiver is a separate process.
 func Deliveries(b *testing.B, open func(b *testing.B) webhook.Store) {
 	for _, destinations := range []int{1, 10} {
 		b.Run(fmt.Sprintf("destinations=%d/concurrency=64", destinations), func(b *testing.B) {

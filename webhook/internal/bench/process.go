@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A Process is one that a benchmark has started.
+// A Process is a process that a benchmark has started.
 type Process struct {
 	b   testing.TB
 	cmd *exec.Cmd
@@ -18,9 +18,9 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Start starts a process of the test binary with env, NAME=value, which tells
-// TestMain what to be, and returns it with the first line that it prints. It ends
-// with the benchmark or test, if not before.
+// Start starts a process of the test binary. env, as NAME=value, tells its
+// TestMain what to do. Start returns the process, and the first line that it
+// prints. The end of the benchmark or test ends the process.
 func Start(b testing.TB, env string) (p *Process, line string) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -42,7 +42,7 @@ func Start(b testing.TB, env string) (p *Process, line string) {
 	return p, p.Line()
 }
 
-// Say has the process read a line.
+// Say writes a line to the standard input of the process.
 func (p *Process) Say(line string) {
 	p.b.Helper()
 	if _, err := fmt.Fprintln(p.in, line); err != nil {
@@ -60,7 +60,8 @@ func (p *Process) Line() string {
 	return strings.TrimSpace(line)
 }
 
-// End ends the process, if it was not ended before.
+// End closes the standard input of the process and waits until it has ended. It
+// may be called again.
 func (p *Process) End() {
 	p.in.Close()
 	if p.cmd.ProcessState == nil {

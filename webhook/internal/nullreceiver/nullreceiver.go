@@ -1,5 +1,5 @@
 // Package nullreceiver takes HTTP/1.1 requests and answers 200, with as little
-// work as can be, for tests and benchmarks of what sends them.
+// work as possible. It is for tests and benchmarks of programs that send requests.
 package nullreceiver
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// Run is main for a process that is a receiver: it prints its address, and
-// returns when its standard input ends.
+// Run is the main function of a receiver process: it prints its address, serves
+// requests, and returns when its standard input ends.
 func Run() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +33,7 @@ func Run() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// Serve answers the requests of a connection until it ends.
+// Serve answers the requests on a connection until the connection ends.
 func Serve(c net.Conn) {
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 8<<10)
