@@ -1,18 +1,19 @@
-// Package audience tells destinations who is a member of an audience, and which users are to
-// be deleted. It makes events, which a webhook.Forwarder forwards.
+// Package audience tells destinations which users are members of an audience, and which
+// users must be deleted. It makes events for this, which a webhook.Forwarder forwards.
 //
 //	announcer := audience.New(forwarder, store)
 //	vips, err := announcer.Audience("crm", "VIP Users")
 //	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
 //	err = announcer.Delete(ctx, audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values(ids)))
 //
-// Sync takes the whole list of members and sends only what has changed: an identify with the
-// trait vip_users, which is true for a user who joins and false for one who leaves. A user id
-// has 1 to 255 bytes. Lists of any length are streamed. While the queue is full, Sync and
-// Delete wait. After an error, call them again with the same list.
+// Sync takes the whole list of members and sends only the changes. In the example, a change
+// is an identify with the trait vip_users, which is true for a user who joins and false for a
+// user who leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are
+// streamed. While the queue is full, Sync and Delete wait. After an error, call them again
+// with the same list.
 //
 // A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
-// Rosters. Package rostertest tests them, and Rosters of your own.
+// Rosters. Package rostertest tests them, and can test Rosters of your own.
 package audience
 
 import (
@@ -32,14 +33,13 @@ var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 
 // A Forwarder forwards announcements, as *webhook.Forwarder does.
 type Forwarder interface {
-	// Announce accepts all of events for all of destinations, or none and returns an error.
-	// It returns nil once they are durable. The filters of destinations do not apply.
-	// Without events it checks the destinations: it returns the error that it would return
-	// with events.
+	// Announce accepts all of events for all of destinations, or none and returns an error. It
+	// returns nil once they are durable. The filters of destinations do not apply. Without events
+	// it only checks the destinations: it returns the error that it would return for an event.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
-// An Announcer tells destinations of audiences and deletions. Its methods may be called
+// An Announcer announces audiences and deletions to destinations. Its methods may be called
 // concurrently.
 type Announcer struct {
 	forwarder Forwarder
@@ -53,13 +53,14 @@ func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// check returns the error of the forwarder for destinations, such as one it does not know.
+// check returns the forwarder's error for these destinations, for example if it does not know one
+// of them.
 func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
-// announce forwards events to destinations, as many at a time as there is room for. After
-// each part it calls stored with the number of its events.
+// announce forwards events to destinations, as many at a time as room allows. After each part it
+// calls stored with the number of events in the part.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
 		n := 0
@@ -78,11 +79,12 @@ func (a *Announcer) announce(ctx context.Context, destinations []string, events 
 	return nil
 }
 
-// Audience returns the audience with a name at a destination. Names with the same TraitName
-// are the same audience. Its first Sync creates it. The error is webhook.ErrUnsupported if
-// there is no Roster, and webhook.ErrUnknownDestination if the forwarder does not know the
-// destination. A name whose TraitName is empty or has more than 255 bytes is an error too,
-// and so is a zero byte in the id of the destination.
+// Audience returns the audience with a name at a destination. Two names with the same TraitName
+// stand for the same audience. The first Sync of an audience creates it.
+//
+// The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
+// the forwarder does not know the destination. It is also an error if the TraitName is empty or has
+// more than 255 bytes, or if the id of the destination has a zero byte.
 //
 // The methods of an Audience may be called concurrently; see Sync.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {
@@ -109,23 +111,23 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	return &Audience{announcer: a, roster: a.roster, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
 }
 
-// separator stands between the destination and the trait in the id of an audience.
+// separator separates the destination and the trait in the id of an audience.
 const separator = "\x00"
 
-// Info is what the Roster keeps of an audience beside its members.
+// Info describes an audience, without its members.
 type Info struct {
-	// Destination and Trait identify it; see Announcer.Audience and TraitName.
+	// Destination and Trait identify the audience; see Announcer.Audience and TraitName.
 	Destination, Trait string
-	// Name is the audience's name at its first Sync or Create, or Trait if that name had more
-	// than 255 bytes.
+	// Name is the name of the audience at its first Sync or Create. If that name has more than 255
+	// bytes, Name is Trait.
 	Name string
-	// Generation counts its syncs, and its Create.
+	// Generation is the number of its syncs, including its Create.
 	Generation uint64
 }
 
-// Audiences yields the audiences that were synced or created, sorted by destination and
-// trait. Audiences of destinations that are no longer known are among them. An error ends
-// the sequence: webhook.ErrUnsupported if there is no Roster.
+// Audiences yields the audiences that were synced or created, sorted by destination and trait. This
+// includes audiences of destinations that the forwarder no longer knows. An error ends the
+// sequence. It is webhook.ErrUnsupported if there is no Roster.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {

@@ -12,59 +12,60 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Audience is a set of users that a destination is told of: by an identify for each user
-// who joins or leaves, with a trait that is true or false. The Roster keeps the members, so
-// nobody is announced again after a restart.
+// An Audience is a set of users that a destination is told about. For each user who joins or
+// leaves, the destination gets an identify with a trait that is true or false. The Roster keeps the
+// members, so they are not announced again after a restart.
 type Audience struct {
 	announcer   *Announcer
 	roster      Roster
 	id          string // in the Roster
 	destination string
 	trait       string
-	name        string // as the caller has it
+	name        string // as the caller has spelled it
 }
 
-// A SyncResult counts the changes that a sync has announced.
+// A SyncResult counts the changes that a Sync has announced.
 type SyncResult struct {
-	// Joined counts the users who were announced with true.
+	// Joined counts the users who were announced with the trait true.
 	Joined int
-	// Left counts the users who were announced with false.
+	// Left counts the users who were announced with the trait false.
 	Left int
 }
 
-// Trait is the name of the trait that is true for members.
+// Trait returns the name of the trait that is true for members.
 func (a *Audience) Trait() string { return a.trait }
 
-// Sync makes members the members of the audience. It forwards an identify for every user who
-// joins, and then for every user who leaves, and returns once these are durable. A member is
-// a user id of 1 to 255 bytes. Any other id ends the Sync with a *UserError.
+// Sync makes members the members of the audience. It forwards an identify for every user who joins,
+// and then for every user who leaves. It returns once these are durable. A member is a user id of 1
+// to 255 bytes. Any other id ends the Sync with a *UserError.
 //
-// Members may come in any order and more than once, and are not kept in memory. filequeue is
-// several times as fast if they are sorted by their bytes (sort -u with LC_ALL=C), because
-// neighbours are in the same page. BenchmarkAudience of this package compares the two.
+// Members may come in any order and more than once. Sync does not keep them in memory. With
+// filequeue, sorted members are several times as fast (in the order of their bytes, as sort -u with
+// LC_ALL=C makes it), because neighbours are in the same page. BenchmarkAudience of this package
+// compares the two.
 //
-// Nobody leaves before members has yielded all. If it yields an error, or ctx ends, Sync
-// returns that error; a panic passes through. A list that is cut short has to yield an error,
-// as users who are missing from it would leave.
+// Nobody leaves before members has yielded all. If members yields an error, or ctx ends, Sync
+// returns that error. A panic in members passes through. A list that is cut short must yield an
+// error: otherwise the users who are missing from it would leave.
 //
-// Users are announced in chunks of up to 2048. A chunk is stored in the Roster as in flight,
-// announced, and then confirmed there. After an error or a crash, call Sync again with all
-// members: it announces the chunk in flight once more, and goes on with the rest. So a crash
-// repeats at most one chunk, with the same message ids, by which receivers deduplicate. These
-// ids stay out of the dedup window of the store: an audience of any size takes no room there.
-// A chunk in flight is announced, and counted, even if the new list lacks its users, who
-// leave afterwards.
+// Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
+// announces it, and then confirms it in the Roster. After an error or a crash, call Sync again with
+// all members. It announces the chunk in flight once more, and continues with the rest. So a crash
+// repeats at most one chunk. The repeated announcements have the same message ids, by which
+// receivers deduplicate. These ids stay out of the dedup window of the store, so that even a huge
+// audience takes no room there. Users of a chunk in flight are announced, and counted, even if they
+// are not in the new list. They leave afterwards.
 //
-// While the queue is full, Sync waits for room until ctx ends. Then the error is both that of
-// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns
-// webhook.ErrClosed, also in the middle of a list.
+// While the queue is full, Sync waits for room until ctx ends. The error then wraps that of ctx and
+// webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed, even in the
+// middle of a list.
 //
-// Different audiences may be synced concurrently. A second Sync of one audience by the same
-// Announcer returns ErrSyncing at once. A Sync on another node takes over: it finishes the
-// chunk in flight of the earlier one, which ends with ErrSuperseded.
+// Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
+// of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
+// takes over: it finishes the chunk in flight of the earlier one, which ends with ErrSuperseded.
 //
-// The announcements of one user may arrive in any order, like all deliveries. The one with
-// the latest timestamp counts.
+// The announcements of one user may arrive in any order, like all deliveries. The receiver should
+// go by the one with the latest timestamp.
 func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (res SyncResult, err error) {
 	if _, busy := a.announcer.syncing.LoadOrStore(a.id, true); busy {
 		return res, ErrSyncing
@@ -111,7 +112,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 		err = flush()
 	}
 	for last := ""; err == nil; {
-		// A list that ended because ctx did may have yielded no error: it is not whole.
+		// If the list ended because ctx did, it may have yielded no error although it is not
+		// complete.
 		if err = ctx.Err(); err != nil {
 			break
 		}
@@ -126,11 +128,11 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// confirmTimeout bounds a Confirm. A Confirm does not end with the caller's context: the
-// next Sync would announce the users again.
+// confirmTimeout bounds a call of Confirm. Confirm gets a context that does not end with the
+// caller's. Otherwise the next Sync would announce the users again.
 const confirmTimeout = 10 * time.Second
 
-// announce forwards the announcements of the chunk in flight and confirms them.
+// announce forwards the announcements for the chunk in flight, and confirms them in the Roster.
 func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, room *backpressure, res *SyncResult) error {
 	if len(c.Users) == 0 {
 		return nil
@@ -167,8 +169,9 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 	})
 }
 
-// messageID returns the id of an announcement. It is the same each time the chunk is
-// announced, and another one each time the user joins or leaves. It does not reveal the user.
+// messageID returns the message id of the announcement of a user in a chunk. It is the same each
+// time the chunk is announced, and differs for each time that the user joins or leaves. It does not
+// reveal the user.
 func (a *Audience) messageID(c *Chunk, user string) string {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
 	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
@@ -180,7 +183,7 @@ func (a *Audience) messageID(c *Chunk, user string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// Create makes the audience, with no members, unless it was synced or created before. Then
+// Create creates the audience without members, unless it was synced or created before. From then on
 // Announcer.Audiences yields it. Create reads the list of all audiences.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.roster.Audiences(ctx) {
@@ -198,7 +201,7 @@ func (a *Audience) Create(ctx context.Context) error {
 	return err
 }
 
-// Members yields the members, in the order of their bytes. An error ends it.
+// Members yields the members, in the order of their bytes. An error ends the sequence.
 func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
 	return a.roster.Members(ctx, a.id, "")
 }

@@ -13,33 +13,35 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// maxDeletionID is how many bytes the ID of a Deletion has at most.
+// maxDeletionID is the longest ID of a Deletion, in bytes.
 const maxDeletionID = 255
 
 // A Deletion is a request to delete users.
 type Deletion struct {
-	// ID names the request, up to 255 bytes. Calls with the same ID are the same request. A
+	// ID identifies the request, in up to 255 bytes. Calls with the same ID are the same request. A
 	// call without an ID is a new request.
 	ID string
-	// Destinations are told of each user: one entry for each affected source that has
-	// webhooks enabled. A destination of several sources is here several times, and is told
-	// once for each. A destination that is disabled or paused is told afterwards.
+	// Destinations lists the destinations that are told of each user, with one entry for each
+	// affected source that has webhooks enabled. So a destination of several sources is listed
+	// several times, and is told once for each source. A destination that is disabled or paused is
+	// told once it is enabled or resumed.
 	Destinations []string
 }
 
-// Delete tells the destinations of a Deletion that users are to be deleted, by an event of the
-// type "delete" for each, and returns once these are durable. Users are not kept in memory. A
-// user id has 1 to 8192 bytes; any other one ends the call with a *UserError. If the ID of the
-// Deletion is too long, or the forwarder does not know a destination, nothing is forwarded.
+// Delete tells the destinations of a Deletion that users must be deleted, with an event of the type
+// "delete" for each user. It returns once these events are durable. It does not keep the users in
+// memory. A user id has 1 to 8192 bytes. Any other id ends the call with a *UserError. If the ID of
+// the Deletion is too long, or the forwarder does not know a destination, Delete forwards nothing.
 //
-// After an error, or a crash, events that were forwarded stay so. Of the users before the one
-// with the error, the last 2048 may lack their events. Call Delete again with the same ID and
-// all users, in any order. It leaves out the events that the dedup window of the store
-// remembers, and forwards the others. It does the same for a user who is in the list twice.
+// After an error or a crash, the events that were forwarded before remain. Of the users before the
+// one with the error, up to the last 2048 may lack their events. Call Delete again with the same ID
+// and all users, in any order. It leaves out the events that the dedup window of the store
+// remembers, and forwards the others. In the same way it forwards the event of a user who is in the
+// list twice only once.
 //
-// While the queue is full, Delete waits for room until ctx ends. Then the error is both that
-// of ctx and webhook.ErrQueueFull. After Shutdown of the forwarder it returns
-// webhook.ErrClosed, also in the middle of a list. It may be called concurrently.
+// While the queue is full, Delete waits for room until ctx ends. The error then wraps that of ctx
+// and webhook.ErrQueueFull. After Shutdown of the forwarder Delete returns webhook.ErrClosed, even
+// in the middle of a list. Delete may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
 	if err := a.check(ctx, d.Destinations...); err != nil {
 		return err
@@ -50,8 +52,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	if len(d.ID) > maxDeletionID {
 		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
 	}
-	// rounds[n] are the destinations that are in the list more than n times: each is told for
-	// a source more.
+	// rounds[n] lists the destinations that occur more than n times in d.Destinations. Round n
+	// tells them for their source n.
 	var rounds [][]string
 	times := make(map[string]int)
 	for _, destination := range d.Destinations {
@@ -61,12 +63,12 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 		}
 		rounds[n] = append(rounds[n], destination)
 	}
-	// maxChunk bounds deliveries, of which each event makes one for each destination.
+	// Each event becomes a delivery for each destination, and maxChunk bounds the deliveries.
 	limit := max(maxChunk/len(d.Destinations), 1)
 	room := newBackpressure()
 	var (
 		chunk []event.Event
-		names []string // of their users
+		names []string // the users of chunk
 		size  int
 	)
 	flush := func() error {
@@ -98,9 +100,9 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	return err
 }
 
-// messageID returns the id of the event about a user, for the nth source of a destination.
-// It is the same each time the request is made, so that the dedup window recognises it. It
-// does not reveal the user's id.
+// messageID returns the message id of the event about a user, for the nth source of a destination.
+// It is the same each time the request is made, so that the dedup window recognises it. It does not
+// reveal the user's id.
 func (d *Deletion) messageID(user string, nth uint64) string {
 	b := make([]byte, 0, 64+len(d.ID)+len(user))
 	b = append(b, "deletion"...)

@@ -10,85 +10,87 @@ import (
 	"time"
 )
 
-// The limits of what a Roster keeps, in bytes.
+// The limits of a Roster, in bytes.
 const (
-	MaxUser = 255 // a member
-	maxID   = 767 // an audience; the ids that an Announcer makes have at most 511
+	MaxUser = 255 // of the id of a member
+	maxID   = 767 // of the id of an audience; the ids that an Announcer makes have at most 511
 	maxName = 255
 )
 
-// ErrSuperseded says that a later sync of the same audience has begun, on this node or on
-// another one. The later sync goes on with what the earlier one left.
+// ErrSuperseded says that a later sync of the same audience has begun, on this node or another one.
+// The later sync continues where the earlier one stopped.
 var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
 
-// A Roster keeps the members of audiences, durably if the store beside it is durable. It
-// forwards nothing and decides nothing. All methods may be called concurrently, and by
-// several nodes if the store is shared.
+// A Roster keeps the members of audiences, durably if its store is durable. It forwards
+// nothing and decides nothing. All methods may be called concurrently, and by several nodes
+// if the store is shared.
 //
 // An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
-// is a user id of 1 to 255 bytes, with the latest generation whose list had the user. An
-// audience also has at most one chunk in flight: users who are about to join or to leave. They
-// are announced before Confirm changes the members. Begin returns the chunk in flight of an
-// interrupted sync, so that the next sync announces it again.
+// is a user id of 1 to 255 bytes. The Roster keeps it with the latest generation whose list
+// had the user. An audience also has at most one chunk in flight: users who are about to join
+// or to leave. They are announced before Confirm changes the members. Begin returns the chunk
+// in flight of an interrupted sync, so that the next sync announces it again.
 //
 // The latest generation owns the audience. Join, Leave and Confirm with another generation
 // change nothing and return ErrSuperseded.
 //
-// Each change is all or nothing: after an error or a crash, either all of it is stored or
-// none. A store that cannot do so writes in an order that allows to repeat the same call.
+// Each change is atomic: after an error or a crash, either all of it is stored or nothing. A
+// store that cannot do so must write in such an order that the same call can be repeated.
 // After Close of the store the methods return webhook.ErrClosed.
 //
-// A store need not implement all of it: an Update has the methods that change something.
+// A store need not implement the methods that change something: it can embed an Update.
 type Roster interface {
-	// Begin raises the generation of an audience and returns it: 1 for a new audience, which
-	// gets the name, of up to 255 bytes. It also returns the chunk in flight, which stays.
+	// Begin raises the generation of an audience and returns it. A new audience gets the generation
+	// 1 and the name, of up to 255 bytes. Begin also returns the chunk in flight, which stays in
+	// flight.
 	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
 
-	// Join gives the generation to those of users who are members. The others become the
-	// chunk in flight, each once, in the order of their bytes. Join returns this chunk, which
-	// has no users if all are members. It fails if there is a chunk in flight already.
+	// Join gives the generation to those of users who are members. The others become the chunk in
+	// flight, each once, in the order of their bytes. Join returns this chunk. It has no users if
+	// all of users are members. Join fails if there is a chunk in flight already.
 	Join(ctx context.Context, audience string, generation uint64, users []string) (Chunk, error)
 
-	// Leave looks at up to max members that follow the user after, in the order of their
-	// bytes; "" is before the first. Those of an older generation become the chunk in flight.
-	// Leave returns this chunk and the last member it looked at, "" once there are no more. It
-	// fails if there is a chunk in flight already.
+	// Leave looks at up to max members behind the user after, in the order of their bytes; "" is
+	// before the first. Those of an older generation become the chunk in flight. Leave returns this
+	// chunk and the last member that it has looked at, "" once there are no more. Leave fails if
+	// there is a chunk in flight already.
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
-	// Confirm makes the first n users of the chunk in flight members, with the generation of
-	// the chunk, or removes them if they leave. The rest stays in flight.
+	// Confirm changes the members for the first n users of the chunk in flight: it adds them with
+	// the generation of the chunk, or removes them if the chunk is one of users who leave. The rest
+	// of the chunk stays in flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
-	// Members yields the members that follow the user after, in the order of their bytes. It
-	// holds no lock between two yields. An error ends it.
+	// Members yields the members behind the user after, in the order of their bytes. It holds no
+	// lock between two yields. An error ends the sequence.
 	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
 
-	// Audiences yields the audiences that Begin was called for, in the order of the bytes of
-	// their ids. It holds no lock between two yields. An error ends it.
+	// Audiences yields the audiences for which Begin was called, in the order of the bytes of their
+	// ids. It holds no lock between two yields. An error ends the sequence.
 	Audiences(ctx context.Context) iter.Seq2[Entry, error]
 }
 
 // An Entry is an audience in a Roster.
 type Entry struct {
 	ID         string
-	Name       string // that of the first Begin
+	Name       string // the name given to the first Begin
 	Generation uint64
 }
 
-// A Chunk is the users who are announced together.
+// A Chunk is a group of users who are announced together.
 type Chunk struct {
-	// Generation is that of the Join or the Leave that made the chunk. The ids of
+	// Generation is the generation of the Join or Leave that made the chunk. The ids of
 	// announcements are derived from it.
 	Generation uint64
-	// At is when the chunk was made, in milliseconds of UTC.
+	// At is when the chunk was made, in UTC and to the millisecond.
 	At time.Time
-	// Left says that the users leave. Else they join.
+	// Left says that the users leave. Otherwise they join.
 	Left bool
-	// Users are in the order of their bytes.
+	// Users is sorted by bytes.
 	Users []string
 }
 
-// NewChunk returns a chunk of users with the present time, or the zero Chunk without users.
+// NewChunk returns a chunk of users that is made now. Without users it returns the zero Chunk.
 func NewChunk(generation uint64, left bool, users []string) Chunk {
 	if len(users) == 0 {
 		return Chunk{}
@@ -105,14 +107,14 @@ func (c Chunk) Rest(n int) Chunk {
 	return c
 }
 
-// A Record is what a Roster keeps of an audience beside its members.
+// A Record is the state of an audience in a Roster, without its members.
 type Record struct {
 	Generation uint64
 	Name       string
 	InFlight   Chunk
 }
 
-// owned returns ErrSuperseded unless the generation is the latest.
+// owned returns ErrSuperseded unless generation is the latest one.
 func (r *Record) owned(generation uint64) error {
 	if generation == 0 || r.Generation != generation {
 		return ErrSuperseded
@@ -120,7 +122,7 @@ func (r *Record) owned(generation uint64) error {
 	return nil
 }
 
-// idle returns the error of owned, or one that says that a chunk is in flight.
+// idle returns the error of owned, or an error if a chunk is in flight.
 func (r *Record) idle(generation uint64) error {
 	err := r.owned(generation)
 	if err == nil && len(r.InFlight.Users) > 0 {
@@ -129,18 +131,18 @@ func (r *Record) idle(generation uint64) error {
 	return err
 }
 
-// recordVersion is the first byte of a stored record. The record follows as encoding/gob
-// writes it.
+// recordVersion is the first byte of a stored record. The rest is the record in the encoding of
+// encoding/gob.
 const recordVersion = 1
 
-// AppendBinary appends the record to b, in a form that UnmarshalBinary reads.
+// AppendBinary appends the binary form of the record, which UnmarshalBinary reads, to b.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	buf := bytes.NewBuffer(append(b, recordVersion))
 	err := gob.NewEncoder(buf).Encode(r.stored())
 	return buf.Bytes(), err
 }
 
-// UnmarshalBinary reads the form of AppendBinary. It does not retain b.
+// UnmarshalBinary reads the form that AppendBinary writes. It keeps no reference to b.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	if len(b) == 0 || b[0] != recordVersion {
 		return errors.New("audience: a record of an unknown version")
@@ -152,12 +154,12 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// A storedRecord is a Record without its methods. gob would call UnmarshalBinary.
+// A storedRecord is a Record without its methods. For a Record, gob would call UnmarshalBinary.
 type storedRecord Record
 
 func (r *Record) stored() *storedRecord { return (*storedRecord)(r) }
 
-// checkUsers returns an error for a user that cannot be a member.
+// checkUsers returns an error if the length of a user id is not allowed for a member.
 func checkUsers(users []string) error {
 	for _, user := range users {
 		if len(user) < 1 || len(user) > MaxUser {
@@ -167,7 +169,7 @@ func checkUsers(users []string) error {
 	return nil
 }
 
-// checkID returns an error for an id or a name that an audience cannot have.
+// checkID returns an error if the length of the id or the name is not allowed for an audience.
 func checkID(id, name string) error {
 	if len(id) < 1 || len(id) > maxID || len(name) > maxName {
 		return fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", len(id), maxID, len(name), maxName)

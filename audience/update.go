@@ -6,32 +6,34 @@ import (
 	"strings"
 )
 
-// An Update changes an audience in a store. Its methods are those of a Roster that change
-// something, so a store that has an Update embeds it, and has Members and Audiences of its own.
+// An Update is a function that changes an audience in a store. Its methods are the methods of a
+// Roster that change something. A store that has an Update embeds it, and implements only Members
+// and Audiences itself.
 //
-// The function calls f with the record of the audience, and stores what f changes in the record
-// and by members, all or nothing. The record of an unknown audience is the zero Record. If f
-// returns an error, the audience stays as it was, and the Update returns an error that wraps it.
-// A store that several nodes share may call f again, after another node has changed the audience.
+// The function calls f with the record of the audience, and stores the changes that f makes to the
+// record and through members, all or nothing. For an unknown audience the record is the zero
+// Record. If f returns an error, the audience stays as it was, and the Update returns an error that
+// wraps the one of f. On a shared store, the function may call f again, after another node has
+// changed the audience.
 //
-// Where a store cannot change all at once, it changes the members before the record: then each
-// method may be repeated after a crash.
+// A store that cannot change all at once must change the members before the record. Then each
+// method can be repeated after a crash.
 type Update func(ctx context.Context, audience string, f func(rec *Record, members Members) error) error
 
-// Members are the members of an audience during an Update. All lists of users and members are
-// in the order of the bytes of the users, each user once. A Member with the generation 0 is a
-// user who is no member.
+// Members gives access to the members of an audience during an Update. All lists of users and
+// members are sorted by the bytes of the users, with each user once. A Member with the generation 0
+// is a user who is not a member.
 type Members interface {
-	// Get returns a Member for each of users.
+	// Get returns a Member for each of users, even for those who are not members.
 	Get(users []string) ([]Member, error)
-	// Next returns the first max members that follow the user after; fewer if there are no more.
+	// Next returns the first max members behind the user after, or fewer if there are no more.
 	Next(after string, max int) ([]Member, error)
-	// Set gives the generation to each of users, of whom there is at least one. The
-	// generation 0 removes them.
+	// Set gives the generation to each of users. There is at least one. The generation 0 removes
+	// the users.
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user and the latest generation whose list had the user.
+// A Member is a user, and the latest generation whose list had the user.
 type Member struct {
 	User       string
 	Generation uint64
@@ -72,7 +74,7 @@ func (u Update) Join(ctx context.Context, audience string, generation uint64, us
 			switch m.Generation {
 			case generation:
 			case 0:
-				joining = append(joining, strings.Clone(m.User)) // it may be a part of a long text
+				joining = append(joining, strings.Clone(m.User)) // m.User may be a part of a long string
 			default:
 				older = append(older, m.User)
 			}

@@ -10,11 +10,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A UserError says which user of a list has an id that is not allowed.
+// A UserError says which user in a list has an id that is not allowed.
 type UserError struct {
-	// Position is the place of the user in the list: 0 is the first.
+	// Position is the index of the user in the list.
 	Position int
-	// Size is the length of the id in bytes, 1 to Limit are allowed.
+	// Size is the length of the id in bytes. 1 to Limit are allowed.
 	Size, Limit int
 }
 
@@ -22,8 +22,8 @@ func (e *UserError) Error() string {
 	return fmt.Sprintf("audience: user %d: an id of %d bytes, want 1 to %d", e.Position, e.Size, e.Limit)
 }
 
-// Users turns a list of user ids, such as slices.Values of a slice, into a list that may
-// yield errors, as Sync and Delete take.
+// Users adapts a sequence of user ids, such as slices.Values of a slice, for Sync and Delete, which
+// take a sequence that may yield errors.
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -34,16 +34,15 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// The bounds of one commit, in deliveries and, roughly, in bytes. They are large enough that
-// the cost of the commit itself does not matter, and small enough that other calls do not
-// wait for it long.
+// The bounds of one commit, in deliveries and, roughly, in bytes. They are large enough to make the
+// cost of the commit itself negligible, and small enough to keep other calls from waiting for long.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls each with the users of a list, and stops at the first error. An id of more
-// than limit bytes is one.
+// eachUser calls each with the users of a list, and stops at the first error. It returns a
+// *UserError for an empty id, and for one of more than limit bytes.
 func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
 	position := 0
 	for user, err := range users {
@@ -61,22 +60,23 @@ func eachUser(users iter.Seq2[string, error], limit int, each func(user string) 
 	return nil
 }
 
-// The waits while the queue is full.
+// The first and the longest wait while the queue is full.
 const (
 	firstRoomWait = 50 * time.Millisecond
 	maxRoomWait   = 5 * time.Second
 )
 
-// A backpressure slows a caller down to the pace of a full queue. Each time the queue
-// refuses, it offers half as many elements; then one element, after growing waits.
+// A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
+// elements, it offers half as many next. If the queue refuses even one element, it offers that one
+// again after growing waits.
 type backpressure struct {
-	limit int // how many elements are offered, up to maxChunk
+	limit int // how many elements are offered next, at most maxChunk
 }
 
 func newBackpressure() backpressure { return backpressure{maxChunk} }
 
-// wait calls store until it no longer returns ErrQueueFull. store stores up to limit
-// elements, or none.
+// wait calls store until the queue is no longer full. store stores at most limit elements, or
+// returns an error and stores none.
 func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
 	for pause := firstRoomWait; ; {
 		if err := ctx.Err(); err != nil {
