@@ -1,6 +1,6 @@
-// Package rostertest tests an audience.Roster: with cases for the sentences of its contract,
-// with random operations that are compared with a model, and with syncs that crash or run on
-// two nodes.
+// Package rostertest tests an audience.Roster. It has a case for each part of the contract
+// of Roster, compares random operations with a model, and runs syncs that crash or that run
+// on two nodes.
 //
 //	func TestRoster(t *testing.T) {
 //		rostertest.Run(t, open, rostertest.Traits{Durable: true})
@@ -32,21 +32,21 @@ type Store interface {
 	Close() error
 }
 
-// Open opens the store in dir, a folder that is empty or was opened before. If it cannot, it
-// fails the test.
+// Open opens the store in dir, which is an empty folder or one that was opened before. If Open
+// fails, it fails the test.
 type Open = func(t testing.TB, dir string) Store
 
 // Traits says what a store can do.
 type Traits struct {
-	// Durable: what was stored is there when the same folder is opened again.
+	// Durable: the store keeps its data until the same folder is opened again.
 	Durable bool
 	// Bubble: the cases may run in synctest bubbles.
 	Bubble bool
-	// Share: the same folder may be open several times at once.
+	// Share: several stores may have the same folder open at once.
 	Share bool
 }
 
-// A kit has the store and the test of a case.
+// A kit holds the store and the test of one case.
 type kit struct {
 	*testing.T
 	ctx    context.Context
@@ -56,7 +56,7 @@ type kit struct {
 	s      Store
 }
 
-// Run runs all cases, each as a subtest with a store of its own.
+// Run runs all cases, each as a subtest with its own store.
 func Run(t *testing.T, open Open, traits Traits) {
 	for _, c := range []struct {
 		name     string
@@ -95,7 +95,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 	}
 }
 
-// restart closes and opens the store, if it is durable.
+// restart closes the store and opens it again, if it is durable.
 func (k *kit) restart() {
 	k.Helper()
 	if !k.traits.Durable {
@@ -164,20 +164,21 @@ func (k *kit) members(id string, want ...string) {
 	k.diff("Members of "+id, want, all(k, k.s.Members(k.ctx, id, "")))
 }
 
-// changes calls the methods of a generation that change an audience, and returns their errors.
+// changes calls the three methods that change an audience in a generation, and returns their
+// errors.
 func (k *kit) changes(ctx context.Context, id string, generation uint64, user string) []error {
 	_, join := k.s.Join(ctx, id, generation, []string{user})
 	_, _, leave := k.s.Leave(ctx, id, generation, "", 10)
 	return []error{join, leave, k.s.Confirm(ctx, id, generation, 1)}
 }
 
-// modelled is the model of an audience.
+// modelled is the expected state of an audience.
 type modelled struct {
 	record audience.Record
 	seen   map[string]uint64
 }
 
-// model does random operations on a few audiences, and compares them with a model.
+// model does random operations on a few audiences, and compares the results with a model.
 func model(k *kit) {
 	const audiences = 3
 	r := rand.New(rand.NewPCG(1, 0))
@@ -296,7 +297,7 @@ func inFlight(k *kit) {
 	k.begin("vip", 1)
 	first := k.join("vip", 1, "c", "a", "b", "a")
 	k.diff("Join", audience.NewChunk(1, false, []string{"a", "b", "c"}), first)
-	k.begin("other", 1) // has none
+	k.begin("other", 1) // "other" has no chunk in flight
 	k.confirm("vip", 1, 1)
 	k.restart()
 	rest := k.begin("vip", 2)
@@ -310,10 +311,10 @@ func inFlight(k *kit) {
 		}
 	}
 	k.confirm("vip", 2, 1)
-	k.confirm("vip", 2, 2) // there is nothing in flight
+	k.confirm("vip", 2, 2) // nothing is in flight now
 	k.members("vip", "a", "b", "c")
 	k.members("other")
-	c, _ := k.leave("vip", 2, "", 10) // the chunk was of an older generation
+	c, _ := k.leave("vip", 2, "", 10) // all three are members of generation 1, in which their chunk was made
 	k.diff("Leave", audience.NewChunk(2, true, []string{"a", "b", "c"}), c)
 }
 

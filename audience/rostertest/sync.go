@@ -16,13 +16,13 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A change is an announced change of one user.
+// A change is an announcement that a user joins or leaves.
 type change struct {
 	id, user string
 	member   bool
 }
 
-// A recorder is a forwarder that keeps its events in memory.
+// A recorder is an audience.Forwarder that keeps the announcements in memory.
 type recorder struct {
 	mu   sync.Mutex
 	told []change
@@ -51,9 +51,9 @@ func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event
 	return nil
 }
 
-// check compares the announced changes with the members: each member joined once more often
-// than it left, and each other user as often. It returns the changes that were announced again,
-// once for each repetition.
+// check compares the announcements with the members. By the announcements, a member must have
+// joined once more often than it left, and any other user as often. check returns the announcements
+// that were repeated, once for each repetition.
 func (r *recorder) check(k *kit, members []string) (again []change) {
 	k.Helper()
 	times := make(map[change]int)
@@ -84,11 +84,12 @@ func (r *recorder) check(k *kit, members []string) (again []change) {
 
 var errCrash = errors.New("rostertest: crash")
 
-// crashing is a forwarder and a Roster that end a sync before one of their calls.
+// crashing is an audience.Forwarder and a Roster that simulates a crash: before one of their calls,
+// it ends the sync with an error.
 type crashing struct {
 	audience.Roster
 	*recorder
-	countdown int // how many calls are left until the crash
+	countdown int // the crash comes before the call that makes this 0
 	calls     []string
 }
 
@@ -144,7 +145,7 @@ func (c *crashing) Announce(ctx context.Context, destinations []string, events .
 
 func users(ids ...string) iter.Seq2[string, error] { return audience.Users(slices.Values(ids)) }
 
-// sync syncs the audience of a destination, and returns its error.
+// sync syncs the audience "vip" of a destination, and returns the error of Sync.
 func (k *kit) sync(a *audience.Announcer, destination string, members ...string) error {
 	k.Helper()
 	vip, err := a.Audience(destination, "vip")
@@ -155,7 +156,7 @@ func (k *kit) sync(a *audience.Announcer, destination string, members ...string)
 	return err
 }
 
-// crash ends a sync before each of its calls in turn, and syncs again with other members.
+// crash tests a crash before each call of a sync in turn, followed by a sync with other members.
 func crash(k *kit) {
 	for call := 1; ; call++ {
 		destination, told := fmt.Sprintf("crm %02d", call), new(recorder)
@@ -163,7 +164,7 @@ func crash(k *kit) {
 			k.Fatal(err)
 		}
 		c := &crashing{Roster: k.s, recorder: told, countdown: call}
-		err := k.sync(audience.New(c, c), destination, "b", "c", "d", "e") // d and e join, a leaves
+		err := k.sync(audience.New(c, c), destination, "b", "c", "d", "e") // d and e join, and a leaves
 		if err == nil && call == len(c.calls)+1 {
 			return
 		}
@@ -171,7 +172,7 @@ func crash(k *kit) {
 			k.Fatalf("a crash before %s: %v", c.calls[len(c.calls)-1], err)
 		}
 		k.restart()
-		// c leaves and f joins. d and a, if they were in flight, change back.
+		// Now c leaves and f joins. d and a change back, if their announcement was in flight.
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
 			k.Fatal(err)
 		}
@@ -194,7 +195,7 @@ func crash(k *kit) {
 	}
 }
 
-// nodes lets two nodes sync the same audience at the same time.
+// nodes syncs the same audience on two nodes at the same time.
 func nodes(k *kit) {
 	other := k.s
 	if k.traits.Share {
@@ -229,5 +230,5 @@ func nodes(k *kit) {
 		k.Fatal(err)
 	}
 	k.members("crm\x00vip", members...)
-	told.check(k, members) // each node that takes over may announce a chunk again
+	told.check(k, members) // ignore the result: a node that takes over may repeat a chunk
 }
