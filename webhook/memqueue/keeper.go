@@ -20,13 +20,13 @@ type deadLetters struct {
 	bytes int64 // the sum of DeadLetter.Size
 }
 
-// find returns the index of the dead letter with this key, and whether it exists.
-// If it does not, the index is where it would be inserted.
+// find returns the index of the dead letter with this key, and whether there is one. If
+// there is none, the index is where it would be inserted.
 func (dl *deadLetters) find(key string) (int, bool) {
 	return slices.BinarySearchFunc(dl.list, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
 }
 
-// bury adds d, with the key of the latest seq. The caller holds s.mu.
+// bury adds d, with a key made of its Died and the latest seq. The caller holds s.mu.
 func (s *Store) bury(d *webhook.DeadLetter) {
 	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, s.seq) // sorts by time of death
 	i, _ := s.dead.find(d.Key)
@@ -62,7 +62,8 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 	return *s.dead.list[i], nil
 }
 
-// Dead implements webhook.Keeper. It yields what there was when the loop began.
+// Dead implements webhook.Keeper. It yields the dead letters that existed when the loop
+// began.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		if err := s.lock(ctx); err != nil {
@@ -99,8 +100,8 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
 }
 
-// takeDead calls each with every dead letter that has one of the keys, then removes them.
-// It returns their number.
+// takeDead calls each for every dead letter that has one of the keys, and then removes
+// them. It returns their number.
 func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err

@@ -8,29 +8,29 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An item is a stored delivery. It is in one of its lane's queues, or claimed.
+// An item is a stored delivery. It is either in one of its lane's queues, or claimed.
 type item struct {
 	webhook.Delivery
 	lane  *lane // nil after the item was removed from the store
 	left  *item // neighbours in lane.items
 	right *item
 	seq   uint64
-	next  *item // the next item of a queue's list, or one child in its heap
+	next  *item // in a queue's list the next item, in its heap one child
 	child *item // the other child in the heap
 	key   storekit.Key
 }
 
-// size returns the bytes that a delivery uses of Config.MaxBytes. Retries do not change it.
+// size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change it.
 func size(d *webhook.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
-// before reports whether it sorts before other: by due time, then by seq.
+// before reports whether it comes before other: by due time, then by seq.
 func (it *item) before(other *item) bool {
 	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq)) < 0
 }
 
-// queue returns the queue that it belongs in: fresh before the first attempt, else retries.
+// queue returns the queue for the item: fresh before its first attempt, afterwards retries.
 func (it *item) queue() *queue {
 	if it.Expires.IsZero() {
 		return &it.lane.fresh
@@ -46,7 +46,8 @@ type lane struct {
 	fresh, retries   queue // the items that are not claimed
 }
 
-// all yields all items, claimed or not, the latest first. The loop may drop the current item.
+// all yields all items, including claimed ones, the latest first. The loop may drop the current
+// item.
 func (l *lane) all(yield func(*item) bool) {
 	for it := l.items; it != nil; {
 		right := it.right
@@ -57,9 +58,9 @@ func (l *lane) all(yield func(*item) bool) {
 	}
 }
 
-// change calls each with every item that matches and is not claimed. each reports whether it
+// change calls each for every item that matches and is not claimed. each reports whether it has
 // changed or dropped the item; if so, change rebuilds the queues. change returns how many items
-// each changed, and how many matching items it skipped because they are claimed.
+// each has changed, and how many matching items it has skipped because they are claimed.
 func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
 	for it := range l.all {
 		switch {
@@ -82,7 +83,7 @@ func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool)
 	return n, claimed
 }
 
-// head returns when the first items of both queues are due.
+// head returns the Due of the first item in each queue.
 func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
@@ -105,7 +106,7 @@ func (q *queue) push(it *item) {
 	}
 }
 
-// first returns the first item, nil if there is none.
+// first returns the first item, or nil if there is none.
 func (q *queue) first() *item {
 	if q.head == nil || q.heap != nil && q.heap.before(q.head) {
 		return q.heap
@@ -113,7 +114,7 @@ func (q *queue) first() *item {
 	return q.head
 }
 
-// due returns when the first item is due, zero if there is none.
+// due returns the Due of the first item, or zero if there is none.
 func (q *queue) due() time.Time {
 	if it := q.first(); it != nil {
 		return it.Due
@@ -121,7 +122,7 @@ func (q *queue) due() time.Time {
 	return time.Time{}
 }
 
-// pop removes it, which must be the first item.
+// pop removes the item it, which must be the first one.
 func (q *queue) pop(it *item) {
 	if it == q.head {
 		q.head = it.next
@@ -131,8 +132,8 @@ func (q *queue) pop(it *item) {
 	it.next, it.child = nil, nil
 }
 
-// meld merges two skew heaps. It walks down one side of each and swaps the children of every node
-// that it passes. The swaps keep the amortised cost at O(log n).
+// meld merges two skew heaps. It goes down one side of each heap, and swaps the children of every
+// node that it passes. The swaps keep the amortised cost at O(log n).
 func meld(a, b *item) *item {
 	var top *item
 	for at := &top; ; at = &(*at).child {
@@ -153,14 +154,14 @@ func meld(a, b *item) *item {
 type claims struct {
 	slots  []*item  // nil where a slot is free
 	free   []uint32 // the free slots
-	serial uint64   // the latest serial number, shifted left by slotBits
+	serial uint64   // the latest serial number << slotBits
 }
 
-// slotBits is how many low bits of a claim hold its slot. The 36 bits above hold the serial number:
-// at 200,000 claims a second it repeats after four days.
+// slotBits is how many low bits of a claim hold its slot. The other 36 bits hold the serial number.
+// At 200,000 claims a second a serial number repeats after four days.
 const slotBits = 28
 
-// add claims it and returns the claim. The item must be in no queue.
+// add claims the item it, and returns the claim. The item must not be in a queue.
 func (c *claims) add(it *item) uint64 {
 	if len(c.free) == 0 {
 		c.free = append(c.free, uint32(len(c.slots)))
@@ -178,7 +179,7 @@ func (c *claims) add(it *item) uint64 {
 	return it.Claim
 }
 
-// end ends a claim and returns its item, or nil if there is no such claim.
+// end ends a claim and returns its item. It returns nil if there is no such claim.
 func (c *claims) end(claim uint64) *item {
 	slot := claim & (1<<slotBits - 1)
 	if slot >= uint64(len(c.slots)) {

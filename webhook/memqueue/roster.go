@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An update has the methods of audience.Roster that change something.
+// An update provides the methods of audience.Roster that change something.
 type update = audience.Update
 
 // A roster implements audience.Roster. The map is keyed by audience id.
@@ -21,17 +21,17 @@ type roster struct {
 	audiences map[string]*members
 }
 
-// members holds the members of one audience. It implements audience.Members.
+// members holds the members of one audience, and implements audience.Members.
 type members struct {
 	audience.Record
 	store    *Store
-	seen     map[string]uint64 // by member: the latest generation that listed it
-	order    []string          // sorted; may also hold users who have left
+	seen     map[string]uint64 // the latest generation whose list had the member, by member
+	order    []string          // members, sorted; may also have users who have left
 	unsorted bool              // members joined since order was built
 }
 
-// change is the audience.Update. New members count toward Config.MaxBytes from Join on, before
-// Confirm.
+// change is the audience.Update of the roster. Users who join count toward Config.MaxBytes from
+// Join on, even before Confirm.
 func (r *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := r.store.lock(ctx); err != nil {
 		return err
@@ -55,7 +55,8 @@ func (r *roster) change(ctx context.Context, id string, f func(*audience.Record,
 	return nil
 }
 
-// joining returns the bytes of the members-to-be of a chunk.
+// joining returns how many bytes the users of a chunk will count for when they become members. It
+// is 0 if they leave.
 func joining(c audience.Chunk) (bytes int64) {
 	if !c.Left {
 		for _, user := range c.Users {

@@ -1,6 +1,6 @@
-// Package memqueue keeps deliveries in memory: a webhook.Store for tests, for
-// development, and for events whose loss does not matter. Everything in it is
-// lost with the process.
+// Package memqueue provides a webhook.Store that keeps deliveries in memory. It is
+// for tests, for development, and for events whose loss does not matter. When the
+// process ends, everything in it is lost.
 //
 //	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), ...})
 package memqueue
@@ -29,25 +29,23 @@ const (
 	DefaultDedupMax    = 1_000_000
 )
 
-// overhead estimates the bytes of memory that a delivery, a dead letter or a member needs beside its
-// strings and body.
+// overhead is an estimate of the memory, in bytes, that a delivery, a dead letter or a member takes
+// besides its strings and body.
 const overhead = 512
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the memory of waiting deliveries, dead letters and
-	// members of audiences. Each counts with its own bytes and 512 more.
-	// Put and Join return webhook.ErrQueueFull if the store would exceed
-	// MaxBytes. Settle never does: stored deliveries can always be retried
-	// and buried. Zero means DefaultMaxBytes, 256 MiB; webhook.Unlimited
-	// means no bound.
+	// MaxBytes bounds the memory for waiting deliveries, dead letters and members of audiences.
+	// Each counts its own bytes and 512 more. Put and Join return webhook.ErrQueueFull if they
+	// would exceed MaxBytes. Settle never does, so stored deliveries can always be retried and
+	// buried. Zero means DefaultMaxBytes, 256 MiB. webhook.Unlimited means no bound.
 	MaxBytes int64
-	// DedupWindow is how long Put recognises a delivery that was put
-	// before. Zero means DefaultDedupWindow, 24 hours.
+	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
+	// DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds how many deliveries the dedup window holds, at about
-	// 40 bytes each. The latest DedupMax/2 always stay in it for the whole
-	// DedupWindow. Zero means DefaultDedupMax, 1,000,000.
+	// DedupMax bounds how many deliveries the dedup window remembers, at about 40 bytes each. The
+	// latest DedupMax/2 always stay in it for the whole DedupWindow. Zero means DefaultDedupMax,
+	// 1,000,000.
 	DedupMax int
 }
 
@@ -62,7 +60,7 @@ type Store struct {
 	news   map[string]struct{} // the destinations that the next Heads(false) yields
 	seen   *storekit.Window
 	seq    uint64 // the number of the latest delivery, retry, dead letter or setting
-	bytes  int64  // what counts toward maxBytes
+	bytes  int64  // the bytes that count toward maxBytes
 
 	claims   claims
 	dead     deadLetters
@@ -76,8 +74,8 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// New returns an empty store. It panics with an error that names the field if c has a negative
-// value other than webhook.Unlimited.
+// New returns an empty store. If c has a negative value other than webhook.Unlimited, New panics
+// with an error that names the field.
 func New(c Config) *Store {
 	for _, f := range []struct {
 		name           string
@@ -105,7 +103,7 @@ func New(c Config) *Store {
 	return s
 }
 
-// lock locks s.mu for a call, unless its context has ended or the store is closed.
+// lock locks s.mu, unless ctx has ended or the store is closed: then it returns an error.
 func (s *Store) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -150,8 +148,8 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	return it, nil
 }
 
-// exactly returns a copy of s without spare capacity. Fetch returns the copies to callers, and an
-// append by a caller must not write into the store's memory.
+// exactly returns a copy of s without spare capacity. Callers of Fetch get these copies. If they
+// append to one, they must not write into the store's memory.
 func exactly[T any](s []T) []T {
 	if len(s) == 0 {
 		return nil
@@ -205,7 +203,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// room returns an error if there is no room for that many more bytes.
+// room returns an error if the store has no room for that many more bytes.
 func (s *Store) room(bytes int64) error {
 	switch {
 	case bytes > s.maxBytes:
@@ -216,7 +214,7 @@ func (s *Store) room(bytes int64) error {
 	return nil
 }
 
-// add adds it to its lane and to the counters. The caller then claims or queues it.
+// add adds the item it to its lane and to the counters. The caller then claims or queues the item.
 func (s *Store) add(it *item) {
 	l := s.lanes[it.Destination]
 	if l == nil {
@@ -233,7 +231,8 @@ func (s *Store) add(it *item) {
 	s.bytes += size(&it.Delivery)
 }
 
-// drop undoes add. The item must not be claimed; drop leaves it in its queue.
+// drop undoes add. The item must not be claimed. It stays in its queue, from which the caller
+// removes it.
 func (s *Store) drop(it *item) {
 	l := it.lane
 	if it.left != nil {
@@ -275,7 +274,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 				break
 			}
 			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
-				break // and at every later want: maxBytes stays negative
+				break // later wants break here, too: maxBytes stays negative
 			}
 			q.pop(it)
 			s.claims.add(it)
@@ -352,7 +351,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 }
 
 // announce makes the next Heads(false) yield l, and signals Changed. It is called for changes that
-// the forwarder's scheduler did not make itself.
+// the scheduler of the forwarder does not know of.
 func (s *Store) announce(l *lane) {
 	s.news[l.name] = struct{}{}
 	select {
@@ -373,7 +372,7 @@ func now() time.Time { return micros(time.Now()) }
 // micros returns t in UTC, to the microsecond.
 func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Close implements webhook.Store. It forgets everything.
+// Close implements webhook.Store. It drops all data.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
