@@ -7,7 +7,8 @@ import (
 
 // A Batcher collects the requests of concurrent calls while earlier requests are being
 // stored, so that under load one transaction stores the requests of many calls. It is for
-// stores on a server. It has no bound: each caller waits for its own request.
+// stores on a server. It has no bound of its own, because each caller waits for its own
+// request.
 type Batcher[T any] struct {
 	limit int
 	work  func([]*T)
@@ -20,8 +21,8 @@ type Batcher[T any] struct {
 	running sync.WaitGroup
 }
 
-// NewBatcher starts n goroutines. Each calls work with the requests that wait, in the order
-// they were added: as many as have up to limit bytes together, but at least one.
+// NewBatcher starts n goroutines. Each calls work with waiting requests, in the order in
+// which they were added: as many as have at most limit bytes together, but at least one.
 func NewBatcher[T any](n, limit int, work func([]*T)) *Batcher[T] {
 	b := &Batcher[T]{limit: limit, work: work}
 	b.arrived.L = &b.mu
@@ -31,7 +32,7 @@ func NewBatcher[T any](n, limit int, work func([]*T)) *Batcher[T] {
 	return b
 }
 
-// Add hands over a request of size bytes. It must not be called after Close.
+// Add queues a request of size bytes. It must not be called after Close.
 func (b *Batcher[T]) Add(r *T, size int) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, r)
@@ -40,8 +41,8 @@ func (b *Batcher[T]) Add(r *T, size int) {
 	b.arrived.Signal()
 }
 
-// Drop takes a request back and reports whether it was still waiting. If it was not, work
-// has it.
+// Drop takes a request back, and reports whether that was possible. It is not if work
+// already has the request.
 func (b *Batcher[T]) Drop(r *T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,11 +71,11 @@ func (b *Batcher[T]) run() {
 			return
 		}
 		b.work(batch)
-		clear(batch) // b.waiting may keep the array that holds it
+		clear(batch) // b.waiting may still use the array of batch
 	}
 }
 
-// Close returns when work has returned for every request.
+// Close waits until work has returned for every request, and ends the goroutines.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -1,8 +1,7 @@
-// Package storekit has the parts that a webhook.Store needs and that are the same in all of
-// them. A Window remembers which deliveries were put, so that a repeated put is left out.
-// Pages makes the iterators of lists that hold no lock between two elements. For stores on a
-// server, a Batcher lets concurrent calls share transactions, and a Gate waits for calls
-// before the store closes.
+// Package storekit has parts that every webhook.Store needs. A Window remembers which
+// deliveries were put, so that the store can leave out a repeated put. Pages makes iterators
+// that hold no lock between two elements. For stores on a server, a Batcher lets concurrent
+// calls share transactions, and a Gate makes the close of a store wait for calls in progress.
 //
-// examples/store in this repository is a small store that is made with it.
+// examples/store in this repository is a small store that uses this package.
 package storekit

@@ -9,16 +9,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Gate lets calls of a store begin until it is closed, and waits for those that have
-// begun. The zero value is open.
+// A Gate lets calls of a store begin until it is closed. Close waits for the calls that have begun.
+// The zero value is open.
 type Gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside sync.WaitGroup
 }
 
-// Enter begins a call, which Leave ends. It returns the error of a ctx that has ended,
-// and webhook.ErrClosed after Close.
+// Enter begins a call, which Leave ends. It returns the error of ctx if that has ended, and
+// webhook.ErrClosed after Close.
 func (g *Gate) Enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -35,8 +35,8 @@ func (g *Gate) Enter(ctx context.Context) error {
 // Leave ends a call.
 func (g *Gate) Leave() { g.inside.Done() }
 
-// Close lets no more calls begin, and waits for those that have begun. It reports whether it
-// is the first Close; any other returns at once.
+// Close makes Enter fail from now on, and waits for the calls that have begun. It reports whether
+// it is the first Close. Any other Close returns at once.
 func (g *Gate) Close() bool {
 	g.mu.Lock()
 	first := !g.closed
@@ -48,7 +48,7 @@ func (g *Gate) Close() bool {
 	return first
 }
 
-// ProcessName is the name of a node that was given none: the host's name and the process id.
+// ProcessName returns the default name of a node: the host's name and the process id.
 func ProcessName() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d", host, os.Getpid())

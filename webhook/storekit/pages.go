@@ -2,9 +2,10 @@ package storekit
 
 import "iter"
 
-// Pages yields the elements of one page after another. It calls read with from, and then
-// with the next that read returned, until that is empty. The elements that read returns
-// with an error are yielded before the error, which ends the sequence.
+// Pages yields the elements of one page after another. It first calls read with from, and
+// then with the next that read has returned, until next is empty. If read returns
+// elements and an error, Pages yields the elements and then the error, which ends the
+// sequence.
 func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next P, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := from; ; {
@@ -27,7 +28,7 @@ func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next
 	}
 }
 
-// Page is Pages for a list that is a single page.
+// Page is Pages for a list that has only one page.
 func Page[T any](read func() ([]T, error)) iter.Seq2[T, error] {
 	return Pages("", func(string) ([]T, string, error) {
 		all, err := read()

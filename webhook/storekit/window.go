@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A Key stands for one delivery: the first 128 bits of a SHA-256 of its
-// destination and its id. Two deliveries among a billion share one with a
-// probability of about 2^-69.
+// A Key identifies a delivery: it is the first 128 bits of a SHA-256 of the destination
+// and the id. The probability that any two of a billion deliveries have the same Key is
+// about 2^-69.
 type Key [16]byte
 
-// KeyOf returns the key of the delivery id of destination. It does not
-// allocate for a destination and an id of up to 255 bytes each.
+// KeyOf returns the key of a delivery, by its destination and id. If both have at most
+// 255 bytes, KeyOf does not allocate.
 func KeyOf(destination, id string) Key {
 	var buf [2*255 + 2]byte
 	b := append(buf[:0], byte(len(destination)))
@@ -23,9 +23,9 @@ func KeyOf(destination, id string) Key {
 }
 
 // A Window is a dedup window: it remembers keys, in two generations. When the newer
-// generation holds half of the limit, or is as old as age, the next Add forgets the older
-// one and begins another. So a key is remembered for at least age, or until at least half
-// of the limit have come after it, whichever is sooner.
+// generation holds half of the limit, or is as old as age, the next Add drops the older
+// one and begins another. So a key is remembered at least for age, or until at least half
+// of the limit have been added after it, whichever is sooner.
 //
 // A Window is not safe for concurrent use.
 type Window struct {
@@ -36,12 +36,12 @@ type Window struct {
 	began time.Time
 }
 
-// NewWindow returns an empty window of at most limit keys, at least 2.
+// NewWindow returns an empty window for at most limit keys. A limit below 2 counts as 2.
 func NewWindow(limit int, age time.Duration) *Window {
 	return &Window{half: max(limit/2, 1), age: age, newer: make(map[Key]struct{})}
 }
 
-// Add remembers k from now on and reports whether it was new.
+// Add adds k to the window, and reports whether k was new.
 func (w *Window) Add(k Key, now time.Time) bool {
 	w.turn(now, 0)
 	if _, known := w.older[k]; known {
@@ -52,15 +52,17 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	return len(w.newer) > before
 }
 
-// Restore is Add for a key that was added at a time before the store was opened. It looks
-// for k in the newer generation alone. left is how many keys are still to be restored, k
-// included; it makes room for all of them at once.
+// Restore is Add for a key that was added at the time at, before the store was opened. It
+// adds k to the newer generation without looking for it in the older one. left is how
+// many keys are still to be restored, including k: Restore makes room for all of them at
+// once.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
 	w.newer[k] = struct{}{}
 }
 
-// turn begins another generation if the newer one is full or old, with room for size keys.
+// turn begins a new generation, with room for size keys, if the newer one is full or too
+// old.
 func (w *Window) turn(now time.Time, size int) {
 	switch {
 	case len(w.newer) == 0 && size == 0:
@@ -75,11 +77,11 @@ func (w *Window) turn(now time.Time, size int) {
 	w.began = now
 }
 
-// Remove forgets k.
+// Remove removes k from the window.
 func (w *Window) Remove(k Key) {
 	delete(w.newer, k)
 	delete(w.older, k)
 }
 
-// Len returns how many keys are remembered.
+// Len returns how many keys the window remembers.
 func (w *Window) Len() int { return len(w.newer) + len(w.older) }
