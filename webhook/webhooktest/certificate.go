@@ -12,31 +12,33 @@ import (
 	"time"
 )
 
-// A Certificate is what a receiver of an https URL shows.
+// A Certificate is a kind of certificate that a receiver of an https URL
+// presents.
 type Certificate uint8
 
 // The certificates.
 const (
-	// Trusted is for the receiver's host, and signed by the network's
+	// Trusted is valid for the receiver's host, and signed by the network's
 	// authority; see [Network.TLSClientConfig].
 	Trusted Certificate = iota
-	// SelfSigned is for the host, and signed by itself.
+	// SelfSigned is valid for the receiver's host, and signed by itself.
 	SelfSigned
-	// Expired is Trusted, but ended in 1999, before the time at which a
-	// synctest bubble starts.
+	// Expired is like Trusted, but has expired in 1999. That is before the time
+	// at which a synctest bubble starts.
 	Expired
-	// WrongHost is Trusted, but for another host.
+	// WrongHost is like Trusted, but for another host.
 	WrongHost
 )
 
-// TLS says how a receiver of an https URL presents itself. The zero value is a
-// Trusted certificate, any version from TLS 1.2, and HTTP/1.1.
+// TLS says how a receiver of an https URL uses TLS. The zero value means a
+// Trusted certificate, any version from TLS 1.2 on, and HTTP/1.1.
 type TLS struct {
 	Certificate Certificate
-	// MaxVersion is the latest version that is spoken, such as
-	// tls.VersionTLS11; with it, all from TLS 1.0 are. Zero means no limit.
+	// MaxVersion is the latest version that the receiver speaks, such as
+	// tls.VersionTLS11. If it is set, the earliest version is TLS 1.0. Zero means
+	// no limit.
 	MaxVersion uint16
-	// HTTP2 also speaks HTTP/2, with clients that do.
+	// HTTP2 makes the receiver also speak HTTP/2, with clients that do.
 	HTTP2 bool
 }
 
@@ -56,14 +58,15 @@ func newAuthority() *authority {
 	return a
 }
 
-// pool returns the authority's certificate, to be trusted.
+// pool returns a pool with the authority's certificate.
 func (a *authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// issue returns a certificate for hosts, which are names or IP addresses.
+// issue returns a certificate of the kind c for hosts, which are names or IP
+// addresses.
 func (a *authority) issue(c Certificate, hosts ...string) *tls.Certificate {
 	if c == WrongHost {
 		hosts = []string{"elsewhere.invalid"}
@@ -90,8 +93,8 @@ func (a *authority) issue(c Certificate, hosts ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// newTemplate returns the part that all certificates share. It is valid now
-// and at the time at which a synctest bubble starts.
+// newTemplate returns a template with the fields that all certificates share. It
+// is valid both now and at the time at which a synctest bubble starts.
 func newTemplate(name string) *x509.Certificate {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

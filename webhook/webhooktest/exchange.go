@@ -13,20 +13,21 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// An exchange is a request that is being answered.
+// An exchange is a request that a receiver is answering.
 type exchange struct {
 	w       http.ResponseWriter
 	req     *http.Request
 	request *Request
-	conn    net.Conn // the server's, with TLS if there is
+	conn    net.Conn // the server's end of the connection, with TLS if it uses that
 }
 
-// abort ends the handler without the server answering in its place.
+// abort ends the handler by a panic that keeps the http.Server from sending an answer of its own.
 func abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// do does step. What ends the connection, or finds it ended, does not return.
+// do does a step. It does not return if the step ends the connection, or if the connection has
+// ended.
 func (x *exchange) do(step Step) {
 	ctx := x.req.Context()
 	if step.pause(ctx) != nil {
@@ -95,7 +96,8 @@ func (x *exchange) answer(step Step) {
 		if x.req.ProtoMajor > 1 {
 			x.w.Header().Set("Connection", "close") // becomes GOAWAY
 		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			// The body has to end before the connection does.
+			// With a Content-Length the client knows where the body ends, before the connection
+			// does.
 			x.w.Header().Set("Content-Length", strconv.Itoa(len(step.body)))
 		}
 	}
@@ -147,7 +149,7 @@ func (x *exchange) misstate(step Step) {
 		x.flush()
 		abort()
 	}
-	// The server would see to it that the length is right.
+	// Write the answer without the http.Server, which would correct the length.
 	header := step.header.Clone()
 	if header == nil {
 		header = make(http.Header)
@@ -168,7 +170,7 @@ func (x *exchange) endlessHeader() {
 	abort()
 }
 
-// pause waits as long as the step says, or until ctx ends.
+// pause waits for the Until and the After of the step, or until ctx ends.
 func (s Step) pause(ctx context.Context) error {
 	if s.until != nil {
 		select {

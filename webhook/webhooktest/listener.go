@@ -2,8 +2,8 @@ package webhooktest
 
 import "net"
 
-// A loopbackListener hands out the connections that the receiver's script lets
-// through.
+// A loopbackListener returns only the connections that the receiver's script
+// accepts. For the others it does the connection step; see Refuse.
 type loopbackListener struct {
 	net.Listener
 	receiver *Receiver

@@ -1,5 +1,5 @@
-// Package webhooktest provides receivers of webhooks that follow a script, for
-// the tests of programs that send them.
+// Package webhooktest provides receivers of webhooks that follow a script. It is
+// for tests of programs that send webhooks.
 //
 //	network := webhooktest.NewNetwork()
 //	defer network.Close()
@@ -7,22 +7,22 @@
 //		webhooktest.Answer(503).Times(2),
 //		webhooktest.Answer(200))
 //
-// A receiver is a real [net/http.Server], on a network that exists in memory:
-// whoever dials by [Network.DialContext] reaches the receivers by the names in
-// their URLs, and nothing else. For a webhook.Forwarder that is
+// A receiver is a real [net/http.Server] on a network in memory. A client that
+// dials with [Network.DialContext] reaches the receivers by the names in their
+// URLs, and nothing else. A webhook.Forwarder does so with
 //
 //	webhook.Config{
 //		DialContext:     network.DialContext,
 //		TLSClientConfig: network.TLSClientConfig(),
 //	}
 //
-// Reads, writes and waits on such a network are durably blocking, so that a
-// network made within a testing/synctest bubble lets the time of the bubble
-// pass: hours of retries take milliseconds, as in TestFourHoursOfRetries of this
-// package, which is made to be copied. [NewLoopback] makes the same on
-// real sockets, outside of bubbles.
+// Reads, writes and waits on such a network are durably blocking in the sense of
+// testing/synctest. So if the network is made in a synctest bubble, the time of
+// the bubble can advance, and hours of retries take milliseconds. Copy
+// TestFourHoursOfRetries of this package as an example. [NewLoopback] makes a
+// network of real sockets, for use outside of bubbles.
 //
-// The package panics where a test is at fault, as with a URL that is not one.
+// The package panics if the test makes a mistake, such as an invalid URL.
 package webhooktest
 
 import (
@@ -48,11 +48,11 @@ type Network struct {
 
 	mu        sync.Mutex
 	receivers map[string]*Receiver // by host:port
-	ports     int                  // of clients, handed out so far
+	ports     int                  // how many ports clients have got so far
 }
 
-// NewNetwork returns a network in memory. For use within a synctest bubble it
-// is made there, and closed before the bubble's function returns.
+// NewNetwork returns a network in memory. For use in a synctest bubble, call it
+// in the bubble, and close the network before the bubble's function returns.
 func NewNetwork() *Network {
 	n := &Network{
 		authority: newAuthority(),
@@ -63,23 +63,23 @@ func NewNetwork() *Network {
 }
 
 // NewLoopback returns a network whose receivers listen on ports of 127.0.0.1.
-// [Network.DialContext] still knows them by the names in the URLs they were
-// made for; everybody else reaches them by their URL field.
+// [Network.DialContext] still finds them by the names in the URLs for which they
+// were made. Other clients reach them by their URL field.
 func NewLoopback() *Network {
 	n := NewNetwork()
 	n.loopback = true
 	return n
 }
 
-// TLSClientConfig returns a new configuration that trusts the network's
-// authority and nobody else.
+// TLSClientConfig returns a new configuration that trusts only the network's
+// authority.
 func (n *Network) TLSClientConfig() *tls.Config {
 	return &tls.Config{RootCAs: n.authority.pool()}
 }
 
-// DialContext connects to the receiver at addr, a host and a port. Without
-// one it fails as the system does: with a [net.DNSError] if no receiver has
-// that host name, else with a refused connection.
+// DialContext connects to the receiver at addr, a host and a port. If there is
+// none, it fails like a real network: with a [net.DNSError] if no receiver has
+// that host name, otherwise with a refused connection.
 func (n *Network) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, memnet.DialError(err)
@@ -103,7 +103,7 @@ func (n *Network) DialContext(ctx context.Context, _, addr string) (net.Conn, er
 	}
 }
 
-// knows reports whether a receiver has that host name.
+// knows reports whether a receiver has this host name. The caller holds n.mu.
 func (n *Network) knows(host string) bool {
 	for _, r := range n.receivers {
 		if strings.EqualFold(r.host, host) {
@@ -114,8 +114,8 @@ func (n *Network) knows(host string) bool {
 }
 
 // Close ends all connections and receivers, and waits for their goroutines.
-// After it, connections are refused. What was received stays readable. A second
-// Close does nothing.
+// Afterwards connections are refused. The received requests can still be read. A
+// second Close does nothing.
 func (n *Network) Close() error {
 	n.cancel()
 	n.mu.Lock()
@@ -131,14 +131,15 @@ func (n *Network) Close() error {
 }
 
 // Receiver adds a receiver for all requests to the scheme, host and port of
-// rawURL, whatever their path. It checks signatures by secret, unless that is
-// empty.
+// rawURL, with any path. The receiver checks signatures with secret, unless
+// secret is empty.
 //
-// Each request, or connection, takes the next step of the script; the last one
-// is repeated for ever. Without a script, every request is answered 200.
+// Each request, or connection, takes the next step of the script. The last step
+// is repeated forever. Without a script, the receiver answers every request with
+// 200.
 //
-// It panics if rawURL is not an http or https URL, or is that of another receiver,
-// and after Close.
+// Receiver panics if rawURL is not an http or https URL or is in use by another
+// receiver, and after Close.
 func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Step) *Receiver {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -156,7 +157,7 @@ func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Ste
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ctx.Err() != nil { // Close looks at the receivers after that
+	if n.ctx.Err() != nil { // Close reads the receivers after it has ended ctx
 		panic("webhooktest: Receiver after Close")
 	}
 	if n.receivers[addr] != nil {
@@ -178,8 +179,8 @@ func (n *Network) clientAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, byte(n.ports>>14&0x7f)), Port: 49152 + n.ports&0x3fff}
 }
 
-// serverAddr returns the address of a receiver: its own if its host is one, or
-// one made up.
+// serverAddr returns the address of a receiver: its host, if that is an IP
+// address, or else an invented one.
 func serverAddr(host string, port, number int) net.Addr {
 	ip := net.ParseIP(host)
 	if ip == nil {

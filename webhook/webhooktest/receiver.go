@@ -18,11 +18,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A Receiver records the requests it gets and answers them by its script. It
-// may be used concurrently.
+// A Receiver records the requests that it gets, and answers them by its script.
+// It may be used concurrently.
 type Receiver struct {
-	// URL is where it can be reached: the URL it was made for or, on
-	// loopback, that with the host and port at which it listens.
+	// URL is the URL at which the receiver can be reached: the URL for which it
+	// was made. On a loopback network the host and port are those on which the
+	// receiver listens.
 	URL string
 
 	network  *Network
@@ -40,7 +41,7 @@ type Receiver struct {
 	grown       chan struct{} // closed when requests grows
 	accepted    int
 	open        map[net.Conn]bool
-	idle        []net.Conn // connections that no server serves
+	idle        []net.Conn // connections of Stall and ResetEarly, which the server does not see
 	tls         TLS
 	certificate *tls.Certificate
 }
@@ -83,7 +84,7 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 	return r
 }
 
-// close ends the receiver, whose network's context has ended.
+// close ends the receiver. The context of its network has ended before.
 func (r *Receiver) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -97,8 +98,8 @@ func (r *Receiver) close() {
 	r.running.Wait()
 }
 
-// begin counts a goroutine in, until r.running.Done. It returns false once the
-// receiver closes.
+// begin adds a goroutine to r.running, which ends with r.running.Done. It returns
+// false once the receiver closes.
 func (r *Receiver) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,8 +109,8 @@ func (r *Receiver) begin() bool {
 	return !r.closed
 }
 
-// SetScript replaces what is left of the script. Without steps, every request is
-// answered 200.
+// SetScript replaces the rest of the script. Without steps, the receiver answers
+// every request with 200.
 func (r *Receiver) SetScript(script ...Step) {
 	if len(script) == 0 {
 		script = []Step{{}}
@@ -120,8 +121,8 @@ func (r *Receiver) SetScript(script ...Step) {
 	r.taken = 0
 }
 
-// SetTLS changes how the receiver of an https URL presents itself on the
-// connections made from now on.
+// SetTLS changes how the receiver of an https URL uses TLS, for all connections
+// that are made from now on.
 func (r *Receiver) SetTLS(t TLS) {
 	hosts := []string{r.host}
 	if r.network.loopback {
@@ -160,9 +161,9 @@ func (r *Receiver) Requests() []*Request {
 	return slices.Clone(r.requests)
 }
 
-// Wait waits until n requests have been received and returns all there are by
-// then. They need not have been answered yet. When ctx ends before, Wait
-// returns the requests that there are, and an error that wraps ctx.Err().
+// Wait waits until n requests have been received, and returns all requests
+// received by then. They need not have been answered yet. If ctx ends first, Wait
+// returns the requests received so far, and an error that wraps ctx.Err().
 func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 	for {
 		r.mu.Lock()
@@ -180,16 +181,16 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 }
 
 // Conns returns how many connections were accepted, and how many of them are
-// open. Those of Stall and ResetEarly, which no server sees, are not among the
-// open ones.
+// open. The connections of Stall and ResetEarly, which the server does not see,
+// never count as open.
 func (r *Receiver) Conns() (accepted, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.accepted, len(r.open)
 }
 
-// Disconnect resets all connections. The receiver stays, and takes new ones
-// if its script does.
+// Disconnect resets all connections. The receiver continues, and accepts new
+// connections if its script does.
 func (r *Receiver) Disconnect() {
 	r.mu.Lock()
 	conns := r.idle
@@ -205,8 +206,8 @@ func (r *Receiver) Disconnect() {
 
 // dial connects a client.
 func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
-	// On loopback it is the listener that takes what befalls an accepted
-	// connection, as it cannot tell whose it is.
+	// On loopback, the listener takes the steps about accepted connections,
+	// because it cannot tell which client a connection belongs to.
 	step, faulty := r.take(func(f fault) bool { return f != faultNone && (f.refuses() || !r.network.loopback) })
 	if faulty && step.fault.refuses() {
 		if err := step.pause(ctx); err != nil {
@@ -239,8 +240,7 @@ func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
 	return client, nil
 }
 
-// take returns the next step and moves the script on, if want accepts what the
-// step does to connections.
+// take takes the next step of the script, if want accepts the fault of the step.
 func (r *Receiver) take(want func(fault) bool) (Step, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,7 +250,7 @@ func (r *Receiver) take(want func(fault) bool) (Step, bool) {
 	return r.next(), true
 }
 
-// next returns the next step and moves the script on, with r.mu held.
+// next takes the next step of the script. The caller holds r.mu.
 func (r *Receiver) next() Step {
 	step := r.script[0]
 	r.taken++
@@ -261,8 +261,9 @@ func (r *Receiver) next() Step {
 	return step
 }
 
-// afflict accepts a connection that no server is to see, and resets it unless
-// step is to stall it. It returns false once the receiver closes.
+// afflict accepts a connection that the server must not see. It resets the
+// connection, unless step is to stall it. It returns false once the receiver
+// closes.
 func (r *Receiver) afflict(step Step, c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,7 +283,7 @@ func (r *Receiver) afflict(step Step, c net.Conn) bool {
 	return true
 }
 
-// A connKey is the key of the *serverConn in the context of a request.
+// connKey is the context key of the *serverConn of a request.
 type connKey struct{}
 
 type serverConn struct {
@@ -290,7 +291,7 @@ type serverConn struct {
 	number int
 }
 
-// accept is the server's ConnContext.
+// accept is the ConnContext of the server.
 func (r *Receiver) accept(ctx context.Context, c net.Conn) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,7 +303,7 @@ func (r *Receiver) accept(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, &serverConn{c, r.accepted})
 }
 
-// connState is the server's ConnState.
+// connState is the ConnState of the server.
 func (r *Receiver) connState(c net.Conn, state http.ConnState) {
 	if state != http.StateClosed && state != http.StateHijacked {
 		return
@@ -316,15 +317,15 @@ func (r *Receiver) connState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// serve is the server's handler.
+// serve is the handler of the server.
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	if !r.begin() {
 		panic(http.ErrAbortHandler)
 	}
 	defer r.running.Done()
 	defer func() {
-		// ErrorLog is not listened to, for the failed handshakes that it
-		// would report.
+		// ErrorLog is off, because it would report failed handshakes. So log the
+		// panic here.
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler {
 			log.Printf("webhooktest: panic in a step: %v\n%s", v, debug.Stack())

@@ -10,34 +10,35 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A Request is one that a [Receiver] has read to the end of its body. It is not
-// changed after that.
+// A Request is a request that a [Receiver] has read to the end of its body. The Receiver
+// does not change it afterwards.
 type Request struct {
-	// Number counts the receiver's requests from 1.
+	// Number is the number of the request at its receiver, from 1.
 	Number int
-	// Conn counts the receiver's connections from 1: which of them the
-	// request came on.
+	// Conn is the number of the connection on which the request came, from 1, at its
+	// receiver.
 	Conn int
-	// Time is when the body had been read.
+	// Time is when the receiver had read the whole body.
 	Time time.Time
-	// Method, URL, Proto and Header are those of the request. URL has the path and
-	// the query alone. Header does not have Host, which is in Host.
+	// Method, URL, Proto, Host and Header are those of the request. URL has only the path
+	// and the query. Header does not have the header Host.
 	Method string
 	URL    *url.URL
 	Proto  string
 	Host   string
 	Header http.Header
-	// TLS is nil for a request in the clear. Its PeerCertificates are the
-	// client's, which is asked for one but need not have it; they are not
-	// verified.
+	// TLS is nil for a request without TLS. PeerCertificates in it are the certificates
+	// of the client. The receiver asks for one, but the client need not have one. They
+	// are not verified.
 	TLS *tls.ConnectionState
-	// Body is the body as it came.
+	// Body is the body as it was received.
 	Body []byte
-	// JSON is Body as encoding/json reads an object, nil if it is none.
+	// JSON is Body, unmarshalled by encoding/json. It is nil if Body is not a JSON
+	// object.
 	JSON map[string]any
-	// Signature is what [signature.Verify] says of the X-Signature header and
-	// the receiver's secret: nil if the signature is good, and
-	// [signature.ErrNoSecret] if the receiver has no secret.
+	// Signature is the result of [signature.Verify] for the X-Signature header and the
+	// receiver's secret. It is nil if the signature is good, and [signature.ErrNoSecret]
+	// if the receiver has no secret.
 	Signature error
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Step says what a [Receiver] does with one request or, if it is a connection
-// step (see [Refuse]), with one connection. The zero Step answers 200 without a
-// body.
+// A Step says what a [Receiver] does with one request. A connection step (see
+// [Refuse]) says what it does with one connection. The zero Step answers 200
+// without a body.
 //
 // The methods return a changed copy:
 //
@@ -21,9 +21,9 @@ type Step struct {
 	status  int // 0: 200
 	header  http.Header
 	body    string
-	length  int           // of the body, as kindMisstated claims
-	size    int64         // of a streamed body
-	every   time.Duration // from one byte of a dripped body to the next
+	length  int           // Content-Length that kindMisstated sends
+	size    int64         // size of a streamed body, in bytes
+	every   time.Duration // interval between the bytes of a dripped body
 	delay   time.Duration
 	until   <-chan struct{}
 	times   int // how often the step is taken; 0: once
@@ -32,7 +32,7 @@ type Step struct {
 	handler http.Handler
 }
 
-// A kind is what is done with a request.
+// A kind is the way in which a step answers a request.
 type kind uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	kindServe
 )
 
-// A fault is what befalls a connection before any request.
+// A fault is an error of a connection before any request.
 type fault uint8
 
 const (
@@ -62,12 +62,12 @@ const (
 	faultStalled
 )
 
-// refuses reports whether there is no connection at all.
+// refuses reports whether the fault prevents the connection.
 func (f fault) refuses() bool {
 	return f == faultRefused || f == faultNoSuchHost || f == faultUnreachable
 }
 
-// Answer answers with a status, 200 to 599.
+// Answer answers with a status from 200 to 599.
 func Answer(status int) Step {
 	if status < 200 || status > 599 {
 		panic(fmt.Sprintf("webhooktest: Answer(%d): the status is not in 200 to 599", status))
@@ -75,18 +75,19 @@ func Answer(status int) Step {
 	return Step{status: status}
 }
 
-// Redirect is Answer with a Location, for a 3xx status.
+// Redirect answers with a 3xx status and a Location.
 func Redirect(status int, location string) Step {
 	return Answer(status).With("Location", location)
 }
 
-// Stream answers 200 with a body of size bytes, sent as fast as the client
-// reads and without Content-Length. It takes no memory.
+// Stream answers 200 with a body of size bytes, without a Content-Length. It
+// sends the body as fast as the client reads, and does not keep it in memory.
 func Stream(size int64) Step {
 	return Step{kind: kindStreamed, size: size}
 }
 
-// Hang reads the request and never answers. It ends when the client gives up.
+// Hang reads the request and never answers. The step ends when the client gives
+// up.
 func Hang() Step {
 	return Step{kind: kindHang}
 }
@@ -107,38 +108,38 @@ func Raw(data string) Step {
 	return Step{kind: kindRaw, body: data}
 }
 
-// Garbage reads the request, answers with what is not HTTP, and closes the
+// Garbage reads the request, answers with data that is not HTTP, and closes the
 // connection.
 func Garbage() Step {
 	return Raw("\x16\x03\x01 this is not the protocol you are looking for\r\n\r\n")
 }
 
-// EndlessHeader answers with header lines that do not end. On HTTP/2 they are
-// a breach of the protocol.
+// EndlessHeader answers with an endless header. On HTTP/2 it breaks the protocol
+// instead.
 func EndlessHeader() Step {
 	return Step{kind: kindEndlessHeader}
 }
 
-// EndlessInformational answers with 103 Early Hints again and again.
+// EndlessInformational answers with 103 Early Hints over and over again.
 func EndlessInformational() Step {
 	return Step{kind: kindEndlessInformational}
 }
 
-// Serve has a handler answer. It may read the body again.
+// Serve answers with a handler, which may read the body again.
 func Serve(h http.Handler) Step {
 	return Step{kind: kindServe, handler: h}
 }
 
-// Do calls choose with each request that the step is taken for, and does what
-// it returns, whatever its Times. The calls may be concurrent. A connection
-// step that it returns comes too late for the connection, and acts on one that
-// is open.
+// Do calls choose with each request that takes the step, and does the Step that
+// choose returns, ignoring its Times. choose may be called concurrently. If it
+// returns a connection step, the connection is already open. The step then does
+// what it does to a request on an open connection; see [Refuse].
 func Do(choose func(*Request) Step) Step {
 	return Step{kind: kindChoose, choose: choose}
 }
 
-// Pick does one of steps, chosen at random each time it is taken, as Do does.
-// The same seed gives the same choices.
+// Pick does one of steps at random, each time it is taken. It works like Do. The
+// same seed gives the same choices.
 func Pick(seed uint64, steps ...Step) Step {
 	if len(steps) == 0 {
 		panic("webhooktest: Pick of no steps")
@@ -154,46 +155,47 @@ func Pick(seed uint64, steps ...Step) Step {
 
 // Refuse is a connection step: the connection is refused.
 //
-// Connection steps are taken by the next connection, or by the next request if
-// that comes first, on a connection that is open: such a request is read, and
-// the connection then reset; with Stall, the request is never answered.
+// The next connection takes a connection step, or the next request on an open
+// connection, if that comes first. Such a request is read, and then its
+// connection is reset. With Stall, the request is never answered instead.
 func Refuse() Step { return Step{kind: kindReset, fault: faultRefused} }
 
-// NoSuchHost is a connection step: the name cannot be resolved.
+// NoSuchHost is a connection step: the host name cannot be resolved.
 func NoSuchHost() Step { return Step{kind: kindReset, fault: faultNoSuchHost} }
 
-// Unreachable is a connection step: nobody answers, and the attempt to connect
-// lasts until its context ends.
+// Unreachable is a connection step: nothing answers, and the dial lasts until its
+// context ends.
 func Unreachable() Step { return Step{kind: kindReset, fault: faultUnreachable} }
 
-// ResetEarly is a connection step: the connection is accepted and reset before
-// anything is read.
+// ResetEarly is a connection step: the connection is accepted, and reset before
+// anything is read from it.
 func ResetEarly() Step { return Step{kind: kindReset, fault: faultReset} }
 
-// Stall is a connection step: the connection is accepted, and nothing is read
-// from it or written to it, so that a TLS handshake hangs too.
+// Stall is a connection step: the connection is accepted, but nothing is read
+// from it or written to it. So a TLS handshake hangs, too.
 func Stall() Step { return Step{kind: kindHang, fault: faultStalled} }
 
-// After waits before the step is done, or until the client gives up.
+// After waits for d before the step is done, or until the client gives up.
 func (s Step) After(d time.Duration) Step {
 	s.delay = d
 	return s
 }
 
-// Until waits for c to be closed before the step is done, or until the client
-// gives up. The time of After, if that is set too, begins then.
+// Until waits until c is closed before the step is done, or until the client
+// gives up. If After is set, too, its time begins then.
 func (s Step) Until(c <-chan struct{}) Step {
 	s.until = c
 	return s
 }
 
-// Times takes the step n times, at least once, before the script goes on.
+// Times repeats the step: it is taken n times, but at least once, before the next
+// one.
 func (s Step) Times(n int) Step {
 	s.times = n
 	return s
 }
 
-// With adds a header to an answer.
+// With adds a header to the answer.
 func (s Step) With(name, value string) Step {
 	s.header = s.header.Clone()
 	if s.header == nil {
@@ -203,32 +205,32 @@ func (s Step) With(name, value string) Step {
 	return s
 }
 
-// WithBody gives an answer a body.
+// WithBody sets the body of the answer.
 func (s Step) WithBody(body string) Step {
 	s.body = body
 	return s
 }
 
-// Drip sends the body of an answer a byte at a time, the first of them an
-// interval after the header; without a body, spaces until the client gives
-// up.
+// Drip sends the body of the answer one byte at a time. The first byte comes an
+// interval after the header. Without a body, Drip sends spaces until the client
+// gives up.
 func (s Step) Drip(interval time.Duration) Step {
 	s.kind = kindDripped
 	s.every = interval
 	return s
 }
 
-// Misstate gives an answer a Content-Length that is not that of its body, and
-// closes the connection after it. On HTTP/2 the stream is reset.
+// Misstate gives the answer a Content-Length that does not fit its body, and
+// closes the connection after the answer. On HTTP/2 it resets the stream.
 func (s Step) Misstate(length int) Step {
 	s.kind = kindMisstated
 	s.length = length
 	return s
 }
 
-// HangUp closes the connection after an answer with a given body, without a
-// word of it in the header: a client that keeps the connection finds it closed.
-// On HTTP/2 the connection is wound up by GOAWAY.
+// HangUp closes the connection after the answer, without announcing that in the
+// header. So a client that keeps the connection finds it closed. On HTTP/1.1 the
+// answer has a Content-Length. On HTTP/2 the connection ends with a GOAWAY.
 func (s Step) HangUp() Step {
 	s.closes = true
 	return s
