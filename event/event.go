@@ -6,8 +6,8 @@
 //	e, err = encoder.Encode(event.JSON(`{"type":"track","userId":"u1","event":"Signed Up"}`))
 //
 // webhook.Forwarder.Forward takes messages and makes the events itself. ForwardEvents takes
-// events that were made with this package: the collector makes and forwards them so. The
-// error for a wrong call is a *[CallError]. A call has at most analytics.MaxCallSize bytes.
+// events that the caller has made with this package, as the collector does. The error for a
+// wrong call is a *[CallError]. A call has at most analytics.MaxCallSize bytes.
 package event
 
 import (
