@@ -56,9 +56,10 @@ type Config struct {
 	// more than MaxNote bytes is not shown. Nil means no text.
 	Note func() []byte
 
-	// Destinations lists the destinations, each with an id of its own. Their URLs are trusted: the
-	// address guard allows IP addresses and "localhost" in them. If a URL has another host name,
-	// the guard allows only addresses that are public or that AllowAddresses lists.
+	// Destinations lists the destinations, each with an id of its own. Their URLs are trusted by
+	// the address guard, which refuses connections to addresses that are not public: it allows IP
+	// addresses and "localhost" in these URLs. If a URL has another host name, the guard allows
+	// only addresses that are public or that AllowAddresses lists.
 	Destinations []Destination
 
 	// Lookup finds a destination by its id. It is set in place of Destinations. The forwarder calls

@@ -15,7 +15,7 @@ var ErrClosed = errors.New("webhook: closed")
 
 // ErrTooLarge is returned by Put if the deliveries of one call exceed what the store can ever store
 // at once.
-var ErrTooLarge = errors.New("webhook: too much for one call")
+var ErrTooLarge = errors.New("webhook: one call has more than the store can ever hold")
 
 // ErrQueueFull is returned by Forward and Put when the store has reached its bound. The store has
 // stored nothing of the call. The caller may make the same call again.

@@ -8,10 +8,10 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and an
-// event name: "identify", "track:Order Completed". A name that ends in "*" matches all names with
-// the text before it as their beginning: "page:Docs *". The type "*" matches all types: "*:Order
-// *". Only tracks, pages and screens have a name. Patterns are case-sensitive.
+// A Filter selects events by patterns. A pattern is a type of event, such as "identify", or a type,
+// a colon and an event name, such as "track:Order Completed". A name that ends in "*" matches all
+// names that begin with the text before the "*": "page:Docs *". The type "*" matches all types:
+// "*:Order *". Only tracks, pages and screens have a name. Patterns are case-sensitive.
 //
 // The zero Filter takes every event. A Filter is a plain value that can be stored, for example as
 // JSON.
@@ -51,8 +51,7 @@ func matchAny(patterns []string, e *event.Event) bool {
 	return false
 }
 
-// Validate returns a *ConfigError if the filter is not valid, or several joined as errors.Join
-// does.
+// Validate returns nil, a *ConfigError, or several of them, joined by errors.Join.
 func (f *Filter) Validate() error { return f.faults().join() }
 
 func (f *Filter) faults() (wrong faults) {
@@ -80,7 +79,7 @@ func (f *Filter) faults() (wrong faults) {
 	return wrong
 }
 
-// takes reports whether Forward stores the event for the destination.
+// takes reports whether the filters of the destination take the event.
 func (d *Destination) takes(e *event.Event) bool {
 	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
 }

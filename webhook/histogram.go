@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes in 232 buckets. A bucket is an
-// eighth of its value wide. At maxSamples the histogram halves all counts, so that later
-// durations weigh more. It is not safe for concurrent use.
+// A histogram counts durations from a microsecond to 35 minutes in 232 buckets. The width of a
+// bucket is at most an eighth of the durations in it. At maxSamples the histogram halves all
+// counts, so that later durations weigh more. It is not safe for concurrent use.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint16
 }
 
 const (
-	maxSamples       = 8192 // fits in a bucket
-	histogramBits    = 31   // microseconds
+	maxSamples       = 8192 // fits in the uint16 of a bucket
+	histogramBits    = 31   // bits of the longest duration, in microseconds
 	histogramBuckets = (histogramBits - 2) * 8
 )
 

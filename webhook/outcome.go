@@ -27,8 +27,8 @@ const (
 	ReasonConnection Reason = "connection"
 	// ReasonProtocol: the answer is not HTTP, or over a bound.
 	ReasonProtocol Reason = "protocol"
-	// ReasonCertificate: the endpoint's certificate does not verify, or the machine's
-	// authorities cannot be read. No request was sent.
+	// ReasonCertificate: the endpoint's certificate does not verify, or this machine cannot read
+	// its root certificates. No request was sent.
 	ReasonCertificate Reason = "certificate"
 	// ReasonAddress: the address guard refused the endpoint's address. No request was sent.
 	ReasonAddress Reason = "address"

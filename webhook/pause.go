@@ -72,7 +72,7 @@ func (e *engine) setPause(ctx context.Context, destination string, why Reason) (
 		_, err = e.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: value})
 	}
 	stored = err == nil
-	if stored || errors.Is(err, ErrConflict) { // another call has paused it
+	if stored || errors.Is(err, ErrConflict) { // on a conflict, another call has paused it
 		err = e.learnPauses(ctx)
 	}
 	return stored, err
@@ -87,7 +87,7 @@ func (e *engine) clearPause(ctx context.Context, destination string) error {
 				e.enabled(destination, s.Value)
 			}
 		}
-		if err != nil && !errors.Is(err, ErrConflict) { // another call has resumed it
+		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ const (
 	HoldFailing Hold = "failing"
 )
 
-// A Held destination is one whose deliveries wait although they are due.
+// Held describes a destination whose deliveries wait although they are due.
 type Held struct {
 	// Destination is its id.
 	Destination string

@@ -76,7 +76,7 @@ func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
 	return d.Delivery.AppendBinary(r.b)
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. It leaves Key alone.
+// UnmarshalBinary reads what AppendBinary wrote. It does not set Key.
 func (d *DeadLetter) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {

@@ -135,7 +135,7 @@ const maxKept = wire.MaxKept
 // clean makes a text from the endpoint safe to store and print: valid UTF-8 of at most maxKept
 // bytes, with secrets redacted.
 func clean(s string, secrets []string) string {
-	cut := len(s) == maxKept // then it was probably cut, as Answer.Kept is
+	cut := len(s) == maxKept // s was probably cut off, as Answer.Kept is
 	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}

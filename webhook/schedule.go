@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// A Schedule says how long a delivery that keeps failing waits between its attempts: with
-// full jitter, between 0 and a longest wait that doubles with each attempt up to a bound.
+// A Schedule says how long a delivery that keeps failing waits between its attempts. The wait is
+// random, between 0 and a longest wait (full jitter). The longest wait doubles with each attempt,
+// up to a bound.
 type Schedule string
 
 // The schedules.
 const (
 	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
 	ScheduleDefault Schedule = ""
-	// ScheduleEager begins with 1 s, and waits up to 1 minute: for a receiver that is to
-	// get a delivery soon after an outage. It gets up to ten times as many requests.
+	// ScheduleEager begins with 1 s, and waits up to 1 minute. It is for a receiver that should get
+	// its deliveries soon after an outage. The receiver gets up to ten times as many requests.
 	ScheduleEager Schedule = "eager"
-	// SchedulePatient begins with 30 s, and waits up to 30 minutes: for a receiver that
+	// SchedulePatient begins with 30 s, and waits up to 30 minutes. It is for a receiver that
 	// repeated requests harm.
 	SchedulePatient Schedule = "patient"
 )
@@ -61,10 +62,10 @@ type pace struct {
 //	     12           10 m            27 m  3 s
 //	    ...           10 m           ... to the end of the window
 //
-// It is front-weighted: most failures are a restart or a short overload, and
-// most of the rest last longer than anyone wants to be asked about each
-// minute. Jitter over the whole wait keeps the deliveries that failed together
-// from coming back together.
+// Most attempts come early, because most failures are a restart or a short
+// overload. Most other failures last so long that an attempt each minute would
+// be wasted. Jitter over the whole wait keeps the deliveries that failed
+// together from coming back together.
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]

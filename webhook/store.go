@@ -74,8 +74,8 @@ type Store interface {
 	// claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
-	// Changed returns a channel that has a value when Heads may have news. There may be
-	// one value for much news, and values for none.
+	// Changed returns a channel that has a value when Heads may have news. One value may
+	// stand for many changes, and a value may come without any change.
 	Changed() <-chan struct{}
 
 	// Now is the time by the clock of the store.
@@ -155,8 +155,8 @@ const (
 type Settlement struct {
 	// Verdict is what becomes of the delivery.
 	Verdict Verdict
-	// Delivery is the delivery as it was claimed, with the fields changed that the
-	// Verdict names. Its Body may be nil.
+	// Delivery is the claimed delivery. Only the fields that the Verdict names may have
+	// changed. Its Body may be nil.
 	Delivery Delivery
 	// Reason is why it is buried.
 	Reason Reason
@@ -164,8 +164,8 @@ type Settlement struct {
 	At time.Time
 }
 
-// Check returns an error if Verdict has no known value, or if a Delivery that is to be retried or
-// buried exceeds the limits of its fields.
+// Check returns an error if Verdict is unknown. It also does so if a Delivery that is
+// retried or buried exceeds the limits of its fields.
 func (s *Settlement) Check() error {
 	switch s.Verdict {
 	case Done, Return:
@@ -176,8 +176,8 @@ func (s *Settlement) Check() error {
 	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
-// A Keeper is the part of a Store that answers questions about dead letters, waiting
-// deliveries and settings, and changes them.
+// A Keeper is the part of a Store that reads and changes dead letters, waiting deliveries
+// and settings.
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)

@@ -23,8 +23,8 @@ const (
 	Trusted Certificate = iota
 	// SelfSigned is valid for the receiver's host, and signed by itself.
 	SelfSigned
-	// Expired is like Trusted, but has expired in 1999. That is before the time
-	// at which a synctest bubble starts.
+	// Expired is like Trusted, but expired in 1999. That is before the time at
+	// which a synctest bubble starts.
 	Expired
 	// WrongHost is like Trusted, but for another host.
 	WrongHost

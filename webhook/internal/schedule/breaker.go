@@ -72,8 +72,8 @@ type Failure struct {
 }
 
 // fail records a failed attempt, and reports whether it opens the breaker. If the breaker is
-// already open, only a failed trial counts. The other attempts began before the breaker opened, and
-// say nothing new.
+// already open, only a trial counts: an attempt that began while it was open. The other attempts
+// began earlier, and say nothing new.
 func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	b.reason = f.Reason
 	switch {

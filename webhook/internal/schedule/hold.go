@@ -64,7 +64,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	now := s.config.Now()
 	for id := range s.lanes.paused {
 		if holds(s.lanes.paused, id) && !holds(paused, id) {
-			l := s.lanes.of(id, now) // if the lane was dropped meanwhile, the new one is paused, too
+			l := s.lanes.of(id, now) // if the lane was dropped since, of makes a new one, which is paused, too
 			l.paused = false
 			l.resume(now)
 			s.places.update(l, now)
@@ -90,8 +90,8 @@ func (s *Scheduler) Buries(destination string) bool {
 	return s.lanes.paused[destination].Bury
 }
 
-// Outlasted reports whether the destination of l was held at the time expires, at which a retry
-// window ended, and is held no longer. Then the delivery gets another attempt.
+// Outlasted reports whether the destination of l could not be used at the time expires, at which a
+// retry window ended, and can be used again since. Then the delivery gets one more attempt.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
