@@ -136,9 +136,9 @@ type Config struct {
 	MaxConcurrent int
 
 	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. As many
-	// again may be ready in memory. To leave room for the others, the destinations that have not
-	// answered, or not lately, together get at most half of it. Those that fail get at most a
-	// quarter. Zero means DefaultMaxInFlight.
+	// again may be claimed and wait in memory. To leave room for the others, the destinations that
+	// have not answered, or not lately, together get at most half of it. Those that fail get at
+	// most a quarter. Zero means DefaultMaxInFlight.
 	//
 	// While fresh deliveries arrive, few attempts begin for deliveries that have waited for over
 	// 100 ms: two at a time for each processor. An attempt counts towards this bound for its first

@@ -31,13 +31,14 @@ var ErrConflict = errors.New("webhook: the setting has another version")
 // A store that failed may recover, so callers try again. No method keeps its arguments or
 // anything that they refer to.
 type Store interface {
-	// Put stores all of ps, or none and an error, and sets out[i] for each ps[i]; out is
-	// as long as ps. It returns once they would survive the loss of the process.
+	// Put stores all of ps, or stores none and returns an error. It returns once the
+	// deliveries would survive the loss of the process. It sets out[i] for each ps[i];
+	// out is as long as ps.
 	//
-	// A delivery whose Destination and ID are those of one put before, or earlier in ps,
-	// is left out, unless its NoDedup is set. The number of puts that a store remembers,
-	// and the time for which it does, are bounded by settings of the store. Within these
-	// bounds it remembers a put after a restart and after the delivery has been settled.
+	// Put leaves out a delivery if one with the same Destination and ID was put before,
+	// or is earlier in ps, unless its NoDedup is set. Settings of the store bound how
+	// many puts the store remembers, and for how long. Within these bounds it remembers
+	// a put after a restart and after the delivery has been settled.
 	//
 	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may
 	// decline. After an error nothing is claimed, even if the error came too late and
@@ -55,16 +56,16 @@ type Store interface {
 	// It sets Next of each want to the earliest Due that is left in the queue and not
 	// claimed, zero if there is none.
 	//
-	// The caller may keep what it was handed; it does not change Body, nor what the
-	// slices refer to. With an error nothing is claimed, and wants are as they were.
+	// The caller may keep the deliveries. It must not change their Body, nor the elements
+	// of their slices. With an error nothing is claimed, and wants are as they were.
 	Fetch(ctx context.Context, wants []Want, maxBytes int64, dst []Delivery) ([]Delivery, error)
 
-	// Settle ends claims, in the order of ss, of any number and any size. It returns how
-	// many it has settled: the first n are durable, and an error is about ss[n] alone.
-	// It does not look at the bodies of ss.
+	// Settle ends the claims of ss, in their order. There may be any number of them, with
+	// bodies of any size. It returns how many it has settled: the first n are durable,
+	// and an error is about ss[n] alone. It does not look at the bodies of ss.
 	//
-	// A settlement of a claim that does not hold any more changes nothing, and is no
-	// error. On a full disk Settle may use space that Put may not.
+	// If a claim has ended before, its settlement changes nothing, and is no error. On a
+	// full disk Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
 	// Heads yields, for each destination, the earliest Due of its fresh deliveries and of
@@ -94,8 +95,8 @@ type Put struct {
 	Delivery
 	// Keep asks the store to claim the delivery for the caller.
 	Keep bool
-	// NoDedup stores the delivery even if it was put before, and keeps it out of what the
-	// store remembers of puts.
+	// NoDedup stores the delivery even if it was put before. The store does not remember
+	// this put.
 	NoDedup bool
 }
 
@@ -140,8 +141,8 @@ type Verdict uint8
 
 // The verdicts of a Settlement.
 const (
-	// Done removes the delivery, which was delivered. A store with a History may keep it
-	// there as it was claimed: its Attempts are those that failed.
+	// Done removes the delivery, because it was delivered. A store with a History may
+	// keep it there as it was claimed: its Attempts are the failed ones.
 	Done Verdict = iota + 1
 	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
 	Retry
@@ -181,31 +182,32 @@ func (s *Settlement) Check() error {
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
-	// Dead yields the dead letters that filter selects, in the order they died or, with
-	// NewestFirst, in the opposite one, from the one after the one whose Key is after (""
-	// for the first). It holds no lock between two yields, so the loop may call the store. An
-	// error ends it.
+	// Dead yields the dead letters that filter selects, in the order in which they died,
+	// or the newest first with NewestFirst. It begins behind the one whose Key is after,
+	// or with the first if after is "". It holds no lock between two yields, so the loop
+	// may call the store. An error ends it.
 	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
-	// Revive makes fresh deliveries of the dead letters with these keys: due now, with
+	// Revive turns the dead letters with these keys into fresh deliveries: due now, with
 	// no tries counted, no endpoint closed and their Attempts kept. It returns how many
-	// there were; a key that is not there is no error.
+	// there were; an unknown key is no error.
 	Revive(ctx context.Context, keys ...string) (int, error)
-	// Discard forgets the dead letters with these keys, and returns how many there were.
+	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
 
-	// Waiting yields the deliveries of a destination that wait, in the order of Due,
-	// from the one after the one whose ID is after ("" for the first), claimed ones
-	// included. It begins with the first if that one does not wait any more. It holds no
-	// lock between two yields. An error ends it.
+	// Waiting yields the waiting deliveries of a destination, including claimed ones, in
+	// the order of Due. It begins behind the one whose ID is after. It begins with the
+	// first if after is "", or if that delivery does not wait any more. It holds no lock
+	// between two yields. An error ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
-	// Change makes the given change to the waiting deliveries that filter selects, except claimed
-	// ones. It returns how many it has changed, and how many it passed over because they are
-	// claimed. After an error, at least n of them are changed. What it makes due is news for
-	// Heads. A filter without a destination is an error.
+	// Change makes the given change to the waiting deliveries that filter selects, except
+	// claimed ones. It returns how many it has changed, and how many it has skipped
+	// because they are claimed. After an error, at least n of them are changed. A
+	// delivery that Change makes due is news for Heads. A filter without a destination is
+	// an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
-	// Erase removes the deliveries and dead letters that carry data of a user, by their
-	// User, in every destination, but not what is claimed. It returns how many there
-	// were and how many it passed over because they are claimed. An empty user is an error.
+	// Erase removes the deliveries and dead letters of a user, by their User, in every
+	// destination, except claimed deliveries. It returns how many it has removed, and how
+	// many it has skipped because they are claimed. An empty user is an error.
 	Erase(ctx context.Context, user string) (erased, claimed int, err error)
 
 	// Count returns how much the store holds.
@@ -219,10 +221,10 @@ type Keeper interface {
 	// names. The caller does not change their Values. It holds no lock between two yields.
 	// An error ends it.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
-	// Set stores a setting if the store holds it with the version s.Version, zero for a
-	// setting that it does not hold, and else returns ErrConflict. It returns the new
-	// version, which is greater than every version that the setting had before. A nil
-	// Value removes the setting. All nodes see it at once.
+	// Set stores a setting if the store has it with the version s.Version. Zero stands
+	// for a setting that the store does not have. Otherwise Set returns ErrConflict. It
+	// returns the new version, which is greater than every version that the setting had
+	// before. A nil Value removes the setting. All nodes see the change at once.
 	Set(ctx context.Context, s Setting) (version uint64, err error)
 }
 
@@ -250,10 +252,10 @@ func (s *Setting) Check() error {
 
 // History is implemented by a Store that can keep deliveries after they were delivered.
 // Settings of the store bound their age and their size. Beyond these bounds the store drops
-// the oldest first. What it keeps is in Counts, and Erase removes it as it does dead letters.
+// the oldest first. Counts include the kept deliveries, and Erase removes them like dead letters.
 type History interface {
-	// Delivered yields what filter selects of the deliveries that are kept, the latest
-	// first, from the one after the one whose Key is after ("" for the first). It holds no
-	// lock between two yields. An error ends it.
+	// Delivered yields the kept deliveries that filter selects, the latest first. It
+	// begins behind the one whose Key is after, or with the latest if after is "". It
+	// holds no lock between two yields. An error ends it.
 	Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error]
 }

@@ -97,7 +97,7 @@ var callCases = []testCase{
 		}
 		k.s = nil
 	}},
-	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store holds it with the version s.Version.", func(k *kit) {
+	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
 		k.together(func() {}, k.s)
 		k.compare()
 	}},

@@ -50,7 +50,7 @@ var claimCases = []testCase{
 			k.fetchWants(maxBytes, wants(2, append(names, "unknown")...)...)
 		}
 	}},
-	{"FetchKeeps", "The caller may keep what it was handed.", func(k *kit) {
+	{"FetchKeeps", "The caller may keep the deliveries.", func(k *kit) {
 		want := k.full("a", "1")
 		k.put(want)
 		first := k.fetchOne("a")
@@ -67,7 +67,7 @@ var claimCases = []testCase{
 		}
 		equal(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
 	}},
-	{"Settle", "Settle ends claims, of any number and any size; what is settled is durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) {
+	{"Settle", "Settle ends the claims of ss. There may be any number of them, with bodies of any size: the first n are durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) {
 		const n = 3000
 		k.put(k.deliveries("a", n)...)
 		var ss []webhook.Settlement
@@ -132,7 +132,7 @@ var claimCases = []testCase{
 			k.fetch(3, name)
 		}
 	}},
-	{"Claims", "A claim begins when Fetch returns the delivery, and ends when it is settled. A settlement of a claim that does not hold any more changes nothing, and is no error.", func(k *kit) {
+	{"Claims", "A claim begins when Fetch returns the delivery, and ends when it is settled. If a claim has ended before, its settlement changes nothing, and is no error.", func(k *kit) {
 		k.put(k.deliveries("a", 2)...)
 		ds := k.fetch(2, "a")
 		if ds[0].Claim == ds[1].Claim {
@@ -150,7 +150,7 @@ var claimCases = []testCase{
 		k.settle(webhook.Return, again, again)
 		k.fetchOne("a")
 	}},
-	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads somebody else has changed since the call before: Revive, Change. Changed returns a channel that has a value when Heads may have news. What Change makes due is news for Heads.", func(k *kit) {
+	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads were changed since the call before by something other than Put, Fetch and Settle: Revive, Change. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads.", func(k *kit) {
 		noNews := func() {
 			k.Helper()
 			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // others may have changed heads

@@ -37,7 +37,7 @@ func (k *kit) deadAfter(filter webhook.DeadFilter, after webhook.DeadLetter) []w
 }
 
 var deadCases = []testCase{
-	{"Dead", "Dead yields the dead letters that filter selects, in the order they died or, with NewestFirst, in the opposite one, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
+	{"Dead", "Dead yields the dead letters that filter selects, in the order in which they died, or the newest first with NewestFirst. It begins behind the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
 		letters := k.bury(2100) // more than a store reads at once
 		k.restart()
 		k.compare()
@@ -73,7 +73,7 @@ var deadCases = []testCase{
 			k.Errorf("Dead yields %d after the key of a discarded one, want 2094", len(rest))
 		}
 	}},
-	{"Revive", "Revive makes fresh deliveries of the dead letters with these keys: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; a key that is not there is no error.", func(k *kit) {
+	{"Revive", "Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown key is no error.", func(k *kit) {
 		k.put(k.full("a", "1"), k.full("a", "2"))
 		k.settle(webhook.Bury, k.fetch(2, "a")...)
 		one := k.deadLetters(webhook.DeadFilter{ID: "message 1"})[0].Key
@@ -86,7 +86,7 @@ var deadCases = []testCase{
 		k.settle(webhook.Bury, k.fetchOne("a"))
 		k.compare()
 	}},
-	{"Discard", "Discard forgets the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
+	{"Discard", "Discard removes the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
 		letters := k.bury(300)
 		one := letters[1].Key
 		k.discard(one, "no such key", letters[4].Key, one)
@@ -118,7 +118,7 @@ var deadCases = []testCase{
 
 // historyCases are for a store that is a History.
 var historyCases = []testCase{
-	{"History", "Delivered yields what filter selects of the deliveries that are kept, the latest first, from the one after the one whose Key is after. What it keeps is in Counts, and Erase removes it as it does dead letters. It holds no lock between two yields.", func(k *kit) {
+	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. It begins behind the one whose Key is after. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
 		k.delivered = make(map[string]webhook.DeadLetter)
 		s := func() webhook.History { return k.s.(webhook.History) }
 		ds, names := k.many(3, 200) // more than a store reads at once

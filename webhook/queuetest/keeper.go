@@ -23,7 +23,7 @@ var keeperCases = []testCase{
 		k.restart()
 		k.compare()
 	}},
-	{"Waiting", "Waiting yields the deliveries of a destination that wait, in the order of Due, from the one after the one whose ID is after, claimed ones included. It begins with the first if that one does not wait any more. It holds no lock between two yields.", func(k *kit) {
+	{"Waiting", "Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of Due. It begins behind the one whose ID is after. It begins with the first if that delivery does not wait any more. It holds no lock between two yields.", func(k *kit) {
 		ds := k.deliveries("a", 2100) // more than a store reads at once
 		for i := range ds[:1000] {
 			ds[i].Expires = ds[i].Due.Add(time.Hour)
@@ -48,7 +48,7 @@ var keeperCases = []testCase{
 		}
 		equal(k, "Waiting after one that is done", k.waiting("a", ds[8].ID), ds[10:])
 	}},
-	{"Erase", "Erase removes the deliveries and dead letters that carry data of a user, by their User, in every destination, but not what is claimed. It returns how many there were and how many it passed over because they are claimed. An empty user is an error.", func(k *kit) {
+	{"Erase", "Erase removes the deliveries and dead letters of a user, by their User, in every destination, except claimed deliveries. It returns how many it has removed, and how many it has skipped because they are claimed. An empty user is an error.", func(k *kit) {
 		for i := range 60 {
 			d := k.full(fmt.Sprint("d", i%2), fmt.Sprint(i))
 			if i%3 == 0 {
@@ -72,7 +72,7 @@ var keeperCases = []testCase{
 		k.put(got...)
 		k.fetch(60, "d0", "d1")
 	}},
-	{"Change", "Change does with the deliveries that filter selects, and that wait, what to says, but not with what is claimed. It returns how many there were, and how many it passed over because they are claimed. A filter without a destination is an error.", func(k *kit) {
+	{"Change", "Change makes the given change to the waiting deliveries that filter selects, except claimed ones. It returns how many it has changed, and how many it has skipped because they are claimed. A filter without a destination is an error.", func(k *kit) {
 		for i := range 600 { // more than a store reads at once
 			d := k.full("d", fmt.Sprint(i))
 			if d.Event, d.User = fmt.Sprint("event ", i%3), fmt.Sprint("user ", i%5); i%4 == 0 {
@@ -131,7 +131,7 @@ var keeperCases = []testCase{
 		}
 		k.compareSettings("")
 	}},
-	{"Set", "Set stores a setting if the store holds it with the version s.Version, zero for a setting that it does not hold, and else returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", func(k *kit) {
+	{"Set", "Set stores a setting if the store has it with the version s.Version. Zero stands for a setting that the store does not have. Otherwise Set returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", func(k *kit) {
 		const name = "doc/a"
 		for _, value := range [][]byte{[]byte("one"), []byte("\x00\xff"), {}, make([]byte, webhook.MaxSetting), nil, []byte("again")} {
 			version := k.settings[name].Version

@@ -19,7 +19,7 @@ var outside = []func(*webhook.Delivery){
 }
 
 var putCases = []testCase{
-	{"Put", "Put stores all of ps, and returns once they would survive the loss of the process. Body is the request body, exactly as it is signed and sent. No method keeps its arguments.", func(k *kit) {
+	{"Put", "Put stores all of ps. It returns once the deliveries would survive the loss of the process. Body is the request body, exactly as it is signed and sent. No method keeps its arguments.", func(k *kit) {
 		ds := k.deliveries("a", 8)
 		for i, n := range []int{0, 1, 4095, 4096, 4097, 32 << 10, 64 << 10, 1 << 20} {
 			ds[i].Body = []byte(strings.Repeat("0123456789abcdef", n/16+1)[:n])
@@ -31,7 +31,7 @@ var putCases = []testCase{
 			k.restart()
 		}
 	}},
-	{"PutLimits", "A delivery outside the limits of its fields is an error. Put stores all of ps, or none and an error.", func(k *kit) {
+	{"PutLimits", "A delivery outside the limits of its fields is an error. Put stores all of ps, or stores none and returns an error.", func(k *kit) {
 		long := strings.Repeat("x", 256)
 		bad := []webhook.Delivery{
 			{ID: "1"}, {Destination: "a"}, {Destination: long, ID: "1"}, {Destination: "a", ID: long},
@@ -55,7 +55,7 @@ var putCases = []testCase{
 		k.put(most, k.delivery("a", "good"))
 		k.fetch(1, "a", long[1:])
 	}},
-	{"PutNoDedup", "NoDedup stores the delivery even if it was put before, and keeps it out of what the store remembers of puts.", func(k *kit) {
+	{"PutNoDedup", "NoDedup stores the delivery even if it was put before. The store does not remember this put.", func(k *kit) {
 		d := k.delivery("a", "1")
 		for i, noDedup := range []bool{true, true, false, false, true, false} {
 			k.putAll(webhook.Put{Delivery: k.delivery("a", fmt.Sprint("before ", i))}, webhook.Put{Delivery: d, NoDedup: noDedup},
@@ -68,7 +68,7 @@ var putCases = []testCase{
 		}
 		k.compare()
 	}},
-	{"PutLeavesOutRepeats", "A delivery whose Destination and ID are those of one put before, or earlier in ps, is left out. Within these bounds it remembers them after a restart and after the delivery has been settled.", func(k *kit) {
+	{"PutLeavesOutRepeats", "Put leaves out a delivery if one with the same Destination and ID was put before, or is earlier in ps. Within these bounds it remembers a put after a restart and after the delivery has been settled.", func(k *kit) {
 		ds := []webhook.Delivery{k.delivery("a", "1"), k.delivery("a", "2"), k.delivery("b", "1")}
 		k.put(ds[0], ds[2], ds[0])
 		k.put(ds[:2]...)
@@ -122,7 +122,7 @@ var putCases = []testCase{
 
 // fullCases are for a store with a bound.
 var fullCases = []testCase{
-	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or none and an error.", func(k *kit) {
+	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or stores none and returns an error.", func(k *kit) {
 		ds := k.deliveries("a", 80)
 		body := make([]byte, 1<<20)
 		for i := range ds {

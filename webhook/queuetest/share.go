@@ -62,7 +62,7 @@ var shareCases = []testCase{
 			}
 		}, k.s, k.another())
 	}},
-	{"SharePut", "A delivery whose Destination and ID are those of one put before is left out. Changed returns a channel that has a value when Heads may have news: of another node.", func(k *kit) {
+	{"SharePut", "Put leaves out a delivery if one with the same Destination and ID was put before. Changed returns a channel that has a value when Heads may have news: of another node.", func(k *kit) {
 		first, other := k.s, k.another()
 		k.heads(true)
 		ds, names := k.many(40, 1)
@@ -80,7 +80,7 @@ var shareCases = []testCase{
 			})
 		}
 	}},
-	{"ShareKeeper", "Revive makes fresh deliveries of the dead letters with these keys. Set: all nodes see it at once.", func(k *kit) {
+	{"ShareKeeper", "Revive turns the dead letters with these keys into fresh deliveries. Set: all nodes see the change at once.", func(k *kit) {
 		dead := k.bury(2)
 		first, other := k.s, k.another()
 		k.s = other
