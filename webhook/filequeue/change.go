@@ -80,7 +80,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			w := where{waitingKind(!d.Expires.IsZero()), d.Destination}
 			t := leaving(kindGone, w, pointOf(d.Key))
 			if to == webhook.DueNow && !d.Hasten(now) {
-				t.kind = w.kind // it stays as it is
+				t.kind = w.kind // already due: the delivery stays as it is
 			} else if to == webhook.DueNow {
 				if t, err = restate(w, d, w.kind); err != nil {
 					return n, held, err

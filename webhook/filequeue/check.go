@@ -14,18 +14,19 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A Report says what is in a folder.
+// A Report counts the contents of a store's folder, and describes the parts that cannot be read.
 type Report struct {
-	// Waiting, Dead, Delivered and Settings count what can be read: deliveries that wait, dead
+	// Waiting, Dead, Delivered and Settings count what could be read: waiting deliveries, dead
 	// letters, deliveries of the history, and settings.
 	Waiting, Dead, Delivered, Settings int
-	// Bytes is the size of the segments, and Needed how much of it is needed.
+	// Bytes is the size of all segment files. Needed is how many of those bytes the store still
+	// needs.
 	Bytes, Needed int64
-	// Missing says in words what cannot be read.
+	// Missing describes each part that cannot be read, for people.
 	Missing []string
 }
 
-// reportOf returns the Report about a store.
+// reportOf returns the Report about a store. missing becomes its Missing.
 func reportOf(s *Store, missing []string) Report {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -35,13 +36,14 @@ func reportOf(s *Store, missing []string) Report {
 	return r
 }
 
-// Check is CheckContext without a context and progress.
+// Check is CheckContext with context.Background() and no progress function.
 func Check(dir string) (Report, error) { return CheckContext(context.Background(), dir, nil) }
 
-// CheckContext reads the whole store in a folder, which no process may have open. It writes nothing.
-// The error is an ErrDamaged if something is missing. Other errors are ErrLocked, ErrVersion, the error
-// of ctx, and those of the file system. If progress is not nil, CheckContext calls it now and then, and at
-// the end, with how many bytes it has read of how many.
+// CheckContext reads the whole store in a folder. No process may have the store open. CheckContext
+// writes nothing. It returns ErrDamaged if a part of the store is missing or unreadable. Its other
+// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. If progress is
+// not nil, CheckContext calls it now and then, and once at the end. Its arguments are the bytes
+// read so far and the bytes to read.
 func CheckContext(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
 	ld, err := examine(ctx, dir, progress)
 	if err != nil {
@@ -55,7 +57,8 @@ func CheckContext(ctx context.Context, dir string, progress func(read, of int64)
 	return r, err
 }
 
-// examine reads the whole store in a folder, and notes what is missing. The caller closes its files.
+// examine loads the whole store in a folder. It goes on after parts that cannot be read, and
+// describes them in loader.missing. The caller closes the store's files.
 func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ *loader, err error) {
 	d := disk.Folder(dir)
 	files, err := d.List()
@@ -63,7 +66,7 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
 	var of, read int64
-	var lock io.Closer = io.NopCloser(nil) // a store that is open has a lock file
+	var lock io.Closer = io.NopCloser(nil) // without a lock file, no process has the store open
 	for _, f := range files {
 		if _, hint, ok := parseName(f.Name); ok && !hint {
 			of += f.Size
@@ -100,7 +103,7 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 	return ld, nil
 }
 
-// compareHints reports segments and deliveries that only hint files know of.
+// compareHints reports segments and deliveries that a hint file mentions but that are missing.
 func (ld *loader) compareHints(files []disk.Info) {
 	for _, f := range files {
 		id, hint, _ := parseName(f.Name)
@@ -111,7 +114,7 @@ func (ld *loader) compareHints(files []disk.Info) {
 		end := binary.LittleEndian.Uint64(b[8:])
 		rs, err := decodeHint(b, id.salt, int64(end), nil)
 		if err != nil {
-			continue // Open makes another hint file, so nothing is lost
+			continue // Open reads the segment instead of a malformed hint file, so nothing is lost
 		}
 		if _, reported := ld.needed[id.number]; ld.index.segs[id.number] == nil && !reported {
 			ld.report("%s, of %d bytes, is missing with all deliveries in it", id.name(), end)
@@ -128,7 +131,8 @@ func (ld *loader) compareHints(files []disk.Info) {
 	}
 }
 
-// A patient reader reads zeros, in blocks, where the disk returns an error.
+// A patient is an io.ReaderAt that reads on after errors of the disk. It returns zeros for each
+// block of 4,096 bytes that the disk cannot read.
 type patient struct{ io.ReaderAt }
 
 func (p patient) ReadAt(b []byte, off int64) (n int, err error) {

@@ -18,15 +18,15 @@ const (
 	DefaultLockTimeout  = time.Second
 )
 
-// Unlimited switches a bound off.
+// Unlimited, as the value of a field of Config, switches its bound off.
 const Unlimited = -1
 
 var (
-	// ErrLocked is returned by Open if another process, or another Store of this one, has the
+	// ErrLocked is returned by Open if another process, or another Store of this process, has the
 	// folder open.
 	ErrLocked = errors.New("filequeue: the folder is in use by another process")
-	// ErrDamaged is returned by Open if the folder is not one of this package, or files are missing or
-	// unreadable. Open changes nothing then. Rescue copies what can be read.
+	// ErrDamaged is returned by Open if the folder is not a store, or if files are missing or
+	// unreadable. Open then changes nothing in the folder. Rescue copies the readable part.
 	ErrDamaged = errors.New("filequeue: the folder is damaged")
 	// ErrVersion is returned by Open if the folder was written by a version of this package with
 	// another format.
@@ -38,29 +38,29 @@ var (
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the bytes of all records that are needed: those of deliveries, dead
-	// letters, the history and settings. The files take up to about twice that, and 50 MB
-	// more. At the bound Put returns webhook.ErrQueueFull; stored deliveries can still be
-	// settled. Zero and Unlimited mean that only the disk is a bound.
+	// MaxBytes bounds the bytes of all needed records: those of deliveries, dead letters, the
+	// history and settings. The files take up to about twice that, and 50 MB more. At the bound Put
+	// returns webhook.ErrQueueFull, and stored deliveries can still be settled. With zero or
+	// Unlimited, only the size of the disk is a bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before, also after a
 	// restart. Zero means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds how many deliveries the dedup window holds, at about 32 bytes of memory
-	// and 16 of the disk each. The latest DedupMax/2 always stay in it for the whole
-	// DedupWindow. Zero means DefaultDedupMax, 1,000,000.
+	// DedupMax bounds how many deliveries the dedup window remembers. Each takes about 32 bytes of
+	// memory and 16 bytes of the disk. The latest DedupMax/2 stay for the whole DedupWindow. Zero
+	// means DefaultDedupMax, 1,000,000.
 	DedupMax int
-	// HistoryAge is how long delivered deliveries are kept; see webhook.History. Zero means
-	// that they are not kept, Unlimited that only HistoryBytes bounds them.
+	// HistoryAge is how long delivered deliveries are kept; see webhook.History. Zero keeps none.
+	// With Unlimited, only HistoryBytes bounds them.
 	HistoryAge time.Duration
-	// HistoryBytes bounds the Sizes of the delivered deliveries that are kept. Zero means
-	// DefaultHistoryBytes, 1 GB of 1,073,741,824 bytes; Unlimited means no bound.
+	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
+	// DefaultHistoryBytes, 1 GB of 1,073,741,824 bytes. Unlimited means no bound.
 	HistoryBytes int64
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
 	LockTimeout time.Duration
-	// Logger is told when the disk fails or is full, when it works again, and about what cannot
-	// be read. Nil means no logs.
+	// Logger gets a line when the disk fails or is full, when it works again, and for each record
+	// that cannot be read. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -90,7 +90,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// noSpace returns the error of a put that the disk has no space for.
+// noSpace returns the error of Put for an error of the disk. If the disk is full, it wraps
+// webhook.ErrQueueFull.
 func noSpace(err error) error {
 	if !full(err) {
 		return fmt.Errorf("filequeue: %w", err)

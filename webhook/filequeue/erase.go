@@ -8,9 +8,10 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Erase implements webhook.Keeper. It writes zeros over the bodies and the attempts of the user, wherever
-// they are in the segments, also over those of deliveries that are done. It returns when the zeros are on
-// the disk.
+// Erase implements webhook.Keeper. It overwrites the bodies and the attempts of the user's
+// deliveries with zeros, in all segments, also those of deliveries that have left the store. It
+// leaves claimed deliveries as they are, and counts them. It returns once the zeros are on the
+// disk.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("filequeue: erasure without a user")
@@ -32,13 +33,14 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	return e.erased, len(e.claimed), err
 }
 
-// An eraser erases the deliveries of a user. No record moves meanwhile.
+// An eraser erases the deliveries of one user. Meanwhile the janitor is locked out, so no record
+// moves.
 type eraser struct {
 	*Store
 	ctx     context.Context
 	user    string
 	puts    map[uint64]bool // the sequence numbers of the user's puts
-	claimed map[uint64]bool // those that are claimed, and stay as they are
+	claimed map[uint64]bool // the claimed ones among puts, which are not erased
 	erased  int
 }
 
@@ -46,7 +48,7 @@ func (e *eraser) run() error {
 	if err := e.each(e.find); err != nil {
 		return err
 	}
-	// Alone in its group, so that no settlement of a delivery is being stored.
+	// The op has its group for itself, so the same commit settles no delivery.
 	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
 		e.erased = 0
 		return err
@@ -54,7 +56,7 @@ func (e *eraser) run() error {
 	return e.each(e.blank)
 }
 
-// each calls do with each segment, and the records in it that have the user's hash.
+// each calls do for each segment, with those records of the segment that have the user's hash.
 func (e *eraser) each(do func(g *segment, rs []record) error) error {
 	hash := userHash(e.user)
 	e.index.mu.Lock()
@@ -86,7 +88,8 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 	return nil
 }
 
-// find adds the puts of the user to e.puts. Another user may have the same hash.
+// find adds the sequence numbers of the user's puts to e.puts. It compares the user ids in the
+// payloads, because two users can have the same hash.
 func (e *eraser) find(g *segment, rs []record) error {
 	for _, r := range rs {
 		var d webhook.Delivery
@@ -100,7 +103,8 @@ func (e *eraser) find(g *segment, rs []record) error {
 	return nil
 }
 
-// transitions returns those that remove the deliveries from the index, except claimed ones.
+// transitions returns the transitions that remove the user's deliveries from the index, except
+// claimed ones, which it notes in e.claimed.
 func (e *eraser) transitions(x *index) (ts []transition) {
 	e.claimed = make(map[uint64]bool)
 	for _, w := range x.queues() {
@@ -118,7 +122,8 @@ func (e *eraser) transitions(x *index) (ts []transition) {
 	return ts
 }
 
-// blank writes zeros over payloads. Open does not miss them, as their deliveries are gone.
+// blank overwrites the payloads of the user's records with zeros. Open does not report them as
+// damaged, because their deliveries are gone.
 func (e *eraser) blank(g *segment, rs []record) error {
 	some := false
 	for _, r := range rs {

@@ -19,7 +19,7 @@ type picked struct {
 	order int // the position among wants
 }
 
-// Fetch implements webhook.Store. It reads the bodies without the lock.
+// Fetch implements webhook.Store. It reads the bodies without holding index.mu.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	for i := range wants {
 		if wants[i].Max < 1 {
@@ -53,7 +53,9 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		defer aheads.Put(pooled)
 		buffer = *pooled
 	}
-	var ahead []byte // the records of a run of picks, from the offset begin on
+	// ahead has the records of a group of neighbouring picks, which one read returned. It starts at
+	// the offset begin of their segment.
+	var ahead []byte
 	var begin int64
 	run := 0
 	for i := range picks {
@@ -71,7 +73,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		err := p.load(&d, put)
 		switch {
 		case errors.Is(err, errState):
-			// The retry window may be over, so the delivery is attempted at most once more.
+			// It is unknown when the retry window ends. It may be over, so the delivery gets at
+			// most one more attempt.
 			complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
@@ -104,7 +107,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			return dst[:had], fmt.Errorf("filequeue: %w", failure)
 		}
 	}
-	if len(lost) > 0 { // if this cannot be stored, they stay claimed
+	if len(lost) > 0 { // if this commit fails, the lost deliveries stay claimed
 		s.transit(context.Background(), lost)
 	}
 	if len(lost)+len(unread) > 0 {
@@ -116,7 +119,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	return dst, nil
 }
 
-// pick claims the deliveries that wants ask for.
+// pick claims due deliveries for wants, with up to maxBytes of bodies in all, but at least one
+// delivery. For each want, next is when its queue's next unclaimed delivery is due.
 func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
 	var bytes int64
@@ -143,18 +147,19 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks
 	return picks, next
 }
 
-// aheads holds buffers of maxAhead bytes.
+// aheads pools the buffers of readAhead, which have maxAhead bytes.
 var aheads = sync.Pool{New: func() any { b := make([]byte, maxAhead); return &b }}
 
-// The bounds of what readAhead reads, and of the bytes between two records in it.
+// maxAhead bounds the bytes of one read of readAhead. maxApart bounds the bytes between two records
+// in such a read.
 const (
 	maxAhead = 64 << 10
 	maxApart = 4 << 10
 )
 
-// readAhead reads the put of the first of picks, and those close behind it, at once into buffer. That takes
-// much less processor time than to read each. It returns how many they are, and their bytes. The bytes are
-// nil if there is only one, or if the disk fails.
+// readAhead reads the put of the first pick, and the puts close behind it, into buffer with one
+// read. That takes much less processor time than one read for each. It returns the number of these
+// picks, and their bytes. The bytes are nil if there is only one pick, or if the read fails.
 func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
 	first := &picks[0]
 	from := int64(first.entry.put.off)
@@ -177,11 +182,12 @@ func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
 	return n, b
 }
 
-// readAgain is how long a delivery that the disk could not read is postponed.
+// readAgain is how long Fetch postpones a delivery that the disk could not read.
 const readAgain = time.Minute
 
-// postpone ends the claim of a delivery that the disk could not read. The delivery is due at a later
-// time, so it hides no other one. Only the index has that time, not the disk.
+// postpone ends the claim of a delivery that the disk could not read. It makes the delivery due at
+// until, so that the other deliveries of its queue come first. Only the index has the new due time,
+// not the disk.
 func (x *index) postpone(c *claim, until time.Time) {
 	e := x.unclaim(c)
 	e.due = until.UnixMicro()
@@ -189,18 +195,19 @@ func (x *index) postpone(c *claim, until time.Time) {
 	x.announce(c.lane.name)
 }
 
-// Lost returns how many deliveries and dead letters could not be read since the folder was made. They
-// are counted nowhere else.
+// Lost returns how many deliveries and dead letters were lost because they could not be read, since
+// the folder was created. No other count includes them.
 func (s *Store) Lost() int {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	return s.index.losses
 }
 
-// maxTold bounds the deliveries that told remembers.
+// maxTold bounds index.told. Beyond it, complain logs a delivery each time it is read.
 const maxTold = 1000
 
-// complain tells the operator once about a delivery that cannot be read. d has what is known of it.
+// complain logs that a delivery cannot be read, once for each delivery. d has the parts that could
+// be read.
 func complain(s *Store, what string, seq uint64, d *webhook.DeadLetter, err error) {
 	s.index.mu.Lock()
 	told := s.index.told[seq]

@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A hint file has the headers and the tags of a sealed segment, so that Open need not read the
-// segment:
+// A hint file has the header and the tag of each record of a sealed segment. With it, Open need not
+// read the segment:
 //
 //	"hookhnt3"             8 bytes
 //	where the segment ends 8
@@ -23,10 +23,10 @@ const (
 	hintTemporary = "hint" // the name of a hint file that is being written
 )
 
-// maxHint is the size of the longest hint file that is read, in bytes.
+// maxHint is how much of a hint file is read, in bytes. A longer file cannot be decoded.
 const maxHint = 256 << 20
 
-// encodeHint returns the hint file of a segment with these records, which ends at end.
+// encodeHint returns the hint file of a segment that has the records rs and ends at end.
 func encodeHint(rs []record, salt uint64, end int64) []byte {
 	b := append(make([]byte, 0, 64<<10), hintMagic...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(end))
@@ -38,7 +38,8 @@ func encodeHint(rs []record, salt uint64, end int64) []byte {
 
 var errHint = errors.New("malformed hint file")
 
-// decodeHint appends the records in a hint file to dst. Their tags are in b.
+// decodeHint appends the records in the hint file b to dst. Their payloads are their tags, and
+// share the memory of b.
 func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error) {
 	n := len(b) - 4
 	if n < hintStart || string(b[:8]) != hintMagic || int64(binary.LittleEndian.Uint64(b[8:])) != end ||
@@ -61,7 +62,8 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error
 	return dst, nil
 }
 
-// records returns the records of a segment up to end, where a record ends.
+// records returns the records of a segment up to the offset end, where a record ends. It reads the
+// hint file if that is valid. The payloads are only the tags.
 func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
 	if b, err := readAll(d, g.hint(), maxHint); err == nil {
 		if rs, err := decodeHint(b, g.salt, end, nil); err == nil {
@@ -72,7 +74,8 @@ func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
 	return c.records, err
 }
 
-// replace replaces the content of a file through a temporary file.
+// replace replaces the content of a file. It writes b to a temporary file, syncs it, and renames
+// it.
 func replace(d disk.Disk, temporary, name string, b []byte) error {
 	if err := d.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -94,7 +97,7 @@ func replace(d disk.Disk, temporary, name string, b []byte) error {
 	return err
 }
 
-// readAll reads a file, but at most limit bytes.
+// readAll reads a file, up to limit bytes.
 func readAll(d disk.Disk, name string, limit int64) ([]byte, error) {
 	f, err := d.Open(name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A lane is a destination with deliveries that wait.
+// A lane has the waiting deliveries of one destination, claimed ones included.
 type lane struct {
 	name                    string
 	fresh, retries, claimed queue
@@ -26,12 +26,12 @@ func (l *lane) queue(retries bool) *queue {
 	return &l.fresh
 }
 
-// head returns when the first unclaimed deliveries are due.
+// head returns when the first unclaimed fresh delivery and the first unclaimed retry are due.
 func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: dueOf(l.fresh.first()), Retry: dueOf(l.retries.first())}
 }
 
-// oldest returns when the first unclaimed delivery is due, or zero.
+// oldest returns when the first unclaimed delivery is due, or zero if there is none.
 func (l *lane) oldest() time.Time {
 	h := l.head()
 	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
@@ -48,26 +48,27 @@ func dueOf(e *entry) time.Time {
 	return e.dueAt()
 }
 
-// A claim is the right to settle a delivery, whose entry is in lane.claimed.
+// A claim is the right to settle a delivery. The entry of the delivery is in lane.claimed.
 type claim struct {
 	point
-	id    uint64 // what the caller knows it by
+	id    uint64 // Delivery.Claim, by which the caller names it
 	lane  *lane
-	retry bool  // it came from the retries
+	retry bool  // the delivery came from lane.retries
 	body  int64 // the length of the body
 }
 
-// A where names a queue. The destination is that of a lane, and empty for other queues.
+// A where names a queue of the index. The destination is empty for queues that no lane has.
 type where struct {
 	kind        kind // a state, claimed, kindKeys, or kindSetting for index.notes
 	destination string
 }
 
-// claimed stands for the deliveries of a lane that are claimed. No record has this kind.
+// claimed, as the kind in a where, names a lane's queue of claimed deliveries. No record has this
+// kind.
 const claimed = kindEnd
 
-// An index is the part of a store that is in memory. Except where they say otherwise, the caller of its
-// methods holds mu.
+// An index is the part of a store that is in memory. The caller of a method holds mu, unless the
+// method's comment says otherwise.
 type index struct {
 	mu        sync.Mutex
 	segs      segments
@@ -79,13 +80,14 @@ type index struct {
 	history   queue
 	seen      *storekit.Window
 	settings  settings
-	keys      queue           // the records of dedup keys, by the time of the latest put
+	keys      queue           // records of kindKeys, by the time of the latest put
 	losses    int             // deliveries in records of kindLost
-	notes     queue           // the records of settings and losses
+	notes     queue           // records of kindSetting and kindLost
 	told      map[uint64]bool // see complain
 }
 
-// queue returns a queue. It is empty, and not part of the index, if there is no lane of the destination.
+// queue returns a queue of the index. If the destination has no lane, it returns a new empty queue
+// that is not part of the index.
 func (x *index) queue(w where) *queue {
 	switch w.kind {
 	case kindDead:
@@ -134,14 +136,14 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// prune removes the lane of a destination if nothing waits there.
+// prune removes the lane of a destination if no delivery waits there, claimed or not.
 func (x *index) prune(destination string) {
 	if l := x.lanes[destination]; l != nil && l.waiting() == 0 {
 		delete(x.lanes, destination)
 	}
 }
 
-// claim claims a delivery of a lane that is in no queue.
+// claim claims a delivery of lane l. The caller has removed its entry e from its queue.
 func (x *index) claim(l *lane, e entry, retry bool) *claim {
 	x.lastClaim++
 	c := &claim{point: e.point(), id: x.lastClaim, lane: l, retry: retry, body: e.bytes()}
@@ -150,27 +152,29 @@ func (x *index) claim(l *lane, e entry, retry bool) *claim {
 	return c
 }
 
-// unclaim ends a claim. It returns the entry, which is in no queue then.
+// unclaim ends a claim. It returns the entry, and the caller adds it to a queue or drops it.
 func (x *index) unclaim(c *claim) entry {
 	delete(x.claims, c.id)
 	e, _ := c.lane.claimed.remove(c.point)
 	return e
 }
 
-// note adds the entry of a record of settings, losses or keys to a queue.
+// note adds the entry of a record of settings, losses or keys to a queue, and counts its bytes as
+// needed.
 func (x *index) note(to *queue, e entry) {
 	to.push(e)
 	x.segs.count(&e, 1)
 }
 
-// unnote removes an entry that note added.
+// unnote reverts note for the entry at p.
 func (x *index) unnote(from *queue, p point) {
 	if e, ok := from.remove(p); ok {
 		x.segs.count(&e, -1)
 	}
 }
 
-// noteSegment returns the segment of an entry that note added, or 0 while its commit is in progress.
+// noteSegment returns the segment of the noted record with a sequence number, or 0 while that
+// record is being committed.
 func (x *index) noteSegment(seq uint64) uint32 {
 	if e := x.notes.at(point{0, seq}); e != nil {
 		return e.put.seg
@@ -178,7 +182,8 @@ func (x *index) noteSegment(seq uint64) uint32 {
 	return 0
 }
 
-// pinned returns a segment, which the caller unpins, or nil if it was removed. It takes the lock itself.
+// pinned returns a segment that the caller must unpin, or nil if the segment was removed. It locks
+// mu itself.
 func (x *index) pinned(n uint32) *segment {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -189,13 +194,14 @@ func (x *index) pinned(n uint32) *segment {
 	return g
 }
 
-// announce makes the next Heads(false) yield a destination that the scheduler did not change itself.
+// announce makes the next Heads(false) yield a destination. It is for changes that the scheduler
+// did not make itself.
 func (x *index) announce(destination string) { x.news[destination] = struct{}{} }
 
-// keyAt returns the Key of a dead letter, or of a delivery of the history. Keys sort as points do.
+// keyAt returns the Key of a delivery at a point. Keys sort in the order of points.
 func keyAt(p point) string { return fmt.Sprintf("%016x%016x", uint64(p.due)^1<<63, p.seq) }
 
-// pointOf returns the point of a Key, or firstPoint if it is none.
+// pointOf returns the point that a Key encodes, or firstPoint if the Key is malformed.
 func pointOf(key string) point {
 	if len(key) != 32 {
 		return firstPoint

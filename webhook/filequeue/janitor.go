@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A janitor works in the background. It writes hint files, removes segments that are not needed, merges
-// segments of which little is needed, and expires the history.
+// A janitor works in the background. It writes hint files, removes segments without needed records,
+// merges segments with few needed records, and expires the history.
 type janitor struct {
 	*Store
 	wake   signal          // there may be work
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// busy has a value while the janitor or an Erase works. No other goroutine removes a segment, or moves
-	// records between segments.
+	// busy has a value while the janitor or an Erase works. No other goroutine removes a segment,
+	// or moves records between segments.
 	busy chan struct{}
-	// leftovers are files that are about to be removed. Other segments are removed after them, because
-	// another segment may have the record that lists a leftover, or its deliveries, as gone.
+	// leftovers are files that are about to be removed. They are removed before any other segment,
+	// because that segment may have the record which lists a leftover, or its deliveries, as gone.
 	leftovers []string
 }
 
@@ -48,8 +48,8 @@ func (j *janitor) run() {
 	}
 }
 
-// sleep waits until a time, or for ever if the time is zero, or until wake has a value. While it waits,
-// the janitor is not busy.
+// sleep waits until a time, or without end if the time is zero. It returns early if wake has a
+// value, or when the store closes. While it waits, the janitor is not busy.
 func (j *janitor) sleep(until time.Time, wake signal) {
 	<-j.busy
 	timer := time.NewTimer(time.Until(until))
@@ -99,8 +99,8 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	return next, err
 }
 
-// hint writes the hint file of a segment that is not active. It writes none for a segment with gaps, as
-// Open reports the gaps each time.
+// hint writes the hint file of a sealed segment. A segment with gaps gets none, so that each Open
+// reads the segment and reports the gaps.
 func (j *janitor) hint(g *segment) error {
 	j.index.mu.Lock()
 	end := g.end
@@ -133,8 +133,8 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// expired removes up to a page of the history's expired deliveries, the oldest first. If there are none, it
-// returns when the next one expires, or zero.
+// expired returns transitions that remove the oldest expired deliveries of the history, up to a
+// page of them. If there are none, it returns when the next delivery expires, or zero.
 func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Time) {
 	bytes := x.history.bytes
 	for _, e := range x.history.after(firstPoint, page, nil) {
@@ -152,7 +152,8 @@ func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Ti
 	return ts, next
 }
 
-// forgetKeys drops the records of keys that are older than the dedup window, or than all keys that it holds.
+// forgetKeys drops the oldest records of keys: those older than the dedup window, and those without
+// which DedupMax keys remain.
 func (x *index) forgetKeys(c *Config, now time.Time) {
 	for e := x.keys.first(); e != nil; e = x.keys.first() {
 		if e.dueAt().Add(c.DedupWindow).After(now) && x.keys.bytes-e.bytes() < 16*int64(c.DedupMax) {
@@ -162,12 +163,16 @@ func (x *index) forgetKeys(c *Config, now time.Time) {
 	}
 }
 
-// fewSmall is how many small segments may exist. Each start of the store begins a segment.
+// fewSmall is how many small segments may exist before the smallest one is merged. Each start of
+// the store begins a segment.
 const fewSmall = 8
 
-// choose returns the next segment to retire, or nil: one of which nothing is needed, or a quarter of its bytes
-// or less, or the one of which the least is needed if the files take twice the space of the needed records,
-// or the smallest if there are many small segments.
+// choose returns the next segment to retire, or nil. It prefers, in this order:
+//   - a segment that a merge has copied records out of
+//   - a segment without needed records
+//   - the smallest segment, if more than fewSmall segments are small
+//   - the segment with the smallest needed part, if that part is less than a quarter, or if the
+//     files take more than twice the space of the needed records
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -176,7 +181,7 @@ func (j *janitor) choose() (best *segment) {
 		return nil
 	}
 	for _, g := range segs {
-		if g.copied { // it must be removed before another segment is
+		if g.copied { // it must be removed before any other segment
 			return g
 		}
 	}
@@ -211,12 +216,13 @@ func (j *janitor) choose() (best *segment) {
 	return nil
 }
 
-// errBusy says that deliveries of a segment are in settlements that are being stored.
+// errBusy says that a segment cannot be retired yet: settlements of its deliveries are being
+// stored.
 var errBusy = errors.New("a segment is needed at the moment")
 
-// retire moves what is needed of a segment to the active one, and removes the segment. First it stores
-// facts that only this segment had: the dedup keys of its puts, and which records of other segments are
-// gone.
+// retire moves the needed records of a segment to the active one, and removes the segment. Before
+// that it stores the facts that no other segment has: the dedup keys of its puts, and which records
+// of other segments are gone.
 func (j *janitor) retire(g *segment) error {
 	live := func() bool {
 		j.index.mu.Lock()
@@ -260,7 +266,7 @@ func (j *janitor) retire(g *segment) error {
 		return j.writer.do(j.ctx, func(group *group) error { group.drop(g, refs, keys, last); return nil }, recordSize(len(keys)+8*len(refs)), false)
 	}
 	if err = note(keys); full(err) && len(keys) > 0 {
-		err = note(nil) // a repeated put is better than a disk that stays full
+		err = note(nil) // to store a repeated put twice is better than a disk that stays full
 	}
 	if err != nil {
 		return err
@@ -268,14 +274,15 @@ func (j *janitor) retire(g *segment) error {
 	g.unpin()
 	j.leftovers = append(j.leftovers, g.hint(), g.name())
 	if err := j.removeLeftovers(); err != nil {
-		j.config.Logger.Warn("filequeue: a segment that is not needed could not be removed; its space is free once it can be; check the disk", "segment", g.name(), "error", err)
+		j.config.Logger.Warn("filequeue: could not remove a segment that is no longer needed; the store tries again every second, and its disk space is not free until then; check the disk", "segment", g.name(), "error", err)
 		return err
 	}
 	j.writer.log.roomier.Store(true)
 	return nil
 }
 
-// drop removes a segment from the index, and stores refs and keys that only it had.
+// drop removes a segment from the index, and from the list of needed segments. It stores refs and
+// keys, which only this segment had.
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.remember(keys, last)
 	g.gone(kindGone, refs)
@@ -284,7 +291,8 @@ func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.then(func(*segment) { delete(g.segs, seg.number) })
 }
 
-// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put.
+// remember stores keys of the dedup window, 16 bytes each, in records of kindKeys. last is the time
+// of the latest put, in microseconds.
 func (g *group) remember(keys []byte, last int64) {
 	const most = 16 << 12 // bytes in one record
 	for chunk := range slices.Chunk(keys, most) {
@@ -295,8 +303,8 @@ func (g *group) remember(keys []byte, last int64) {
 	}
 }
 
-// removeLeftovers removes the leftovers. Once it returns nil, they do not come back after a loss of
-// power.
+// removeLeftovers removes the leftovers. Once it returns nil, the files stay removed, even after a
+// loss of power.
 func (j *janitor) removeLeftovers() error {
 	if len(j.leftovers) == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// read reads entries of the index. It leaves out deliveries that were removed in the meantime, and dead
-// or delivered ones that cannot be read.
+// read returns the deliveries of the entries that get returns. It leaves out deliveries that were
+// removed in the meantime, and dead or delivered ones that cannot be read.
 func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -62,7 +62,8 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 	return all, nil
 }
 
-// pages reads the entries from a point on. get returns the next page of them.
+// pages yields the deliveries behind the point from, page by page. get returns the entries of the
+// page behind a point.
 func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		last := from
@@ -79,7 +80,7 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 	}
 }
 
-// list yields the dead letters or the history of a period, beginning behind the key after.
+// list yields the dead letters or the history between two times. It begins behind the key after.
 func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[webhook.DeadLetter, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {
@@ -154,8 +155,8 @@ func (q *queue) named(keys ...string) (all []entry) {
 	return all
 }
 
-// Waiting implements webhook.Keeper. The IDs are on the disk, so it reads the deliveries in front of the
-// one whose ID is after, too.
+// Waiting implements webhook.Keeper. The IDs are only on the disk. So to find the delivery whose ID
+// is after, Waiting reads all deliveries in front of it, too.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	get := func(x *index, from point) []entry { return x.waitingAfter(destination, from) }
 	return func(yield func(webhook.Delivery, error) bool) {
@@ -180,7 +181,8 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	}
 }
 
-// waitingAfter returns up to a page of the deliveries of a destination behind a point.
+// waitingAfter returns the entries of a destination's waiting deliveries behind a point, up to a
+// page of them.
 func (x *index) waitingAfter(destination string, from point) (all []entry) {
 	l := x.lanes[destination]
 	if l == nil {

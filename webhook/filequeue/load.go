@@ -14,39 +14,40 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A loader makes the index from the segments. It reads them backwards, from the latest record to the
-// first. So it knows the outcome of a delivery before it comes to the put, and the first copy of a record
-// that it finds is the one that counts.
+// A loader builds the index from the segments. It reads the records backwards, from the latest to
+// the first. So it knows the outcome of a delivery before it comes to the put. Of several copies of
+// a record, the first that it finds counts.
 type loader struct {
 	*Store
 	gone   seqSet            // records that are gone, or that the loader has found already
 	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	keys   []timedKey
 
-	ends      map[uint32]int64 // where segments end, by the lists in later ones
-	needed    map[uint32]int64 // the latest kindSegments, nil until it is found
-	listed    uint32           // the segment it was found in; later segments are needed, too
-	seq       uint64           // the latest
-	number    uint32           // of the latest segment
-	leftovers []string         // files to be removed
-	copied    []uint32         // segments that a merge has copied records out of
-	lost      []ref            // deliveries that cannot be read, and are not in a kindLost yet
+	ends map[uint32]int64 // the ends of segments that later segments list
+	// the segments in the latest kindSegments and their ends, nil until it is found
+	needed    map[uint32]int64
+	listed    uint32   // the segment with that record; later segments are needed, too
+	seq       uint64   // the latest sequence number
+	number    uint32   // the number of the latest segment
+	leftovers []string // files to be removed
+	copied    []uint32 // segments that a merge has copied records out of
+	lost      []ref    // deliveries that cannot be read, and that no kindLost lists yet
 
-	// For Check and Rescue: the loader uses no hint files, goes on when something is missing, and
-	// collects reports instead of logging them.
+	// Check and Rescue set lenient. The loader then uses no hint files, goes on when something is
+	// missing, and collects reports in missing instead of logging them.
 	lenient  bool
 	ctx      context.Context
 	missing  []string
 	progress func(n int64)
 }
 
-// A stated is a state record in a segment.
+// A stated is a state record and the number of its segment.
 type stated struct {
 	record
 	seg uint32
 }
 
-// A timedKey is a put that the dedup window remembers.
+// A timedKey is the dedup key of a put, with the time of the put in microseconds.
 type timedKey struct {
 	key storekit.Key
 	at  int64
@@ -59,7 +60,7 @@ func newLoader(s *Store) *loader {
 	}
 }
 
-// report tells the operator what is missing.
+// report notes a missing part for Check and Rescue, or logs it for the operator.
 func (ld *loader) report(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); ld.lenient {
 		ld.missing = append(ld.missing, text)
@@ -74,7 +75,7 @@ func (ld *loader) leftover(n uint32) bool {
 	return !needed && n < ld.listed
 }
 
-// load reads the folder.
+// load reads the folder and builds the index.
 func (ld *loader) load() error {
 	ids, hints, err := ld.files()
 	if err != nil {
@@ -117,7 +118,8 @@ func (ld *loader) load() error {
 		}
 	}
 	for id := range hints {
-		// The store removes the hint file before the segment, so it did not remove this segment.
+		// The store removes a hint file before its segment. As this hint file is there, the store
+		// did not remove the segment.
 		if !ld.leftover(id.number) && !ld.lenient {
 			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, id.name(), id.hint())
 		}
@@ -147,7 +149,8 @@ func (ld *loader) files() (ids []segmentID, hints map[segmentID]bool, err error)
 	return ids, hints, nil
 }
 
-// records appends the records of a segment to dst, from the hint file if there is one.
+// records appends the records of a segment to dst. It reads the hint file if there is a valid one.
+// latest says that this is the latest segment.
 func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
 	end, known := ld.ends[g.number]
 	b, err := readAll(ld.disk, g.hint(), maxHint)
@@ -157,7 +160,7 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	if len(b) >= hintStart && !known {
 		end = int64(binary.LittleEndian.Uint64(b[8:]))
 	}
-	// A hint file that was written while the segment became active again is out of date.
+	// A hint file is out of date if it was written while the segment became active again.
 	if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
 		if known = true; !ld.lenient {
 			g.end, g.hinted = end, true
@@ -185,19 +188,19 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	}
 	g.end = c.end
 	if c.torn > 0 && latest {
-		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log, from when the process ended; no call had returned that it was stored", "segment", g.name(), "bytes", c.torn)
+		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
 	} else if c.torn > 0 {
-		ld.report("%s: the last %d bytes cannot be read, and what was in them is missing: deliveries or their outcomes", g.name(), c.torn)
+		ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
 	}
 	for _, p := range c.gaps {
-		ld.report("%s: %d bytes at %d cannot be read, and what was in them is missing; deliveries that were done may be delivered again", g.name(), p.to-p.from, p.from)
+		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
 }
 
-// secureCommit makes the last commit of the latest segment durable. The process may have ended before
-// the sync of this commit, or the sync failed. After a failed sync, another sync saves only bytes that
-// are written again. All earlier commits are durable.
+// secureCommit writes the last commit of the latest segment again, and syncs it. The last process
+// may have ended before it synced this commit, or its sync may have failed. After a failed sync,
+// another sync saves only bytes that are written again. All earlier commits are durable.
 func secureCommit(g *segment, last, end int64) error {
 	b := make([]byte, end-last)
 	if _, err := g.file.ReadAt(b, last); err != nil && !errors.Is(err, io.EOF) {
@@ -209,7 +212,7 @@ func secureCommit(g *segment, last, end int64) error {
 	return g.file.Sync()
 }
 
-// apply enters a record into the index.
+// apply adds a record of a segment to the index.
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	switch {
@@ -264,7 +267,8 @@ func (ld *loader) apply(g *segment, r *record) {
 	x.note(&x.notes, entryOf(r, g.number))
 }
 
-// segments notes which segments are needed and where they end.
+// segments reads a kindSegments record. It notes where segments end and, from the latest such
+// record only, which segments are needed.
 func (ld *loader) segments(g *segment, r *record) {
 	latest := ld.needed == nil
 	if latest {
@@ -280,15 +284,15 @@ func (ld *loader) segments(g *segment, r *record) {
 	}
 }
 
-// remember notes a key for the dedup window. The window forgets the oldest keys. So that it forgets the
-// same ones as before, it gets as many again as it holds.
+// remember notes a key for the dedup window. It keeps up to twice DedupMax keys. The window evicts
+// the oldest of them, and so ends up with the same keys as before the restart.
 func (ld *loader) remember(key storekit.Key, at int64) {
 	if len(ld.keys) < 2*ld.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})
 	}
 }
 
-// put adds a delivery, unless it is gone.
+// put adds a delivery to the index, unless it is gone.
 func (ld *loader) put(g *segment, r *record) {
 	if r.header.put != noDedup {
 		ld.remember(r.key, r.header.put)
@@ -325,14 +329,15 @@ func (ld *loader) put(g *segment, r *record) {
 		ld.index.queue(where{kind: k}).collect(e)
 		return
 	}
-	l := ld.index.lanes[string(r.payload)] // allocates no string, unlike lane
+	l := ld.index.lanes[string(r.payload)] // this look-up allocates no string; the method lane does
 	if l == nil {
 		l = ld.index.lane(string(r.payload))
 	}
 	l.queue(k == kindRetry).collect(e)
 }
 
-// finish sorts the queues and makes the dedup window.
+// finish sorts the queues, fills the dedup window, and marks the segments that a merge has copied
+// records out of.
 func (ld *loader) finish() {
 	x := ld.index
 	for _, w := range x.queues() {
@@ -353,7 +358,8 @@ func (ld *loader) finish() {
 	}
 }
 
-// A seqSet is a set of sequence numbers, most of which are close to others.
+// A seqSet is a set of sequence numbers. It has a block of bits for each 4,096 neighbouring
+// numbers.
 type seqSet map[uint64]*[1 << 6]uint64
 
 func (s seqSet) has(seq uint64) bool {
@@ -361,7 +367,7 @@ func (s seqSet) has(seq uint64) bool {
 	return block != nil && block[seq>>6&63]&(1<<(seq&63)) != 0
 }
 
-// add adds seq and reports whether it was not there.
+// add adds seq, and reports whether it was missing.
 func (s seqSet) add(seq uint64) bool {
 	block := s[seq>>12]
 	if block == nil {

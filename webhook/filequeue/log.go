@@ -14,15 +14,16 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// The sizes of files, in bytes, and the part of a small disk that each may take.
+// The sizes of files, in bytes. On a small disk a segment takes at most 1/segmentFraction of the
+// disk, and the reserve at most 1/reserveFraction.
 const (
 	maxSegment      = 32 << 20
 	segmentFraction = 32
 	maxReserve      = 8 << 20
 	reserveFraction = 32
 	minSegment      = 64 << 10 // also the smallest reserve
-	// maxStep is by how much the active segment grows. The new space is filled with zeros, because a sync
-	// that need not write sizes and extents is the fastest.
+	// maxStep is by how many bytes the active segment grows. The new space is filled with zeros,
+	// because a sync is fastest if it need not write file sizes and extents.
 	maxStep = 1 << 20
 )
 
@@ -34,11 +35,11 @@ const (
 	reserveName  = "reserve" // see log
 )
 
-// A log appends to the active segment.
+// A log appends commits to the active segment.
 //
 // The file called reserve takes up space that puts may not use. When the disk is full, the reserve
-// becomes a segment, so that stored deliveries can still be settled. Puts are refused until there is
-// space for another reserve.
+// becomes a segment, so that stored deliveries can still be settled. Puts are refused until there
+// is space for another reserve.
 type log struct {
 	disk   disk.Disk
 	logger *slog.Logger
@@ -58,7 +59,7 @@ type log struct {
 	roomier atomic.Bool // a file was removed after refused
 	seq     uint64      // of the next record
 	number  uint32      // of the latest segment
-	salt    uint64      // of the next segment; a file that roll could neither finish nor undo has its name
+	salt    uint64      // of the next segment; a failed roll may have left a file with its name
 	buf     []byte
 }
 
@@ -73,13 +74,13 @@ func newLog(d disk.Disk, logger *slog.Logger, x *index) *log {
 	return l
 }
 
-// full reports whether an error says that the disk has no space.
+// full reports whether an error says that the disk, or a quota, has no space.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// commit makes records durable and sets their offsets. It returns the segment that they are in. Commits
-// with puts may not take the reserve.
+// commit makes records durable and sets their offsets. It returns their segment. Only commits
+// without puts may use the reserve.
 func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	size := int64(0)
 	for _, r := range rs {
@@ -117,8 +118,9 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		err = g.file.Sync()
 	}
 	if err != nil {
-		// Nobody knows whether the records are on the disk. The next commit goes to a new segment, which
-		// says where this one ends. On a full disk it overwrites the records instead.
+		// It is unknown whether the records are on the disk. The next commit goes to a new segment,
+		// which says where this one ends. On a full disk, the next commit overwrites the records
+		// instead.
 		l.broken = !full(err)
 		return nil, err
 	}
@@ -129,8 +131,8 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	return g, nil
 }
 
-// encode returns the bytes of a commit, which begins at the end of a segment, and sets the offsets of its
-// records. It uses b, which is empty, if that has space.
+// encode returns the bytes of a commit that begins at the end of segment g, and sets the offsets of
+// its records. It appends to b, which is empty.
 func encode(b []byte, g *segment, rs []*record) []byte {
 	for i, r := range rs {
 		off := g.end + int64(len(b))
@@ -141,7 +143,8 @@ func encode(b []byte, g *segment, rs []*record) []byte {
 	return b
 }
 
-// grow makes space for size bytes in the active segment, and for more if the disk has it.
+// grow makes space for size bytes in the active segment, and for up to a step if the disk has the
+// space.
 func (l *log) grow(size int64) (err error) {
 	if need := l.active.end + size; need > l.size {
 		l.size, err = l.extend(l.active.file, l.size, need)
@@ -149,8 +152,8 @@ func (l *log) grow(size int64) (err error) {
 	return err
 }
 
-// extend fills a file with zeros from its length on: until it has need bytes, or up to a whole step if
-// the disk has space for that. It returns the new length.
+// extend fills a file with zeros from the offset from. It fills up to the next multiple of step, or
+// only to need if the disk has no space for more. It returns the new length.
 func (l *log) extend(f disk.File, from, need int64) (to int64, err error) {
 	for _, to := range []int64{(need + l.step - 1) / l.step * l.step, need} {
 		if err = zero(f, from, to); !full(err) {
@@ -176,7 +179,8 @@ func zero(f disk.File, from, to int64) error {
 	return nil
 }
 
-// roll seals the active segment and begins another one, with space for size bytes.
+// roll seals the active segment and begins another one, with space for size bytes. puts says that
+// the commit has puts, for which roll does not use the reserve.
 func (l *log) roll(size int64, puts bool) error {
 	g := &segment{segmentID: segmentID{l.number + 1, l.salt}}
 	l.index.mu.Lock()
@@ -203,7 +207,8 @@ func (l *log) roll(size int64, puts bool) error {
 		err = f.Sync()
 	}
 	if err == nil {
-		// After a crash from here on, the new segment may be there and say where the active one ends.
+		// If the process crashes from here on, the new segment may exist and say where the active
+		// one ends. So the active one takes no more records.
 		l.broken = true
 		err = l.disk.Rename(name, g.name())
 		if err == nil {
@@ -238,8 +243,9 @@ func (l *log) roll(size int64, puts bool) error {
 	return nil
 }
 
-// resume makes the latest segment of the previous process the active one, if it has space for size
-// bytes: that process may have ended after it took the reserve. Otherwise resume returns err.
+// resume makes the latest segment of the previous process the active one again, if it has space for
+// size bytes. That process may have ended just after it made the reserve a segment. Otherwise
+// resume returns err.
 func (l *log) resume(size int64, err error) error {
 	g := l.before
 	if l.active != nil || g == nil {
@@ -249,8 +255,8 @@ func (l *log) resume(size int64, err error) error {
 	if serr != nil || g.end+size > room {
 		return err
 	}
-	// Two files would hide the next records: the hint file, and a later segment that says where this one
-	// ends. There is one if roll could neither finish nor undo it.
+	// Two files would hide the next records from Open: the hint file, and a later segment that says
+	// where this one ends. A failed roll may have left such a segment.
 	for _, name := range []string{g.hint(), segmentID{l.number + 1, l.salt}.name()} {
 		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			return rerr
@@ -290,8 +296,8 @@ func newSalt() uint64 {
 
 var errNoReserve = fmt.Errorf("no space for the reserve: %w", syscall.ENOSPC)
 
-// secure makes the reserve if there is none. While the disk has no space for it, secure tries once a
-// second, and after a file was removed.
+// secure makes the reserve if there is none. While the disk has no space for the reserve, secure
+// tries at most once a second, and after each removal of a file.
 func (l *log) secure(now time.Time) (err error) {
 	if l.reserve != nil {
 		return nil
@@ -305,7 +311,7 @@ func (l *log) secure(now time.Time) (err error) {
 	return err
 }
 
-// makeReserve opens the reserve, and makes or completes it first if necessary.
+// makeReserve opens the reserve. If necessary, it creates or completes the file first.
 func (l *log) makeReserve() (disk.File, error) {
 	f, err := l.disk.Open(reserveName)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A move copies the records of an entry to the active segment. It copies a put together with its state:
-// Open reads backwards, so the state must follow the put.
+// A move copies the records of an entry to the active segment. It copies a put together with its
+// state, because Open reads backwards and needs the state behind the put.
 type move struct {
 	entry
 	from   where
 	copies []record
 }
 
-// maxMove is about how many bytes a merge copies in one commit. After each it pauses for movePace times
-// as long as that took, so that others have most of the disk.
+// maxMove is about how many bytes a merge copies in one commit. After each commit the merge pauses
+// movePace times as long as the commit took, so that callers have most of the disk's time.
 const (
 	maxMove  = 1 << 20
 	movePace = 4
 )
 
-// merge copies what is needed of a segment to the active one.
+// merge copies the needed records of a segment to the active one.
 func (j *janitor) merge(g *segment) error {
 	for moves := j.index.moves(g.number); len(moves) > 0; {
 		began := time.Now()
@@ -47,7 +47,8 @@ func (j *janitor) merge(g *segment) error {
 	return nil
 }
 
-// moves returns what a merge of a segment has to copy. It holds the lock for some entries at a time.
+// moves returns a move for each entry that has a record in the segment from. It locks mu, and
+// unlocks it after each 4,096 entries.
 func (x *index) moves(from uint32) (moves []move) {
 	const some = 4096
 	x.mu.Lock()
@@ -68,8 +69,8 @@ func (x *index) moves(from uint32) (moves []move) {
 	return moves
 }
 
-// locate returns the entry of a move in the index, or nil if it has changed. The delivery may have been
-// claimed, or given back, since moves found it.
+// locate returns the entry of a move in the index, or nil if the entry has changed. The delivery
+// may have changed its queue since moves found it: it was claimed, or its claim was returned.
 func (x *index) locate(m *move) *entry {
 	for _, k := range []kind{m.from.kind, kindFresh, kindRetry, claimed} {
 		if e := x.queue(where{k, m.from.destination}).at(m.point()); e != nil && *e == m.entry {
@@ -79,7 +80,7 @@ func (x *index) locate(m *move) *entry {
 	return nil
 }
 
-// copy reads the records that a move copies.
+// copy reads the records of an entry that are in the segment from, into m.copies.
 func (j *janitor) copy(m *move, from uint32) error {
 	read := func(k kind, at place, length int) error {
 		g := j.index.pinned(at.seg)
@@ -89,7 +90,7 @@ func (j *janitor) copy(m *move, from uint32) error {
 		defer g.unpin()
 		r, err := g.read(at, length, m.seq, nil)
 		if errors.Is(err, errDamaged) {
-			// The copy stays damaged, until somebody reads it and complains.
+			// The copy stays marked as damaged. The next call that reads the delivery logs it.
 			if r.kind == 0 {
 				r.kind = k
 			}
@@ -119,7 +120,8 @@ func (j *janitor) copy(m *move, from uint32) error {
 	return nil
 }
 
-// move copies records out of a segment. No other op is in the group, so all entries are in a queue.
+// move adds the copies of moves to the group. No other op is in the group, so every entry is in a
+// queue.
 func (g *group) move(from *segment, moves []move) {
 	var refs []ref
 	for i := range moves {
@@ -136,7 +138,9 @@ func (g *group) move(from *segment, moves []move) {
 		g.then(func(seg *segment) {
 			e := g.locate(m)
 			if e == nil {
-				return // there are two moves of a delivery that was claimed while moves listed the entries
+				// moves has this delivery twice, because it was claimed while the entries were
+				// listed
+				return
 			}
 			g.segs.count(e, -1)
 			copies := m.copies

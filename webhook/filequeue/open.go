@@ -16,14 +16,15 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// The manifest names the format of the folder. It never changes.
+// The content of the file MANIFEST, which names the format of the folder. It never changes within a
+// folder.
 const (
 	manifestMagic = "hookferry store "
 	manifest      = manifestMagic + "3\n"
 )
 
-// Open opens the store in a folder. It makes the folder, for its owner alone, if there is none. It does
-// not read the bodies, and takes about a second for a million deliveries that wait.
+// Open opens the store in a folder. It creates a missing folder, which only the owner may use. Open
+// reads no bodies, and takes about a second for a million waiting deliveries.
 func Open(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -41,8 +42,8 @@ func Open(dir string, c Config) (*Store, error) {
 	return open(disk.Folder(dir), dir, c)
 }
 
-// syncParents makes a new folder durable, and the folders above it, which may be as new, as far up as this
-// process may read.
+// syncParents makes a new folder durable: it syncs its parent, and the folders above, which may be
+// new, too. It stops at the first of those that this process may not read.
 func syncParents(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -58,7 +59,8 @@ func syncParents(dir string) error {
 	return nil
 }
 
-// OpenOn is Open on a disk. The methods of audience.Roster return errors.ErrUnsupported then.
+// OpenOn opens a store on a disk instead of in a folder. Its methods of audience.Roster return
+// errors.ErrUnsupported.
 func OpenOn(d disk.Disk, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -111,7 +113,7 @@ func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
 	}}
 }
 
-// acquire locks the folder. It waits for another process to release it.
+// acquire locks the folder. It waits up to timeout for another process to release it.
 func acquire(d disk.Disk, timeout time.Duration) (io.Closer, error) {
 	for began := time.Now(); ; {
 		lock, err := d.Lock(lockName)
@@ -127,7 +129,8 @@ func acquire(d disk.Disk, timeout time.Duration) (io.Closer, error) {
 	}
 }
 
-// checkManifest reads the manifest of a folder. If create is set, it makes that of an empty folder.
+// checkManifest checks the manifest of a folder. If create is set, it writes the manifest of an
+// empty folder.
 func checkManifest(d disk.Disk, create bool) error {
 	b, err := readAll(d, manifestName, 1024)
 	switch {

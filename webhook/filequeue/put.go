@@ -11,20 +11,20 @@ import (
 // maxPut bounds the bytes of the records of one Put.
 const maxPut = 256 << 20
 
-// A put is a delivery about to be stored.
+// A put is a delivery that is about to be stored.
 type put struct {
 	record
 	destination string
 	keep        bool
-	left        bool // the delivery was put before
+	left        bool // left out: the dedup window has the delivery
 	claim       uint64
 }
 
-// newPuts encodes deliveries, and returns the length of their records.
+// newPuts encodes deliveries. size is the length of their records, in bytes.
 func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 	const envelope = 256 // about the bytes of a payload without the body
 	puts = make([]put, len(ps))
-	var rest []byte // memory for several payloads
+	var rest []byte // memory shared by several payloads
 	for i := range ps {
 		d := &ps[i].Delivery
 		if err := d.Check(); err != nil {
@@ -52,7 +52,7 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 	return puts, size, nil
 }
 
-// store stores puts, unless the store would then need more than maxBytes.
+// store adds puts to the group, unless the needed records would then exceed maxBytes.
 func (g *group) store(puts []put, maxBytes int64) error {
 	had := g.bytes
 	for i := range puts {
@@ -60,7 +60,8 @@ func (g *group) store(puts []put, maxBytes int64) error {
 		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
 		} else if slices.ContainsFunc(g.records, func(r *record) bool { return r.kind == kindPut && r.key == p.key }) {
-			g.request.depends = true // on the same put, which this commit may fail to store
+			// on the put of the same delivery in this commit, which may fail
+			g.request.depends = true
 		}
 	}
 	g.undo(func() {
@@ -88,7 +89,7 @@ func (g *group) store(puts []put, maxBytes int64) error {
 	return nil
 }
 
-// apply adds a delivery that is durable in a segment to the index.
+// apply adds the put to the index, once it is durable in a segment.
 func (p *put) apply(x *index, seg *segment) {
 	e := entryOf(&p.record, seg.number)
 	x.segs.count(&e, 1)

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A place is where a record begins.
+// A place is the offset of a record in a segment.
 type place struct{ seg, off uint32 }
 
-// An entry is what the index has of a delivery or of another record: 40 bytes, without body, id and
-// name.
+// An entry is the part of a delivery, or of another record, that the index keeps: 40 bytes, without
+// the body, the id and the name.
 type entry struct {
 	due    int64 // microseconds; when a dead letter died, or a delivery of the history was delivered
 	seq    uint64
 	put    place
 	state  place  // of the state record, unless units is 0
 	length uint32 // of the payload of put
-	over   uint16 // see bytes
+	over   uint16 // total() - bytes(), but at most 65,535
 	units  uint16 // the length of the state record, in multiples of 8 bytes
 }
 
@@ -34,21 +34,22 @@ func entryOf(r *record, seg uint32) entry {
 	return e
 }
 
-// bytes returns the length of the body of a delivery that waits, or the Size of a dead or delivered one.
-// The result is too large if over is at its bound of 65,535.
+// bytes returns the length of the body of a waiting delivery, or the Size of a dead or delivered
+// one. The result is too large if over is at its bound of 65,535.
 func (e *entry) bytes() int64 { return e.total() - int64(e.over) }
 
 func (e *entry) total() int64 { return int64(e.length) + 8*int64(e.units) }
 
-// setBytes sets the result of bytes.
+// setBytes makes n the result of bytes.
 func (e *entry) setBytes(n int64) { e.over = uint16(min(max(e.total()-n, 0), math.MaxUint16)) }
 
-// setState sets the state record, which is in a segment. The caller then calls setBytes.
+// setState makes r, in the segment seg, the state record of the entry. The caller then calls
+// setBytes.
 func (e *entry) setState(seg uint32, r *record) {
 	e.state, e.units, e.due = place{seg, r.off}, uint16(recordSize(int(r.length))/8), r.due
 }
 
-// stateLength returns the length of the payload of the state, with its padding.
+// stateLength returns the length of the payload of the state record, with its padding.
 func (e *entry) stateLength() int { return 8*int(e.units) - recordHeader }
 
 func (e *entry) dueAt() time.Time { return timeOf(e.due) }
@@ -56,7 +57,7 @@ func (e *entry) dueAt() time.Time { return timeOf(e.due) }
 // timeOf returns the time of a number of microseconds since the beginning of 1970.
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// A point is a position in a queue.
+// A point is a position in a queue: entries are in the order of due, and then of seq.
 type point struct {
 	due int64
 	seq uint64
@@ -70,7 +71,7 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.seq, q.seq))
 }
 
-// firstPoint and lastPoint are before and behind all other points.
+// firstPoint is before all other points, lastPoint behind them.
 var (
 	firstPoint = point{math.MinInt64, 0}
 	lastPoint  = point{math.MaxInt64, math.MaxUint64}
@@ -214,7 +215,8 @@ func (q *queue) before(p point, n int, dst []entry) []entry {
 	return dst
 }
 
-// collect is push for many entries in any order. The caller calls sort before anything else.
+// collect adds an entry in any order, which is fast for many entries. The caller calls sort before
+// any other method.
 func (q *queue) collect(e entry) {
 	q.len++
 	q.bytes += e.bytes()

@@ -29,9 +29,9 @@ import (
 //	index of the record in its commit  4
 //	CRC-32C of the segment's salt, the record's offset and all above  4
 //
-// The header and the tag, which is the beginning of the payload, are all that the index needs, and
-// all that a hint file has of a record. A commit counts only if all its records can be read. All
-// records about one delivery have the sequence number of its put.
+// The tag is the beginning of the payload. The index needs only headers and tags, so a hint file
+// has nothing else of a record. A commit counts only if all its records can be read. All records
+// about one delivery have the sequence number of its put.
 const recordHeader = 72
 
 // A kind says what a record is.
@@ -39,37 +39,38 @@ type kind uint8
 
 const (
 	// kindPut has a delivery as it was put. The tag is the destination. The rest of the payload is
-	// the delivery's own record. The size is that of the body. A time of put of noDedup says that the
-	// dedup window ignores the put.
+	// the delivery's own record. The size is that of the body. If the time of the put is noDedup,
+	// the dedup window ignores the put.
 	kindPut kind = iota + 1
 	// The next four kinds are states. A state replaces the state in the kindPut, or in an earlier
 	// state record, of the same delivery. The payload is the record of a DeadLetter that has only
-	// Reason, Died, Due, Expires, Tries, Closed and Attempts. The size is DeadLetter.Size. The due of a
-	// dead or delivered one is when it died or was delivered.
+	// Reason, Died, Due, Expires, Tries, Closed and Attempts. The size is DeadLetter.Size. The due
+	// of kindDead and kindDelivered is the time of death or delivery.
 	kindFresh
 	kindRetry
 	kindDead
 	kindDelivered // is in the history
-	// kindGone lists records that are not needed any more: deliveries that were delivered, discarded or
-	// erased, and old versions of settings. The tag lists the sequence number and the segment of each
-	// put, as uvarints. A sequence number of 0 says that a merge has copied records out of that
-	// segment.
+	// kindGone lists records that are not needed any more: deliveries that were delivered,
+	// discarded or erased, and old versions of settings. The tag has the sequence number and the
+	// segment of each, as uvarints. A sequence number of 0 says that a merge has copied records out
+	// of that segment.
 	kindGone
-	// kindLost is a kindGone for deliveries that could not be read.
+	// kindLost is like kindGone, for deliveries that could not be read.
 	kindLost
-	// kindSetting has a setting. The tag is its name and its value, each behind its length, a uvarint.
-	// The sequence number is the version.
+	// kindSetting has a setting. The tag is the length of the name as a uvarint, the name, and the
+	// value. The sequence number is the version.
 	kindSetting
-	// kindKeys remembers the puts of a segment that was removed. The tag is their keys. The due is the time
-	// of the latest put.
+	// kindKeys has the dedup keys of puts whose segment was removed. The tag is the keys. The due
+	// is the time of the latest put.
 	kindKeys
-	// kindSegments lists the segments that the store needs. It is the first commit of a segment, and is
-	// written before a segment is removed. The tag lists where each ends, or 0 for the active segment,
-	// and its number, as uvarints. Later segments are needed, too. The sequence number is the next one.
+	// kindSegments lists the segments that the store needs. It is the first commit of each segment,
+	// and is also written before a segment is removed. The tag has, for each segment, where it
+	// ends, or 0 for the active segment, and its number, as uvarints. Segments later than the one
+	// with the record are needed, too. The sequence number is the next unused one.
 	kindSegments
-	// kindClosed is the last record of a store that was closed.
+	// kindClosed is the last record that Close writes.
 	kindClosed
-	kindEnd // none
+	kindEnd // behind the last kind
 )
 
 func (k kind) state() bool { return k >= kindFresh && k <= kindDelivered }
@@ -77,11 +78,11 @@ func (k kind) state() bool { return k >= kindFresh && k <= kindDelivered }
 // noDedup is the time of a put that the dedup window ignores.
 const noDedup = 0
 
-// A header is that of a record.
+// A header is the decoded header of a record.
 type header struct {
 	length, tag  uint32
 	kind         kind
-	last         bool // of its commit
+	last         bool // the record is the last one of its commit
 	retry        bool // a kindPut that belongs to the retries
 	damaged      bool // the payload cannot be read; only hint files store this
 	user         uint32
@@ -100,7 +101,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// recordSize returns how many bytes a record takes with a payload of this length.
+// recordSize returns how many bytes a record with a payload of this length takes.
 func recordSize(payload int) int64 { return (int64(payload) + recordHeader + 7) &^ 7 }
 
 // append appends the encoded header of a record at an offset of a segment.
@@ -126,8 +127,8 @@ func (h *header) append(b []byte, salt uint64, off int64) []byte {
 	return le.AppendUint32(b, headerSum(b[from:], salt, off))
 }
 
-// decodeHeader reads the header of the record at an offset of a segment. It reports whether there is
-// one.
+// decodeHeader decodes the header of the record at an offset of a segment. ok reports whether b has
+// a valid header.
 func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
 	le := binary.LittleEndian
 	if b[8] == 0 || kind(b[8]) >= kindEnd || le.Uint32(b[68:]) != headerSum(b[:68], salt, off) {
@@ -149,11 +150,11 @@ func headerSum(b []byte, salt uint64, off int64) uint32 {
 	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, b)
 }
 
-// A record is one of a segment, or about to be.
+// A record is a record in a segment, or one that is about to be written.
 type record struct {
 	header
 	off     uint32 // in its segment
-	payload []byte // the tag alone if the record was loaded
+	payload []byte // only the tag if the record comes from scan or a hint file
 }
 
 // tagged returns a record of a kind whose payload is its tag.
@@ -161,7 +162,8 @@ func tagged(k kind, tag []byte) record {
 	return record{header: header{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli)}, payload: tag}
 }
 
-// putRecord returns the record of a put, encoded behind b.
+// putRecord returns the record of a put at the time now, in microseconds. It appends the payload to
+// b.
 func putRecord(b []byte, now int64, d *webhook.Delivery) (record, error) {
 	payload, err := d.AppendBinary(append(b, d.Destination...))
 	if err != nil {
@@ -173,7 +175,7 @@ func putRecord(b []byte, now int64, d *webhook.Delivery) (record, error) {
 	return r, nil
 }
 
-// readPut reads a delivery as it was put.
+// readPut decodes the delivery of a kindPut into d.
 func (r *record) readPut(d *webhook.Delivery) error {
 	if int(r.tag) > len(r.payload) {
 		return errDamaged
@@ -181,7 +183,7 @@ func (r *record) readPut(d *webhook.Delivery) error {
 	return d.UnmarshalBinary(r.payload[r.tag:])
 }
 
-// waitingKind returns the state of a delivery that waits.
+// waitingKind returns the kind of the state of a waiting delivery.
 func waitingKind(retry bool) kind {
 	if retry {
 		return kindRetry
@@ -189,7 +191,8 @@ func waitingKind(retry bool) kind {
 	return kindFresh
 }
 
-// stateRecord returns the record of a state. d may be without its body, but size is its Size with it.
+// stateRecord returns the state record of a delivery. d may lack its body; size is its Size with
+// the body.
 func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
 	state := webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
 		Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
@@ -209,7 +212,7 @@ func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
 	return r, nil
 }
 
-// readState reads a state into d, which is as it was put.
+// readState decodes a state record into d, which has the delivery as it was put.
 func (r *record) readState(d *webhook.DeadLetter) error {
 	var state webhook.DeadLetter
 	if err := state.UnmarshalBinary(r.payload); err != nil {
@@ -220,7 +223,7 @@ func (r *record) readState(d *webhook.DeadLetter) error {
 	return nil
 }
 
-// userHash returns what records have of a user. It is 0 for no user, and only then.
+// userHash returns the hash of a user that record headers have. Only the empty user has the hash 0.
 func userHash(user string) uint32 {
 	if user == "" {
 		return 0
@@ -230,8 +233,8 @@ func userHash(user string) uint32 {
 	return max(h.Sum32(), 1)
 }
 
-// A ref names a put that is not needed any more, by its sequence number and its segment. In a
-// kindSegments, seq is where the segment ends.
+// A ref names a record that is not needed any more, by its sequence number and its segment. In a
+// kindSegments, seq is the offset where the segment ends.
 type ref struct {
 	seq uint64
 	seg uint32
@@ -246,7 +249,7 @@ func listing(k kind, refs []ref) record {
 	return tagged(k, b)
 }
 
-// refs returns the entries that a listing record lists, and nil for other records.
+// refs returns the refs that a record of listing has, and nil for other records.
 func (r *record) refs() (refs []ref) {
 	if r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
 		return nil
@@ -255,7 +258,7 @@ func (r *record) refs() (refs []ref) {
 		seq, n := binary.Uvarint(b)
 		seg, m := binary.Uvarint(b[max(n, 0):])
 		if n <= 0 || m <= 0 {
-			return refs // cannot be, as the checksum is right
+			return refs // cannot happen, as the checksum is right
 		}
 		refs = append(refs, ref{seq, uint32(seg)})
 		b = b[n+m:]
@@ -272,7 +275,7 @@ func settingRecord(s *webhook.Setting) record {
 
 var errPayload = errors.New("malformed payload")
 
-// readSetting returns a setting that the caller may keep.
+// readSetting decodes a setting. The result shares no memory with the record.
 func (r *record) readSetting() (s webhook.Setting, err error) {
 	n, m := binary.Uvarint(r.payload)
 	if m <= 0 || n == 0 || n > uint64(len(r.payload)-m) {

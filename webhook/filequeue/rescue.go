@@ -12,15 +12,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Rescue is RescueContext without a context and progress.
+// Rescue is RescueContext with context.Background() and no progress function.
 func Rescue(from, to string) (Report, error) {
 	return RescueContext(context.Background(), from, to, nil)
 }
 
-// RescueContext writes what can be read of the store in the folder from to a new store in the folder to,
-// which must not exist. No process may have the old store open; RescueContext does not change it. The
-// Report is about the new store, except for Missing. If ctx ends, there is no new store. progress is
-// called as by CheckContext.
+// RescueContext copies the readable part of the store in the folder from to a new store in the
+// folder to, which must not exist. No process may have the old store open. RescueContext does not
+// change the old store. The Report counts the contents of the new store. Its Missing describes the
+// unreadable parts of the old one. If ctx ends, RescueContext removes the new store. It calls
+// progress as CheckContext does.
 func RescueContext(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if !missingFile(to) {
 		return r, fmt.Errorf("filequeue: %s exists", to)
@@ -46,7 +47,7 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	return r, err
 }
 
-// copyTo copies all that was read to another store.
+// copyTo copies everything that was loaded to another store.
 func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 	x := ld.index
 	for _, e := range x.settings {
@@ -81,7 +82,8 @@ func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// copyQueue puts the deliveries of a queue into another store, and settles them if there is a verdict.
+// copyQueue puts the deliveries of a queue into another store. If verdict is not 0, it settles them
+// with it.
 func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict webhook.Verdict) error {
 	const page, bytes = 256, 4 << 20
 	var ps []webhook.Put
@@ -108,7 +110,7 @@ func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict web
 			if d.Due, d.Died = e.dueAt(), e.dueAt(); e.due == 0 {
 				d.Due, d.Died = s.Now(), s.Now()
 			}
-		} else if err != nil { // could be read a moment ago
+		} else if err != nil { // the load could read the record, but now the disk fails
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q: %v", ld.index.segs[e.put.seg].name(), e.put.off, d.MessageID, d.Destination, err)
 			continue
 		}
@@ -125,7 +127,8 @@ func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict web
 	return flush()
 }
 
-// copyRoster copies the database of the audiences, if there is one that can be read.
+// copyRoster copies the database of the audiences, if there is one. It returns an error if the copy
+// cannot be read.
 func copyRoster(from, to string) error {
 	path := filepath.Join(from, rosterName)
 	if missingFile(path) {
@@ -145,7 +148,7 @@ func copyRoster(from, to string) error {
 	return nil
 }
 
-// missingFile reports whether there is nothing at a path.
+// missingFile reports whether no file or folder is at a path.
 func missingFile(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -18,11 +18,12 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// rosterName is the bbolt database of the audiences. It is a B-tree because members are read in the
-// order of their ids, and may be more than fit into memory. It is made when it is first needed.
+// rosterName is the file of the bbolt database with the audiences. The database is a B-tree,
+// because members are read in the order of their ids, and may need more space than the memory has.
+// The first call that needs the file creates it.
 //
-// There is a bucket for each audience, with an audience.Record in the key "record" and a bucket
-// "members": by user id, the generation that has seen each last.
+// Each audience has a bucket. Its key "record" has the audience.Record. Its bucket "members" maps
+// each user id to the latest generation that had this user.
 const rosterName = "roster.db"
 
 var (
@@ -30,7 +31,8 @@ var (
 	bucketMembers = []byte("members")
 )
 
-// An update has the methods of audience.Roster that change something.
+// An update has those methods of audience.Roster that change something. The alias makes the
+// embedded field private.
 type update = audience.Update
 
 // A roster implements audience.Roster.
@@ -38,7 +40,7 @@ type roster struct {
 	update
 	store    *Store
 	dir      string
-	unsynced bool // in tests
+	unsynced bool // set by tests: bbolt does not sync its file
 
 	mu sync.Mutex // guards db
 	db *bolt.DB   // nil until it is needed
@@ -66,7 +68,7 @@ func (r *roster) open() (*bolt.DB, error) {
 	return r.db, nil
 }
 
-// close closes the database. The caller has waited for all calls.
+// close closes the database. The caller has waited until all calls ended.
 func (r *roster) close() error {
 	if r.db == nil {
 		return nil
@@ -77,8 +79,9 @@ func (r *roster) close() error {
 	return nil
 }
 
-// run runs a transaction of a call. bbolt panics on what it does not expect in a file,
-// and reading a page that the disk does not yield is a fault; both become errors.
+// run runs the transaction f of a call; the parameter run is (*bolt.DB).View or (*bolt.DB).Update.
+// bbolt panics on unexpected bytes in its file. A page of the mapped file that the disk cannot read
+// causes a fault. run returns both as errors.
 func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) error) error, f func(tx *bolt.Tx) error) (err error) {
 	if err := r.store.enter(ctx); err != nil {
 		return err
@@ -100,7 +103,8 @@ func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	return nil
 }
 
-// change is the audience.Update.
+// change implements audience.Update. It calls f with an audience's record and members in one
+// transaction, and stores the record if f changes it.
 func (r *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return r.run(ctx, (*bolt.DB).Update, func(tx *bolt.Tx) error {
 		a, err := tx.CreateBucketIfNotExists([]byte(id))
@@ -171,7 +175,7 @@ func (b rows) Set(users []string, generation uint64) (err error) {
 	return nil
 }
 
-// following yields the rows after the one with the key after.
+// following yields the rows behind the key after.
 func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		k, v := c.Seek([]byte(after))
@@ -221,7 +225,7 @@ func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error]
 	})
 }
 
-// checkRoster reads all of a database of audiences.
+// checkRoster opens a database of audiences, and checks all its pages.
 func checkRoster(path string) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

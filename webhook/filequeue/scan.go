@@ -13,8 +13,8 @@ type scanned struct {
 	records []record // with their tags
 	last    int64    // the offset where the last commit begins
 	end     int64    // the offset where the records end
-	// torn is the number of bytes behind end that belong to a commit which was never completed. It is
-	// zero if the end was known.
+	// torn is how many bytes behind end belong to an incomplete commit. It is zero if the end was
+	// known.
 	torn int64
 	gaps []gap
 }
@@ -22,17 +22,18 @@ type scanned struct {
 // A gap is a part of a segment in which no record can be read.
 type gap struct{ from, to int64 }
 
-// scan reads a segment up to limit. If known is set, the records end there. Otherwise they end with the
-// last complete commit, and what follows is torn.
+// scan reads a segment up to limit. If known is set, the records end at limit. Otherwise they end
+// with the last complete commit, and the bytes behind it are torn.
 //
-// An incomplete commit that another commit follows was complete once: its records count. Where a header
-// cannot be read, scan looks for the next one.
+// If another commit follows an incomplete one, the incomplete one was complete once, so its records
+// count. Where scan finds no valid header, it looks for the next one.
 func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
 	w := window{r: r, limit: limit}
-	var tags []byte                  // the memory of the tags
-	records, gaps := 0, 0            // how many are in front of the current commit
+	var tags []byte // the memory of the tags
+	// of c.records and c.gaps, how many are in front of the current commit
+	records, gaps := 0, 0
 	whole := true                    // every record of the current commit can be read
-	off, lost := int64(0), int64(-1) // lost is where a gap began
+	off, lost := int64(0), int64(-1) // lost is where the current gap began, -1 outside of gaps
 	for off+recordHeader <= limit {
 		b, err := w.at(off, recordHeader)
 		if err != nil {
@@ -99,7 +100,7 @@ func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err e
 	return c, nil
 }
 
-// A window reads a file from front to back.
+// A window buffers a file that is read from front to back.
 type window struct {
 	r     io.ReaderAt
 	limit int64
@@ -110,7 +111,8 @@ type window struct {
 // windowLen is the number of bytes read at once. A longer record makes the window longer.
 const windowLen = 256 << 10
 
-// at returns n bytes at an offset, fewer at the limit or the end of the file.
+// at returns n bytes at an offset, or fewer at the limit or the end of the file. They are valid
+// until the next call.
 func (w *window) at(off, n int64) ([]byte, error) {
 	n = min(n, w.limit-off)
 	if off >= w.from && off+n <= w.from+int64(len(w.b)) {
@@ -128,7 +130,8 @@ func (w *window) at(off, n int64) ([]byte, error) {
 	return w.b[:min(n, int64(read))], nil
 }
 
-// zero reports whether only zeros follow, as in space that was reserved for more records.
+// zero reports whether the file has only zeros from an offset on. Such bytes are space for later
+// records.
 func (w *window) zero(off int64) bool {
 	b := make([]byte, 64<<10)
 	for off < w.limit {

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A segmentID is the name of a segment. The salt is random, so no body can contain bytes that pass for a
-// record of the segment.
+// A segmentID is the name of a segment. The random salt is part of the checksums of headers, so no
+// body can have bytes that pass for a record of the segment.
 type segmentID struct {
 	number uint32
 	salt   uint64
@@ -24,7 +24,8 @@ type segmentID struct {
 func (id segmentID) name() string { return fmt.Sprintf("segment-%08d-%016x.log", id.number, id.salt) }
 func (id segmentID) hint() string { return fmt.Sprintf("segment-%08d-%016x.hint", id.number, id.salt) }
 
-// parseName returns which segment a file is or, if hint is set, has the hint of.
+// parseName returns the segment that a file belongs to. ok reports whether the file is a segment or
+// a hint file, and hint whether it is a hint file.
 func parseName(name string) (id segmentID, hint, ok bool) {
 	if _, err := fmt.Sscanf(name, "segment-%d-%x", &id.number, &id.salt); err != nil {
 		return id, false, false
@@ -51,7 +52,8 @@ func (g *segment) unpin() {
 	}
 }
 
-// hasRecord reports whether there is the header of a record at an offset.
+// hasRecord reports whether there is the header of a record at an offset. It also returns true if
+// the disk fails, so that the caller reads the segment.
 func (g *segment) hasRecord(off int64) bool {
 	b := make([]byte, recordHeader)
 	if n, err := g.file.ReadAt(b, off); n < len(b) {
@@ -61,11 +63,11 @@ func (g *segment) hasRecord(off int64) bool {
 	return ok
 }
 
-// errDamaged says that a record cannot be read, although the disk can.
+// errDamaged says that the disk returned bytes, but that they are no valid record.
 var errDamaged = errors.New("damaged")
 
-// read reads the record of a sequence number at a place, with a payload of up to length bytes. It uses
-// b if that is large enough. With an errDamaged it returns what it has read.
+// read reads the record with a sequence number at a place. Its payload has up to length bytes. read
+// uses b if that is large enough. With an errDamaged, r has the bytes that were read.
 func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, err error) {
 	n := recordHeader + length
 	if cap(b) < n {
@@ -80,7 +82,7 @@ func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, er
 	return g.decode(at, seq, b[:n])
 }
 
-// decode is read for bytes that are in memory already.
+// decode is read for a record whose bytes are in memory already.
 func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	h, ok := decodeHeader(b, g.salt, int64(at.off))
 	r = record{header: h, off: at.off, payload: b[recordHeader:]}
@@ -100,8 +102,8 @@ type segments map[uint32]*segment
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns the kindSegments that lists all segments but one. It has the ends of the sealed ones, or
-// of all if ends is set.
+// record returns a kindSegments that lists all segments, except the one with the number without. It
+// has the ends of the sealed segments and, if ends is set, of the active one, too.
 func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {
@@ -116,7 +118,8 @@ func (s segments) record(without uint32, ends bool) record {
 	return listing(kindSegments, refs)
 }
 
-// count adds the bytes of the records of an entry to what is needed, or takes them off if by is -1.
+// count adds the bytes of an entry's records to the needed bytes of their segments. If by is -1, it
+// subtracts them.
 func (s segments) count(e *entry, by int64) {
 	if g := s[e.put.seg]; g != nil {
 		g.live += by * recordSize(int(e.length))
@@ -137,7 +140,8 @@ func (s segments) bytes() (total, live int64) {
 	return total, live
 }
 
-// A pinned entry can be read without the lock, as its files stay open until release.
+// A pinned is an entry that can be read without holding index.mu: its files stay open until
+// release.
 type pinned struct {
 	entry
 	put, state *segment // state is nil if it has none
@@ -165,15 +169,15 @@ func (p *pinned) release() {
 	}
 }
 
-// buffers holds memory that records are read into.
+// buffers pools the memory that records are read into.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is the size of the largest buffer that is kept, in bytes.
+// maxPooled is the size of the largest buffer that goes back to buffers, in bytes.
 const maxPooled = 64 << 10
 
-// load reads a delivery. b has the record of the put if that was read already; otherwise it is nil. After an
-// errDamaged d has the parts that could be read. After an errState d is the delivery as it was put, because
-// its state cannot be read.
+// load reads a delivery into d. b is the record of the put if that was read already, and nil
+// otherwise. After an errDamaged, d has the parts that could be read. After an errState, d has the
+// delivery as it was put, because its state cannot be read.
 func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
@@ -216,7 +220,8 @@ func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 	return err
 }
 
-// errState says that a delivery can be read as it was put, but not what happened to it since.
+// errState says that a delivery can be read as it was put, but that its state record cannot be
+// read.
 var errState = errors.New("its attempts cannot be read")
 
 // idle reports whether no segment is active.

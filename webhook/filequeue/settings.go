@@ -60,14 +60,14 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	return version, nil
 }
 
-// set changes a setting, or removes it if it has no value, and returns its new version. Readers see the
-// change before it is durable, and until it is reverted if it fails.
+// set changes a setting, or removes it if e.Value is nil. It returns the new version. Readers see
+// the change before it is durable. If the commit fails, the change is reverted.
 func (g *group) set(e webhook.Setting) (uint64, error) {
 	i, had := g.settings.find(e.Name)
 	if had && g.settings[i].Version != e.Version || !had && e.Version != 0 {
 		return 0, webhook.ErrConflict
 	}
-	version := g.seq // for the removal of a setting that is not there
+	version := g.seq // the result if a missing setting is removed
 	if had {
 		was := g.settings[i]
 		version = g.gone(kindGone, []ref{{was.Version, g.noteSegment(was.Version)}})

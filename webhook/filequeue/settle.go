@@ -7,13 +7,15 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The bounds of the settlements in one op. One larger settlement is allowed.
+// maxSettled and maxSettledBytes bound the settlements in one op. A single larger settlement has an
+// op of its own.
 const (
 	maxSettled      = 4096
 	maxSettledBytes = 2 << 20
 )
 
-// settlement returns the transition of a settlement. The error is about the settlement alone.
+// settlement returns the transition of a settlement. An error is about this settlement, not about
+// the store.
 func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
 	t.id = by.Delivery.Claim
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
@@ -42,7 +44,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
 	c := s.index.claims[t.id]
 	s.index.mu.Unlock()
 	if c == nil {
-		return t, nil // settles nothing
+		return t, nil // the claim does not exist, so the transition moves nothing
 	}
 	t.record, err = stateRecord(k, &d, d.Size()-int64(len(d.Body))+c.body)
 	if t.bytes = c.body; k == kindDead || k == kindDelivered {

@@ -5,27 +5,28 @@
 //	s, err := filequeue.Open("data", filequeue.Config{})
 //	f, err := webhook.New(webhook.Config{Store: s, ...})
 //
-// The store is a log of segments, files of about 32 MB. It appends what concurrent callers store
-// to the active segment, by one write and one sync for all of them. A body is written once, and
-// read only if the delivery is not attempted at once. A retry, a dead letter or an outcome is a
-// small record at the end of the log. The store removes a segment in which nothing is needed any
-// more, and merges one with little into the active segment. So disk space comes back by itself.
+// The store is a log of segments, files of about 32 MB. It appends the records of concurrent
+// callers to the active segment, with one write and one sync for all of them. A body is written
+// once, and read only if the delivery is not attempted at once. A retry, a dead letter or an
+// outcome is a small record at the end of the log. The store removes segments without needed
+// records. It copies the needed records of a mostly unneeded segment to the active one, and removes
+// that segment, too.
 //
-// The index in memory has 40 bytes for each delivery that waits and for each dead letter, and about
-// 32 for each put that is remembered (Config.DedupMax). Bodies are read from the disk, where the
-// system usually has them in its cache. For a fast start, each sealed segment has a hint file with
-// all that the index needs of it.
+// The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 32
+// bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
+// usually has them in its cache. For a fast start, each sealed segment has a hint file with all
+// that the index needs from it.
 //
-// On a full disk, the store refuses puts and nothing else. A reserve of 8 MB is left to settle
-// stored deliveries, which frees space. While the disk fails, calls return errors, and nothing that
-// was accepted is lost. The store works again by itself when the cause is gone.
+// On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
+// stored deliveries, which frees space. While the disk fails, calls return errors, and accepted
+// deliveries are not lost. The store works again by itself when the cause is gone.
 //
 // One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can
 // be copied or moved as a whole.
 //
 // To read the code, begin with record.go (the format), then writer.go and log.go (how records get
-// to the disk), index.go and load.go (what is in memory, and how Open makes it), transition.go (how a
-// stored delivery changes), and janitor.go (how space comes back).
+// to the disk), index.go and load.go (what is in memory, and how Open builds it), transition.go
+// (how a stored delivery changes), and janitor.go (how disk space is freed).
 package filequeue
 
 import (
@@ -63,14 +64,15 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// enter begins a call, which s.calls.Done ends.
+// enter begins a call. The caller ends it with s.calls.Done.
 func (s *Store) enter(ctx context.Context) error {
 	return s.view(ctx, func(*index) { s.calls.Add(1) })
 }
 
 // view calls f with the index of an open store.
 func (s *Store) view(ctx context.Context, f func(x *index)) error {
-	if err := ctx.Err(); err != nil { // not under the lock: it may be the caller's code, and wait
+	// not under the lock, because ctx.Err may be code of the caller that blocks
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.index.mu.Lock()
@@ -90,7 +92,8 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// heads returns the heads of all lanes with unclaimed deliveries, or those that are news.
+// heads returns the heads of all lanes with unclaimed deliveries. If all is not set, it returns the
+// heads of the destinations in x.news, and clears x.news.
 func (x *index) heads(all bool) (heads []webhook.Head) {
 	if all {
 		for _, l := range x.lanes {
@@ -187,7 +190,7 @@ func closeFiles(s *Store) {
 	s.lock.Close()
 }
 
-// A signal is a channel with room for one value, which says that there is work.
+// A signal is a channel with room for one value. A value says that there is work.
 type signal chan struct{}
 
 func (c signal) give() {

@@ -6,12 +6,12 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A transition takes one delivery out of a queue, and puts it into that of its next state. All changes of
+// A transition moves one delivery from its queue to the queue of its next state. All changes of
 // stored deliveries are transitions: outcomes, replays, discards and erasures.
 type transition struct {
-	// The record of the next state. Without a payload, the delivery keeps its state record, and none is
-	// written. Its kind is kindGone or kindLost if the delivery leaves the store, and 0 if it goes back to
-	// the queue from which it was claimed.
+	// The record of the next state. If it has no payload, nothing is written and the delivery keeps
+	// its state record. Its kind is kindGone or kindLost if the delivery leaves the store, and 0 if
+	// the delivery goes back to the queue from which it was claimed.
 	record
 	bytes int64 // the result of entry.bytes in the next state
 
@@ -20,11 +20,11 @@ type transition struct {
 	from where
 	at   point
 
-	// The rest is set by group.transit.
+	// group.transit sets the rest.
 	entry entry
 	claim *claim
-	moved bool // the delivery was there
-	held  bool // it was not, because it is claimed
+	moved bool // the delivery was found, and is moved
+	held  bool // the delivery was not found, because it is claimed
 }
 
 // leaving returns the transition of a delivery that leaves the store.
@@ -32,8 +32,9 @@ func leaving(k kind, from where, at point) transition {
 	return transition{record: record{header: header{kind: k}}, from: from, at: at}
 }
 
-// transit does transitions. It leaves out deliveries that are elsewhere by now, and returns how many it
-// moves. One record lists all that leave the store.
+// transit adds transitions to the group. It skips deliveries that are elsewhere by now. It returns
+// how many deliveries it moves. All deliveries that leave the store are listed in one record of
+// kindGone and one of kindLost.
 func (g *group) transit(ts []transition) (moved int) {
 	var gone, lost []ref
 	for i := range ts {
@@ -83,7 +84,7 @@ func (g *group) transit(ts []transition) (moved int) {
 	return moved
 }
 
-// apply puts a delivery that was taken into the queue of its next state.
+// apply adds a delivery, which transit removed from its queue, to the queue of its next state.
 func (t *transition) apply(x *index, seg *segment) {
 	e, destination := t.entry, t.from.destination
 	if t.payload != nil {
@@ -99,15 +100,15 @@ func (t *transition) apply(x *index, seg *segment) {
 		x.queue(where{kind: t.kind}).push(e)
 	default:
 		x.lane(destination).queue(t.kind == kindRetry).push(e)
-		if t.id == 0 { // the scheduler knows of what it claimed
+		if t.id == 0 { // the scheduler already knows about deliveries that it had claimed
 			x.announce(destination)
 		}
 	}
 	x.prune(destination)
 }
 
-// transit waits until transitions are durable, and returns how many deliveries they moved. It may take the
-// reserve.
+// transit commits transitions, and returns once they are durable. moved is how many deliveries they
+// moved. The commit may use the reserve.
 func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err error) {
 	size := int64(recordHeader)
 	for i := range ts {
@@ -119,7 +120,8 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 	return moved, nil
 }
 
-// restate returns the transition of a delivery that waits to state k. It was read, and d has changed since.
+// restate returns the transition of a waiting delivery to state k. d was read from the store and
+// then changed.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
 	t = transition{from: from, at: pointOf(d.Key), bytes: int64(len(d.Body))}
 	t.record, err = stateRecord(k, d, d.Size())

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// An op plans what one call stores: all of it or nothing. It adds records to the group, or returns an
-// error. It may be called again after its undo functions were called. The writer holds the index's lock
-// while it calls an op, and the functions that the op gives to then and undo.
+// An op plans the records of one call, which are stored all or not at all. It adds them to the
+// group, or returns an error. The writer may call an op again after it has called its undo
+// functions. It holds index.mu while it calls the op and the functions that the op gives to then
+// and undo.
 type op func(g *group) error
 
-// A group has the ops of one commit.
+// A group collects the records of one commit, from one op or more.
 type group struct {
 	*index
 	now     time.Time
@@ -51,18 +52,19 @@ func (g *group) gone(k kind, refs []ref) uint64 {
 	return r.seq
 }
 
-// then registers f, to be called once the records are durable in seg. It is nil without records.
+// then registers f. The writer calls f once the records are durable in seg. seg is nil if the group
+// has no records.
 func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.then, f) }
 
-// undo registers f, to be called if the op or the commit fails. It reverts what the op did to the
-// index.
+// undo registers f, which reverts the changes that the op made to the index. The writer calls f if
+// the op or the commit fails.
 func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
 
 // A request is an op that waits for its commit.
 type request struct {
 	op      op
 	size    int64 // about the bytes it writes
-	puts    bool  // it may not take the reserve
+	puts    bool  // it has puts, so it may not use the reserve
 	err     error
 	done    chan struct{}
 	depends bool // the op fails if the commit does
@@ -76,7 +78,8 @@ func (r *request) undone() {
 	}
 }
 
-// maxGroup bounds the bytes of a group. A larger request, and one of size alone, has a group of its own.
+// maxGroup bounds the bytes of a group. A larger request, and a request of the size alone, has a
+// group to itself.
 const (
 	maxGroup = 4 << 20
 	alone    = maxGroup + 1
@@ -91,7 +94,7 @@ type writer struct {
 	wake   signal
 	stop   chan struct{}
 	ended  chan struct{}
-	after  func() // is called after a commit that may have left work for the janitor
+	after  func() // called after a commit that may have left work for the janitor
 	tidy   bool   // there is a history, so every commit leaves such work
 
 	mu    sync.Mutex
@@ -101,7 +104,8 @@ type writer struct {
 	failed  time.Time // the latest failure
 }
 
-// do waits until an op is durable. Once the op is part of a commit, ctx has no effect.
+// do passes an op to the writer, and waits until it is durable or has failed. Once the op is part
+// of a commit, ctx has no effect.
 func (w *writer) do(ctx context.Context, o op, size int64, puts bool) error {
 	r := &request{op: o, size: size, puts: puts, done: make(chan struct{})}
 	w.mu.Lock()
@@ -148,7 +152,7 @@ func (w *writer) len() int {
 	return len(w.inbox)
 }
 
-// run commits until stop is closed, and then what is left in the inbox.
+// run commits requests until stop is closed, and then the requests that are left in the inbox.
 func (w *writer) run() {
 	defer close(w.ended)
 	var began time.Time
@@ -194,8 +198,9 @@ func (w *writer) leftover() bool {
 // a few records takes as much work as one of many.
 const pace = time.Millisecond
 
-// gather waits until there are as many requests as in the latest commit, whose callers are likely to come
-// back, but no longer than until a pace after that commit began. So a single caller never waits.
+// gather waits for as many requests as the latest commit had, because the callers of those are
+// likely to come back. It waits at most until a pace after the start of that commit. A single
+// caller never waits.
 func (w *writer) gather(began time.Time, last int) {
 	left := pace - time.Since(began)
 	if n := w.len(); left <= 0 || n >= last || n == 0 {
@@ -212,16 +217,16 @@ func (w *writer) gather(began time.Time, last int) {
 	}
 }
 
-// commit does the ops of requests, or sets their errors.
+// commit stores the ops of requests in one commit, and sets the errors of those that fail.
 func (w *writer) commit(rs []*request) {
 	puts := slices.ContainsFunc(rs, func(r *request) bool { return r.puts })
-	// A commit without puts makes the reserve, too: an earlier one may have taken it.
+	// A commit without puts makes the reserve, too, as an earlier commit may have used it.
 	if err := w.log.secure(time.Now()); err != nil && puts {
 		refusePuts(rs, err)
 	}
 	wrote, err := w.try(rs)
 	if full(err) && puts {
-		// Settlements free space, and may take the reserve.
+		// Settlements free space, and may use the reserve.
 		refusePuts(rs, err)
 		wrote, err = w.try(rs)
 	}
@@ -233,7 +238,7 @@ func (w *writer) commit(rs []*request) {
 	}
 }
 
-// refusePuts sets the errors of all puts.
+// refusePuts sets the errors of all requests with puts.
 func refusePuts(rs []*request, err error) {
 	for _, r := range rs {
 		if r.puts {
@@ -242,8 +247,8 @@ func refusePuts(rs []*request, err error) {
 	}
 }
 
-// try does the ops of the requests that have no error yet, and reports whether it wrote records. If the
-// commit fails, only ops without records are done.
+// try runs the ops of those requests that have no error yet, commits the records, and reports
+// whether it wrote any. If the commit fails, only ops that added no records succeed.
 func (w *writer) try(rs []*request) (wrote bool, err error) {
 	g := group{index: w.index, now: w.log.disk.Now(), seq: w.log.seq}
 	w.index.mu.Lock()
@@ -261,7 +266,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		}
 		puts = puts || r.puts && r.depends
 	}
-	w.log.seq = g.seq // not used again, even if the commit fails
+	w.log.seq = g.seq // never used again, even if the commit fails
 	w.index.mu.Unlock()
 	var seg *segment
 	if len(g.records) > 0 {
@@ -287,11 +292,11 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 	return false, err
 }
 
-// calm is how long commits must succeed before the operator is told. So a disk that is full now and then
-// does not fill the log.
+// calm is how long commits must succeed before report says that the store works again. So a disk
+// that is full now and then does not flood the log.
 const calm = time.Minute
 
-// report tells the operator that commits fail, and that they work again.
+// report logs that commits fail, and later that they work again.
 func (w *writer) report(wrote bool, err error) {
 	switch {
 	case err != nil:
