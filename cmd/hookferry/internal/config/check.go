@@ -23,8 +23,8 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// Complete checks settings, sorts their lists, and makes what is derived of them. The error is an
-// *Error.
+// Complete checks settings, sorts their lists, and sets the fields that follow from others. The
+// error is an *Error.
 func (s *Settings) Complete() error {
 	r := newReader("", nil)
 	r.check(s)
@@ -45,10 +45,10 @@ func (r *reader) error(path string) error {
 	return &Error{Path: path, Problems: r.problems}
 }
 
-// check checks and completes settings.
+// check does the work of Complete, and collects the problems.
 func (r *reader) check(s *Settings) {
 	if r.unreadable("") {
-		return // all of the file
+		return // none of the file could be read
 	}
 	const baseURL = "want an http or https URL with a host and perhaps a path, and nothing else"
 	r.bounds("", reflect.ValueOf(s).Elem())
@@ -73,8 +73,8 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers of a request: net/http would refuse each request with a wrong one,
-// and send either of two with the same name.
+// headers checks the headers of a request. net/http refuses each request with a wrong header. Of
+// two headers with the same name, it sends either.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -94,7 +94,7 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 // isToken reports whether s is a token (RFC 9110, section 5.6.2).
 var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$").MatchString
 
-// isBaseURL reports whether text is a URL that a path can be joined to.
+// isBaseURL reports whether text is an http or https URL to which a path can be appended.
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
@@ -112,8 +112,8 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// checkAdmin checks the admin listener. Its certificate is checked even if it is off: a listener that
-// newer settings switch off goes on with its certificate until a restart.
+// checkAdmin checks the admin listener. It checks the certificate even if the listener is off: a
+// listener that newer settings switch off runs with its certificate until the restart.
 func checkAdmin(r *reader, a *Admin) {
 	checkCertificate(r, "admin.tls", a.TLS)
 	if a.Listen == Off {
@@ -129,12 +129,12 @@ func checkAdmin(r *reader, a *Admin) {
 	}
 }
 
-// isVisible reports whether a secret has visible characters of ASCII alone.
+// isVisible reports whether a secret consists of visible ASCII characters.
 func isVisible(s signature.Secret) bool {
 	return !strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// IsLoopback reports whether only this machine can reach what listens on an address.
+// IsLoopback reports whether a listener on this address can be reached only from this machine.
 func IsLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -153,7 +153,8 @@ func checkCertificate(r *reader, key string, c *Certificate) {
 	}
 }
 
-// pair returns a certificate with its key, nil if one of them is missing or wrong.
+// pair returns a certificate with its key. It returns nil, and notes a problem, if one of them is
+// missing or wrong.
 func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
 	if cert.Path == "" {
 		r.problem(key+".certificate", "is required")
@@ -166,13 +167,13 @@ func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
 	}
 	pair, err := tls.X509KeyPair([]byte(cert.Data), []byte(private.Data))
 	if err != nil {
-		r.problem(key, "want a certificate and its key, both in PEM, and of each other")
+		r.problem(key, "want a certificate and its key, both in PEM, that belong together")
 		return nil
 	}
 	return &pair
 }
 
-// checkClientTLS checks t and returns its certificate and authorities.
+// checkClientTLS checks the certificate, the key and the authorities of t, which may be nil.
 func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	if t == nil {
 		return
@@ -185,7 +186,7 @@ func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	}
 }
 
-// Config returns what the files say. The settings are complete.
+// Config returns the TLS settings that the files describe. The settings must be complete.
 func (t *ClientTLS) Config() *tls.Config {
 	config := &tls.Config{}
 	if pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data)); err == nil {
@@ -198,7 +199,7 @@ func (t *ClientTLS) Config() *tls.Config {
 	return config
 }
 
-// ProxyURL returns the URL of Proxy, nil if there is none. The settings are complete.
+// ProxyURL returns Proxy as a URL, or nil if there is no proxy. The settings must be complete.
 func (w *Webhooks) ProxyURL() *url.URL {
 	if w.Proxy == "" {
 		return nil
@@ -210,7 +211,8 @@ func (w *Webhooks) ProxyURL() *url.URL {
 	return u
 }
 
-// checkWebhooks asks a forwarder which settings it takes. The forwarder refuses one at a time.
+// checkWebhooks checks the settings by making forwarders with them. A forwarder reports only one
+// problem at a time, so each setting gets a forwarder of its own.
 func checkWebhooks(r *reader, w *Webhooks) {
 	refusal := func(c webhook.Config) *webhook.ConfigError {
 		c.Store = memqueue.New(memqueue.Config{})
@@ -220,7 +222,8 @@ func checkWebhooks(r *reader, w *Webhooks) {
 		errors.As(err, &refused)
 		return refused
 	}
-	if refusal(webhook.Config{ServiceName: w.Name}) != nil { // its text repeats the name
+	// the text of the error repeats the name
+	if refusal(webhook.Config{ServiceName: w.Name}) != nil {
 		r.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	}
 	proxy := w.ProxyURL()
@@ -234,7 +237,7 @@ func checkWebhooks(r *reader, w *Webhooks) {
 	}
 }
 
-// name checks a text that names something.
+// name checks a name: its length and its characters.
 func (r *reader) name(key, s string) bool {
 	if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		r.problem(key, "want 1 to 255 bytes of UTF-8 without control characters")
@@ -243,10 +246,10 @@ func (r *reader) name(key, s string) bool {
 	return true
 }
 
-// id checks the id of a destination, which the admin API has in its paths.
+// id checks the id of a destination. The admin API has the id in its paths.
 func (r *reader) id(key, id string) bool {
 	if id == "." || id == ".." {
-		r.problem(key, "is no name in the path of a URL, as the admin API has it")
+		r.problem(key, "is no name in the path of a URL, where the admin API needs it")
 	}
 	return r.name(key, id)
 }
@@ -266,7 +269,7 @@ func (r *reader) destinations(s *Settings) {
 	}
 }
 
-// destination checks the destination at key, and makes its Webhook if a forwarder takes it.
+// destination checks the destination at key. If it is valid, destination sets its Webhook.
 func (r *reader) destination(key string, d *Destination) {
 	w := &webhook.Destination{
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
@@ -296,7 +299,8 @@ func (r *reader) destination(key string, d *Destination) {
 	}
 }
 
-// refused notes what a forwarder refuses of the value at key. That an id is wrong was noted before.
+// refused notes the problems of the value at key that package webhook reports. It skips problems of
+// an id, because the reader has noted them already.
 func (r *reader) refused(key string, err error) {
 	var one *webhook.ConfigError
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
@@ -308,7 +312,7 @@ func (r *reader) refused(key string, err error) {
 	}
 }
 
-// initials are the capital letters that the name of a field begins with.
+// initials matches the capital letters at the beginning of the names of fields.
 var initials = regexp.MustCompile(`\b[A-Z]+`)
 
 // keyOf returns the key of a field of a webhook.Destination: "endpoints[0].headers.Host" for
@@ -329,7 +333,8 @@ func keyOf(field string) string {
 	return key
 }
 
-// checkUnique checks that no other key has the value at key. first has the first key of each value.
+// checkUnique notes a problem if another key has the same value as key. first has the first key of
+// each value.
 func checkUnique(r *reader, first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {
@@ -351,7 +356,7 @@ func (r *reader) sources(s *Settings) {
 	for i := range s.Destinations {
 		known[s.Destinations[i].ID] = true
 	}
-	// An id that could not be read may be any of those that are named.
+	// If one id could not be read, a source may name the destination that has it.
 	allKnown := !known[""] && !r.unreadable("destinations")
 	names, keys := map[string]string{}, map[string]string{}
 	for i := range s.Sources {
@@ -364,7 +369,7 @@ func (r *reader) sources(s *Settings) {
 		}
 		for j, k := range source.Keys {
 			at := fmt.Sprintf("%s.keys[%d]", key, j)
-			// In Basic authentication a colon ends the key.
+			// In Basic authentication, the key ends at a colon.
 			if k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":") {
 				r.problem(at, "want 1 to 255 visible characters of ASCII without colons")
 			} else {

@@ -13,23 +13,29 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Stored describes a destination that was made while a server ran, and is kept in the store.
+// A Stored describes a destination that was created through the admin API and is kept in the store.
 type Stored struct {
-	// Sources are the names of the sources whose calls it gets. Some may not exist any more.
+	// Sources are the names of the sources whose calls the destination gets. Some of these sources
+	// may not exist any more.
 	Sources []string
-	// Changed is when it was changed last, and By who did it, in their own words.
+	// Changed is when the destination was changed last. By is the name that the client gave for who
+	// changed it.
 	Changed time.Time
 	By      string
-	// Version is that of its setting in the store.
+	// Version is the version of the destination's setting in the store.
 	Version uint64
 }
 
-// ParseDestination reads and checks a destination that a client of the admin API sends: a JSON
-// object with the keys that a destination has in the file, and "sources", the names of the sources
-// whose calls it gets. The id may be missing. Texts are taken literally: ${NAME} and file:PATH have
-// no meaning, and certificates and keys are PEM, so that no client reads the variables or the files
-// of the server. URLs may be those of customers, so an address in one is public or in allow. The
-// caller bounds the size of the document. The error is an *Error, whose keys begin at the object.
+// ParseDestination reads and checks a destination that a client of the admin API sends. The
+// document is a JSON object. It has the keys of a destination in the configuration file, and
+// "sources": the names of the sources whose calls the destination gets. The id may be missing.
+//
+// Texts are taken literally: ${NAME} and file:PATH have no meaning, and certificates and keys are
+// PEM. So no client can read the environment variables or the files of the server. URLs may come
+// from customers. So an address in a URL must be public or in allow.
+//
+// The caller bounds the size of the document. The error is an *Error with keys relative to the
+// object.
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
 	r := newReader("", nil)
 	r.literal = true
@@ -37,7 +43,8 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	d.ID, d.Stored = "test", new(Stored)
 	settings := maps.Clone(document)
 	delete(settings, "sources")
-	text, err := json.Marshal(settings) // JSON is YAML, if what is not ASCII stands for itself
+	// JSON is YAML if it does not escape characters outside of ASCII, as json.Marshal does not
+	text, err := json.Marshal(settings)
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}
 	}
@@ -56,7 +63,7 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	return &d, nil
 }
 
-// names reads a list of names that differ.
+// names reads a list of names without duplicates.
 func (r *reader) names(key string, value any) (names []string) {
 	list, ok := value.([]any)
 	if !ok {
@@ -75,13 +82,13 @@ func (r *reader) names(key string, value any) (names []string) {
 	return names
 }
 
-// public checks that hosts which are addresses, or localhost, are public or in allow. What a name
-// resolves to is checked for each connection.
+// public checks the hosts of endpoints that are addresses, or localhost: they must be public or in
+// allow. The guard of the forwarder checks the addresses of other names for each connection.
 func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	for i := range endpoints {
 		u, err := url.Parse(endpoints[i].URL.Reveal())
 		if err != nil {
-			continue // that was noted before
+			continue // the check of the destination has noted this
 		}
 		host := u.Hostname()
 		if strings.EqualFold(host, "localhost") {
@@ -99,15 +106,16 @@ func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	}
 }
 
-// With returns settings that also have the destinations of list, and whose sources send to them.
-// The list is sorted by id. A destination that s has itself wins over one of the list.
+// With returns a copy of s that also has the destinations of list. The sources that a destination
+// names send their calls to it. list is sorted by id. If s already has a destination with the same
+// id, the one in list is left out.
 func (s *Settings) With(list []*Destination) *Settings {
 	if len(list) == 0 {
 		return s
 	}
 	all := *s
 	all.Destinations = slices.Clone(s.Destinations)
-	of := make(map[string][]string) // ids by the name of the source
+	of := make(map[string][]string) // the ids of destinations, by the name of the source
 	for _, d := range list {
 		if s.Destination(d.ID) != nil {
 			continue

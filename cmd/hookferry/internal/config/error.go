@@ -5,21 +5,19 @@ import (
 	"strings"
 )
 
-// An Error says what is wrong with settings: all of it, as far as it could be
-// told.
+// An Error lists all problems of settings that were found.
 type Error struct {
-	// Path is the file, "" if they were made of flags.
+	// Path is the file, "" if the settings come from flags.
 	Path     string
 	Problems []Problem // at least one, in the order of the file
 }
 
-// A Problem is one thing that is wrong. It repeats nothing of what is in the
-// file but keys.
+// A Problem is one wrong value or key of settings. It never repeats a value of the file, only keys.
 type Problem struct {
-	// Key is what it is about, such as "destinations[0].endpoints[1].url"; ""
-	// is all of the file.
+	// Key names the value, such as "destinations[0].endpoints[1].url". An empty Key means the whole
+	// file.
 	Key string `json:"key"`
-	// Line and Column say where that is, from 1; 0 if there is no file.
+	// Line and Column are the place of the value, from 1. They are 0 if there is no file.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
 	// Text says what is wrong, and what is allowed.
@@ -35,7 +33,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Line says what one of the problems is and where.
+// Line returns the text of a problem, with its place.
 func (e *Error) Line(p Problem) string {
 	var b strings.Builder
 	if e.Path != "" {

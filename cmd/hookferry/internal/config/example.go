@@ -9,8 +9,8 @@ import (
 //go:embed example.yaml
 var example string
 
-// Example returns a file that explains every key, with a write key and a secret
-// of its own, so that it may be used as it is.
+// Example returns a configuration file that explains every key. It has a random write key and a
+// random secret, so it can be used without changes.
 func Example() string {
 	return strings.NewReplacer("EXAMPLE-WRITE-KEY", rand.Text(), "EXAMPLE-SECRET", rand.Text()).Replace(example)
 }

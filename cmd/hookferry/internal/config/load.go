@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Load reads, checks and completes the settings of a file. Variables come from getenv; an empty one
-// counts as not set. change may change what the file says, before the check. The error is an *Error
-// or that of change. The settings then have only Path and Files, so that the caller can watch them.
+// Load reads, checks and completes the settings of a file. Environment variables come from getenv;
+// an empty variable counts as not set. change may change the settings before the check. The error
+// is an *Error, or the error of change. With an error, the settings have only Path and Files, so
+// that the caller can watch the files.
 func Load(path string, getenv func(string) string, change func(*Settings) error) (*Settings, error) {
 	r := newReader(path, getenv)
 	s := Default()

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Store names the kinds of stores.
+// A Store is a kind of store.
 type Store string
 
 // The kinds of stores.
@@ -21,7 +21,7 @@ const (
 	JetStream  Store = "jetstream"
 )
 
-// Store returns the kind of store that the URL names, "" if there is no such kind.
+// Store returns the kind of store that the URL asks for, or "" if its scheme is unknown.
 func (q *Queue) Store() Store {
 	if q.URL == "" {
 		return Embedded
@@ -36,11 +36,11 @@ func (q *Queue) Store() Store {
 	return ""
 }
 
-// connectTimeout is that of a URL without connect_timeout.
+// connectTimeout is the time limit for connecting if the URL has no connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// Pool returns what the URL says of connections to PostgreSQL, where they are shown under name.
-// Its errors may have parts of the URL.
+// Pool returns the configuration of connections to PostgreSQL from the URL. name is their
+// application_name, unless the URL sets another. The errors may contain parts of the URL.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(q.URL.Reveal())
 	if err != nil {
@@ -59,8 +59,8 @@ func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// Servers returns the URLs of the NATS servers, and their hosts for the log. Its errors have no
-// parts of them.
+// Servers returns the URLs of the NATS servers, and the URLs without credentials for the log. The
+// errors contain no part of a URL.
 func (q *Queue) Servers() (urls, hosts []string, err error) {
 	for text := range strings.SplitSeq(q.URL.Reveal(), ",") {
 		text = strings.TrimSpace(text)
@@ -73,14 +73,14 @@ func (q *Queue) Servers() (urls, hosts []string, err error) {
 	return urls, hosts, nil
 }
 
-// checkQueue checks the store and what depends on it.
+// checkQueue checks the settings of the store, and other settings that depend on the kind of store.
 func checkQueue(r *reader, s *Settings) {
 	q := &s.Queue
 	switch q.Store() {
 	case "":
 		r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE, or nats://USER:PASSWORD@HOST:PORT")
 	case PostgreSQL:
-		if _, err := q.Pool(""); err != nil { // its text may have the password
+		if _, err := q.Pool(""); err != nil { // the text of the error may have the password
 			r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
 		}
 	case JetStream:
@@ -103,5 +103,5 @@ func checkQueue(r *reader, s *Settings) {
 	checkClientTLS(r, "queue.nats.tls", q.NATS.TLS)
 }
 
-// isStream reports whether a text can name a stream.
+// isStream reports whether a text is valid as the name of a stream.
 var isStream = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString

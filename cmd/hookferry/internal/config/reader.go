@@ -20,37 +20,37 @@ const (
 	MaxFile = 4 << 20
 	// maxSecretFile bounds a file with a secret, a certificate or a key, in bytes.
 	maxSecretFile = 256 << 10
-	// maxValues bounds the values of a file. A value that aliases repeat counts each time.
+	// maxValues bounds the values of a file. A value counts once for each alias that repeats it.
 	maxValues = 1_000_000
 	// maxProblems bounds the problems of an Error.
 	maxProblems = 50
 )
 
-// A reader reads and checks settings, and collects all that is wrong with them. The decoder of
-// the YAML parser would stop at the first wrong value, and its errors may repeat values.
+// A reader reads and checks settings, and collects all problems. The decoder of the YAML parser is
+// not used: it stops at the first wrong value, and its errors may repeat values.
 type reader struct {
-	folder   string // where relative paths begin
-	literal  bool   // texts have no variables, and name no files
+	folder   string // relative paths are relative to it
+	literal  bool   // ${NAME} and file:PATH have no meaning
 	getenv   func(string) string
-	places   map[string]place // of keys
-	files    []File           // that were read
+	places   map[string]place // the places of keys
+	files    []File           // the files that were read
 	values   int
 	problems []Problem
-	unread   int // how many of the problems are of values that could not be read
+	unread   int // how many of the first problems are about values that could not be read
 }
 
 type place struct{ line, column int }
 
 func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
 
-// newReader returns a reader for the file at path, "" if there is none.
+// newReader returns a reader for the file at path, or for settings without a file if path is "".
 func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
 }
 
-// problem notes what is wrong with a key. A value that could not be read gets no second problem.
-// The place is that of the key, or else of the nearest key above; a key that is missing from the
-// whole file has none.
+// problem notes what is wrong with the value at key. A value that could not be read gets no second
+// problem. The place of the problem is that of the key. If the file does not have the key, it is
+// that of the nearest key above, if there is one.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -82,7 +82,7 @@ func within(key, whole string) bool {
 	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
 }
 
-// under is the key of a value in a mapping.
+// under returns the key of the value with a name in the mapping at key.
 func under(key, name string) string {
 	if key == "" {
 		return name
@@ -90,7 +90,7 @@ func under(key, name string) string {
 	return key + "." + name
 }
 
-// decode reads a document into v, a pointer to a value that has the defaults.
+// decode reads a YAML document into v, a pointer to a value with the defaults.
 func (r *reader) decode(text []byte, v any) {
 	var document, more yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
@@ -104,7 +104,7 @@ func (r *reader) decode(text []byte, v any) {
 	case errors.As(err, &syntax):
 		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
 		text := "is not YAML"
-		switch syntax.Stage { // messages of other stages repeat values
+		switch syntax.Stage { // only the messages of these two stages never repeat values
 		case yaml.ScannerStage, yaml.ParserStage:
 			text = syntax.Message
 		case yaml.ComposerStage:
@@ -121,7 +121,7 @@ func (r *reader) decode(text []byte, v any) {
 	r.unread = len(r.problems)
 }
 
-// value reads n, which is at key, into v.
+// value reads the YAML node n at key into v.
 func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	if r.values++; r.values > maxValues {
 		if r.values == maxValues+1 {
@@ -136,7 +136,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	r.places[key] = placeOf(n)
 	switch {
 	case n.Style&yaml.TaggedStyle != 0:
-		r.problem(key, "has a tag; there are none here")
+		r.problem(key, "has a YAML tag; tags are not allowed")
 		return
 	case n.ShortTag() == "!!null":
 		r.problem(key, "has no value; leave the key out for the default")
@@ -191,7 +191,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// mapping calls each for every key of n, a mapping.
+// mapping calls each for every key of n, which must be a mapping.
 func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.problem(key, "want keys and values")
@@ -211,7 +211,7 @@ func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value 
 	}
 }
 
-// expand replaces the variables of a text.
+// expand replaces ${NAME} in a text by the value of the environment variable.
 func (r *reader) expand(text string) (expanded, problem string) {
 	if r.literal {
 		return text, ""
@@ -241,14 +241,14 @@ func (r *reader) expand(text string) (expanded, problem string) {
 	}
 }
 
-// isVariable reports whether s is the name of a variable: letters, digits and underscores, with
-// no digit first.
+// isVariable reports whether s is the name of a variable: letters, digits and underscores, where
+// the first character is not a digit.
 func isVariable(s string) bool {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 	return s != "" && len(s) <= 128 && strings.Trim(s, letters+"0123456789") == "" && strings.Contains(letters, s[:1])
 }
 
-// read returns the content of a file that a value names.
+// read returns the content of a file that a value of the configuration names.
 func (r *reader) read(path string) (content, problem string) {
 	if path == "" {
 		return "", "want the path of a file"
@@ -263,19 +263,19 @@ func (r *reader) read(path string) (content, problem string) {
 	return string(b), ""
 }
 
-// errIrregular refuses pipes, sockets and devices: a reader might wait for them without end, and
-// opening one may have effects.
+// errIrregular is returned for pipes, sockets and devices. Reading one may block without end, and
+// opening one may have side effects.
 var errIrregular = errors.New("it is not a regular file")
 
 // readFile reads a regular file of at most limit bytes. It notes the state of the file before it
-// reads it, so that a Watch notices a change in between.
+// reads the content, so that a Watch notices a change during the read.
 func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 	was := stat(path)
 	r.files = append(r.files, was)
 	if was.info != nil && !was.info.Mode().IsRegular() {
 		return nil, errIrregular
 	}
-	// O_NONBLOCK does not wait for the writer of a file that has become a pipe meanwhile.
+	// With O_NONBLOCK, the open does not wait for a writer if the file has become a pipe meanwhile.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -293,8 +293,8 @@ func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// withoutPath returns the cause of an error of a file, without the path, which may be made of
-// variables and so hold a secret.
+// withoutPath returns the cause of a file error without the path. The path may contain the value of
+// a variable, and so a secret.
 func withoutPath(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {

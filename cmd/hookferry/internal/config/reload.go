@@ -2,8 +2,8 @@ package config
 
 import "reflect"
 
-// Keep takes the Webhook of each destination that has not changed from old, the settings in use: a
-// forwarder sees by the pointer that a destination is as it was.
+// Keep gives each unchanged destination the Webhook pointer of the same destination in old, the
+// settings in use. A forwarder recognises an unchanged destination by this pointer.
 func (s *Settings) Keep(old *Settings) {
 	for i := range s.Destinations {
 		d := &s.Destinations[i]
@@ -19,9 +19,9 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// NeedRestart returns the keys whose values differ from those of old, which a server was started
-// with, and count only after a restart. A listener follows its certificate without one, but not
-// whether it has any.
+// NeedRestart returns the keys whose values differ from old and take effect only after a restart.
+// old are the settings with which the server was started. The content of a listener's certificate
+// needs no restart, but switching TLS on or off does.
 func (s *Settings) NeedRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)

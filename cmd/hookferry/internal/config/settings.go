@@ -1,10 +1,11 @@
-// Package config reads what a server is to do, from a YAML file or from flags. Load reads, checks
-// and completes a file; what it returns is ready to run.
+// Package config reads the settings of a server, from a YAML file or from flags. Load reads, checks
+// and completes a file.
 //
-// A text of the file may hold ${NAME}, the value of an environment variable; $${ stands for ${
-// itself. A secret may be file:PATH instead, the content of a file without its last line break.
-// Relative paths are relative to the folder of the configuration file. A variable or a file that is
-// missing is an error. No error repeats a value, since any value may hold a secret.
+// A text of the file may contain ${NAME}, which stands for the value of an environment variable;
+// $${ stands for ${ itself. A secret may be written as file:PATH instead, which stands for the
+// content of a file without its last line break. Relative paths are relative to the folder of the
+// configuration file. A missing variable or file is an error. No error repeats a value, since any
+// value may contain a secret.
 package config
 
 import (
@@ -24,41 +25,42 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// Settings are what a server runs with. Once they are complete they do not change, and may be read
+// Settings are the settings of a server. Once they are complete they do not change, and may be read
 // concurrently.
 //
-// The tags of the fields are all that a simple setting needs. yaml is its key in the file; allow
-// has its bounds, see reader.bounds; restart means that a new value counts only after a restart.
+// Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds; see
+// reader.bounds. The tag restart says that a new value takes effect only after a restart.
 type Settings struct {
-	// Path is the file they were read from, "" if they were made of flags.
+	// Path is the file that the settings come from, "" if they come from flags.
 	Path string
-	// Loaded is when they were read.
+	// Loaded is when the settings were read.
 	Loaded time.Time
-	// Error is why the newest version of the file is not in use, "" if it is.
+	// Error says why the newest version of the file is not in use. It is "" if the newest version
+	// is in use.
 	Error string
-	// Restart names the keys whose newest values count only after a restart.
+	// Restart names the keys whose newest values take effect only after a restart.
 	Restart []string
-	// Files are all the files that were read, that of Path included.
+	// Files are all files that were read, including the one at Path.
 	Files []File
 
-	// Listen is the address that calls are accepted on, such as ":8080".
+	// Listen is the address of the listener for calls, such as ":8080".
 	Listen string `yaml:"listen" restart:"true"`
-	// TLS is the certificate of that address. Nil means plain HTTP.
+	// TLS is the certificate of that listener. Nil means plain HTTP.
 	TLS *Certificate `yaml:"tls" restart:"true"`
-	// BaseURL is where browsers reach the server, if that is not what their requests say; see
-	// collector.Config.
+	// BaseURL is the URL at which browsers reach the server. It is only needed if the requests do
+	// not tell it; see collector.Config.
 	BaseURL string `yaml:"baseURL" restart:"true"`
-	// TrustedProxies are the proxies whose X-Forwarded-For is believed. Their connections do
-	// not count for Limits.ConnectionsPerAddress.
+	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
+	// Limits.ConnectionsPerAddress does not apply to their connections.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
-	// Data is the folder for the data. It is made if it is missing.
+	// Data is the folder for the data. The server creates a missing folder.
 	Data string `yaml:"data" restart:"true"`
-	// Queue is where calls are kept, if not there.
+	// Queue is a store that keeps the calls instead of the data folder.
 	Queue Queue `yaml:"queue" restart:"true"`
-	// Drain is how long calls are still accepted after a stop was asked for, while /readyz
-	// says no, so that a load balancer can notice.
+	// Drain is how long the server still accepts calls after it was asked to stop. Meanwhile
+	// /readyz answers that the server is not ready, so that a load balancer can notice.
 	Drain time.Duration `yaml:"drain" allow:"0s to 1h"`
-	// Grace is how long the stop may take then.
+	// Grace is how long the stop may take after that.
 	Grace time.Duration `yaml:"grace" allow:"0s to 1h"`
 
 	Admin       Admin       `yaml:"admin"`
@@ -67,74 +69,78 @@ type Settings struct {
 	History     History     `yaml:"history" restart:"true"`
 	Limits      Limits      `yaml:"limits" restart:"true"`
 	Log         Log         `yaml:"log"`
-	// Metrics has the admin listener serve metrics for Prometheus.
+	// Metrics says whether the admin listener serves metrics for Prometheus.
 	Metrics bool    `yaml:"metrics" restart:"true"`
 	Tracing Tracing `yaml:"tracing" restart:"true"`
-	// Sources are 1 to MaxSources, sorted by name.
+	// Sources has 1 to MaxSources sources, sorted by name.
 	Sources []Source `yaml:"sources"`
-	// Destinations are at most MaxDestinations, sorted by id.
+	// Destinations has up to MaxDestinations destinations, sorted by id.
 	Destinations []Destination `yaml:"destinations"`
 }
 
-// Queue is a store that several servers share.
+// Queue has the settings of a store that several servers share.
 type Queue struct {
-	// URL is that of a database, with postgres or postgresql, or those of NATS servers, with
-	// nats or tls, separated by commas. Empty means the store in the data folder.
+	// URL is the URL of a PostgreSQL database, with the scheme postgres or postgresql. Or it has
+	// the URLs of NATS servers, with the scheme nats or tls, separated by commas. Empty means the
+	// store in the data folder.
 	URL      signature.Secret `yaml:"url"`
 	Postgres Postgres         `yaml:"postgres"`
 	NATS     NATS             `yaml:"nats"`
 }
 
-// Shared reports whether the store is one that several servers share.
+// Shared reports whether several servers may share the store.
 func (q *Queue) Shared() bool { return q.URL != "" }
 
-// NATS says how JetStream is used; see natsqueue.Config.
+// NATS has the settings of a store in JetStream; see natsqueue.Config.
 type NATS struct {
 	Stream string `yaml:"stream"`
-	// Credentials is a file with a user's JWT and seed. Empty means none.
+	// Credentials is the path of a file with the JWT and the seed of a NATS user. Empty means none.
 	Credentials string `yaml:"credentials"`
-	// TLS encrypts the connections to the servers. Nil means TLS with the system's authorities
-	// where the servers want it.
+	// TLS has the certificates for connections to the NATS servers, which are then encrypted. With
+	// nil, connections are encrypted only if the server asks for it, and the authorities of the
+	// system count.
 	TLS *ClientTLS `yaml:"tls"`
-	// Replicas is how many servers keep the stream. Zero means what the stream has, and for a
-	// new one 3 where there are as many servers.
+	// Replicas is how many NATS servers keep the stream. Zero keeps the number of an existing
+	// stream. A new stream then gets 3 replicas, if there are as many servers.
 	Replicas int `yaml:"replicas" allow:"0 to 5"`
-	// Partitions is into how many parts destinations are divided. It cannot be changed later.
+	// Partitions is how many parts the destinations are divided into. It cannot be changed later.
 	Partitions int `yaml:"partitions" allow:"1 to 256"`
-	// Claim is the time within which others take over from a server that died.
+	// Claim is the time within which other servers take over the deliveries of a server that died.
 	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
-	// DedupWindow is how long a call is recognised when it comes again.
+	// DedupWindow is how long a repeated call is recognised.
 	DedupWindow time.Duration `yaml:"dedupWindow" allow:"1m to 168h"`
-	// MaxBytes bounds what waits on the disk, in each replica. Zero means no bound but the
-	// server's.
+	// MaxBytes bounds the waiting deliveries on the disk, in each replica. With zero, only the
+	// limits of the NATS server apply.
 	MaxBytes Size `yaml:"maxBytes" allow:"0 to 1024TB"`
 }
 
-// Postgres says how PostgreSQL is used; see pgqueue.Config.
+// Postgres has the settings of a store in PostgreSQL; see pgqueue.Config.
 type Postgres struct {
 	Schema string `yaml:"schema"`
-	// Migrate has the server make the tables, and bring them to its version.
+	// Migrate says whether the server creates the tables, and migrates those of an older version.
 	Migrate bool `yaml:"migrate"`
-	// Pooler says that a pooler in between gives each transaction a connection of its own.
+	// Pooler says that a connection pooler sits between the server and PostgreSQL, and assigns a
+	// connection for each transaction.
 	Pooler bool `yaml:"pooler"`
-	// Connections is how many the server has at most, beside one to listen on.
+	// Connections is the largest number of connections to PostgreSQL. One more listens for
+	// notifications.
 	Connections int `yaml:"connections" allow:"5 to 1000"`
-	// Claim is the time within which others take over from a server that died.
+	// Claim is the time within which other servers take over the deliveries of a server that died.
 	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
 }
 
-// Admin is the listener of the admin API and of the page.
+// Admin has the settings of the admin listener, which serves the admin API and the page.
 type Admin struct {
-	// Listen is its address, Off for none.
+	// Listen is the address of the listener, or Off for no listener.
 	Listen string `yaml:"listen" restart:"true"`
-	// Token is the bearer token of its requests. It is required unless Listen is a loopback
-	// address.
+	// Token is the bearer token that requests must carry. It is required unless Listen is a
+	// loopback address.
 	Token signature.Secret `yaml:"token" restart:"true"`
-	// TLS is its certificate. Nil means plain HTTP.
+	// TLS is the certificate of the listener. Nil means plain HTTP.
 	TLS *Certificate `yaml:"tls" restart:"true"`
 }
 
-// Off is the Listen of an Admin that has no listener.
+// Off is the value of Admin.Listen for no listener.
 const Off = "off"
 
 // The values of Webhooks.WhenDisabled.
@@ -143,109 +149,114 @@ const (
 	Dead = "dead"
 )
 
-// Webhooks are settings of all webhooks.
+// Webhooks has the settings for the webhooks of all destinations.
 type Webhooks struct {
-	// Name is the product in their User-Agent.
+	// Name is the product name in the User-Agent header.
 	Name string `yaml:"name"`
-	// Allow are addresses that are not public and that a name may resolve to nevertheless.
-	// Addresses and localhost written out in a URL of the configuration need no entry.
+	// Allow lists addresses that are not public and that webhooks may be sent to nevertheless if a
+	// host name resolves to them. Addresses and localhost that are written in a URL of the
+	// configuration need no entry.
 	Allow []netip.Prefix `yaml:"allow"`
-	// DisableAfter is how long a destination may fail without one success until it is
-	// disabled. Zero means for ever.
+	// DisableAfter is how long a destination may fail without a success before it is disabled. Zero
+	// means that it is never disabled.
 	DisableAfter time.Duration `yaml:"disableAfter" allow:"0s to 8760h"`
-	// WhenDisabled says what becomes of the deliveries of a destination that is disabled so, or
-	// that answers 410: they wait, or become dead letters.
+	// WhenDisabled says what becomes of the deliveries of a destination that was disabled for that
+	// reason, or because it answered 410: they wait (Keep), or become dead letters (Dead).
 	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
-	// Operations is the id of a destination that is told when another one is disabled or
-	// enabled. Empty means none.
+	// Operations is the id of a destination that gets an event when another destination is disabled
+	// or enabled. Empty means none.
 	Operations string `yaml:"operations"`
-	// Proxy is the URL of a proxy for all their connections, with http or socks5.
+	// Proxy is the URL of an http or socks5 proxy for the connections to all endpoints.
 	Proxy signature.Secret `yaml:"proxy"`
 }
 
-// History says which delivered deliveries the store in the data folder keeps: the oldest go first.
+// History bounds the delivered deliveries that the store in the data folder keeps. The oldest are
+// removed first.
 type History struct {
-	// MaxAge is how long. Zero keeps none.
+	// MaxAge is how long they are kept. Zero keeps none.
 	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"`
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
 }
 
-// DeadLetters bounds the deliveries that were given up: the oldest go first.
+// DeadLetters bounds the dead letters. The oldest are removed first.
 type DeadLetters struct {
 	MaxAge   time.Duration `yaml:"maxAge" allow:"1m to 87600h"`
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
 }
 
-// Limits bound what all clients together may take, and the process itself.
+// Limits bound the resources of all clients together, and of the process.
 type Limits struct {
-	// Connections are those of one listener.
+	// Connections is the largest number of open connections of each listener.
 	Connections int `yaml:"connections" allow:"1 to 1_000_000"`
-	// ConnectionsPerAddress are those of one address among them.
+	// ConnectionsPerAddress is the largest number of these that one client address may have.
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
-	// RequestsPerAddress are those of one address that are in progress. More of them wait.
+	// RequestsPerAddress is the largest number of requests of one client address that are in
+	// progress at the same time. Further requests wait.
 	RequestsPerAddress int `yaml:"requestsPerAddress" allow:"1 to 1_000_000"`
-	// Memory is for bodies and events of requests. Zero means collector.DefaultMaxMemory, or a
-	// quarter of ProcessMemory if that is less.
+	// Memory bounds the bytes of request bodies and of the events made of them. Zero means
+	// collector.DefaultMaxMemory, or a quarter of ProcessMemory if that is less.
 	Memory Size `yaml:"memory" allow:"0 or 1MB to 1TB"`
-	// ProcessMemory is what Go's runtime keeps the process to. Zero means most of the
+	// ProcessMemory is the memory limit of the Go runtime, in bytes. Zero means most of the
 	// container's memory, or half of the machine's.
 	ProcessMemory Size `yaml:"processMemory" allow:"0 or 64MB to 1024TB"`
-	// Store is for what waits on disk. Zero means three quarters of the room that there is when
-	// the server starts.
+	// Store bounds the bytes of the store in the data folder. Zero means three quarters of the free
+	// disk space at the start of the server.
 	Store Size `yaml:"store" allow:"0 to 1024TB"`
 }
 
-// Log says what is logged, and how.
+// Log has the settings of the log.
 type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
-	// Access n logs one of n requests that went well, 0 none. Requests that failed are logged
-	// in any case.
+	// Access selects the successful requests that are logged: one of n, or none if n is 0. Failed
+	// requests are always logged.
 	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
-// Tracing is OpenTelemetry's, by OTLP over HTTP.
+// Tracing has the settings of OpenTelemetry traces, which are sent by OTLP over HTTP.
 type Tracing struct {
-	// Endpoint is the base URL of a receiver of traces, without /v1/traces. Empty means that of
-	// OpenTelemetry's variables, and no traces if they have none.
+	// Endpoint is the base URL of a receiver of traces, without /v1/traces. If it is empty, the
+	// environment variables of OpenTelemetry name the receiver. If they name none either, no traces
+	// are sent.
 	Endpoint string `yaml:"endpoint"`
-	// Headers are added to each request to it.
+	// Headers are added to each request to the receiver.
 	Headers map[string]signature.Secret `yaml:"headers"`
-	// Sample is the fraction recorded of the traces that begin here. At 1 the sampler of the
-	// environment decides, which by default records all.
+	// Sample is the fraction of traces to record, of those that begin at this server. At 1, the
+	// sampler of the environment variables decides; by default it records all.
 	Sample float64 `yaml:"sample" allow:"0 to 1"`
-	// TrustClients makes calls part of the traces of their clients, which then decide what is
-	// recorded. Otherwise anybody with a write key, such as a browser, could have everything
+	// TrustClients makes calls part of the traces of their clients. The clients then decide which
+	// traces are recorded. So anybody with a write key, such as a browser, could have everything
 	// recorded, and add to the traces of others.
 	TrustClients bool `yaml:"trustClients"`
 }
 
 // A Source is an application whose calls are accepted.
 type Source struct {
-	// Name is what logs call it: 1 to 255 bytes, and no other source has it.
+	// Name is the name of the source in logs: 1 to 255 bytes, and different for each source.
 	Name string `yaml:"name"`
-	// Keys are its write keys, 1 to MaxKeys. Settings made of flags may have none, if their
-	// store is not shared.
+	// Keys are the write keys of the source, 1 to MaxKeys. Settings from flags may have none, if
+	// the store is not shared.
 	Keys []signature.Secret `yaml:"keys"`
-	// Enabled says that its calls are accepted.
+	// Enabled says whether calls of the source are accepted.
 	Enabled bool `yaml:"enabled"`
-	// Rate is how many calls a second it may send, from one a day to 1,000,000. Zero means no
-	// limit.
+	// Rate is how many calls a second the source may send, from one a day to 1,000,000. Zero means
+	// no limit.
 	Rate float64 `yaml:"rate"`
-	// Burst is how many calls it may send at once after a time with fewer. Zero means a
-	// second's worth.
+	// Burst is how many calls the source may send at once after a time with fewer calls. Zero means
+	// the calls of one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
-	// ByteRate is how many bytes of webhooks a second the calls may become, counted once for
-	// each destination. Zero means 4 KB for each of Rate and each destination, and no limit
-	// without a Rate.
+	// ByteRate bounds the bytes a second of the webhooks that the calls become, counted once for
+	// each destination. Zero means 4 KB for each call of Rate and each destination, or no limit if
+	// Rate is zero.
 	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
 	// Filter selects the calls that are forwarded. The others are accepted and counted.
 	Filter Filter `yaml:"filter"`
-	// Destinations are the ids of those that get its calls.
+	// Destinations are the ids of the destinations that get the calls.
 	Destinations []string `yaml:"destinations"`
 }
 
-// A Destination is a customer's set of endpoints; see webhook.Destination, which has the bounds.
+// A Destination is a customer's set of endpoints; see webhook.Destination, which also has the
+// bounds.
 type Destination struct {
 	ID              string             `yaml:"id"`
 	Enabled         bool               `yaml:"enabled"`
@@ -262,11 +273,12 @@ type Destination struct {
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
 
-	// Webhook is what the forwarder gets. Complete makes it, and Keep keeps the pointer where
-	// nothing changed. It is nil for a document of the store that is not valid.
+	// Webhook is the destination as the forwarder gets it. Complete makes it. Keep reuses the
+	// pointer if the destination has not changed. Webhook is nil if the destination's document in
+	// the store is not valid.
 	Webhook *webhook.Destination
-	// Stored describes a destination that is kept in the store. Nil means that it is one of
-	// the configuration.
+	// Stored describes a destination that is kept in the store. It is nil for a destination of the
+	// configuration file.
 	Stored *Stored
 }
 
@@ -296,13 +308,13 @@ type Certificate struct {
 	Cert Pem `yaml:"certificate"`
 	Key  Pem `yaml:"key"`
 
-	// Pair is made of both by Complete.
+	// Pair is the certificate with its key. Complete makes it of Cert and Key.
 	Pair *tls.Certificate
 }
 
-// ClientTLS is how the connections to a destination, or to the servers of the store, differ from
-// others, in PEM files: a client certificate with its key, and the authorities that may have signed
-// the certificates at the other end.
+// ClientTLS has PEM files for the connections to a destination, or to the servers of the store: a
+// client certificate with its key, and the authorities that may sign the certificates of the other
+// side.
 type ClientTLS struct {
 	Cert Pem `yaml:"certificate"`
 	Key  Pem `yaml:"key"`
@@ -316,10 +328,10 @@ const (
 	MaxKeys         = 10
 )
 
-// DefaultData is the data folder of settings that name none.
+// DefaultData is the data folder if the settings name none.
 const DefaultData = "hookferry-data"
 
-// Default returns settings that lack only sources and destinations.
+// Default returns settings with all defaults. Only the sources and the destinations are missing.
 func Default() *Settings {
 	return &Settings{
 		Listen: ":8080",
@@ -340,11 +352,12 @@ func Default() *Settings {
 	}
 }
 
-// DefaultSource and DefaultDestination return values that lack only what is required.
+// DefaultSource and DefaultDestination return values with all defaults. Only the required fields
+// are missing.
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 
-// Source returns the source with a name, nil if there is none. The settings are complete.
+// Source returns the source with a name, or nil if there is none. The settings must be complete.
 func (s *Settings) Source(name string) *Source {
 	i, found := slices.BinarySearchFunc(s.Sources, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {
@@ -353,7 +366,8 @@ func (s *Settings) Source(name string) *Source {
 	return &s.Sources[i]
 }
 
-// Destination returns the destination with an id, nil if there is none. The settings are complete.
+// Destination returns the destination with an id, or nil if there is none. The settings must be
+// complete.
 func (s *Settings) Destination(id string) *Destination {
 	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
 	if !found {

@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A Size is a number of bytes. As a text it is a number with KB, MB, GB or TB, each 1,024 times
-// the one before.
+// A Size is a number of bytes. In text, a unit may follow the number: KB, MB, GB or TB. 1 KB has
+// 1,024 bytes, and each further unit is 1,024 times the one before.
 type Size int64
 
 // parseSize reads a size.
@@ -36,7 +36,7 @@ func parseSize(text string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// String returns the size in the largest unit that it is a multiple of.
+// String returns the size as a whole number of the largest unit that is possible.
 func (s Size) String() string {
 	units := []string{"", "KB", "MB", "GB", "TB"}
 	i := 0
@@ -46,16 +46,16 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + units[i]
 }
 
-// A Pem is a file that the configuration names, and its content.
+// A Pem is the path and the content of a PEM file.
 type Pem struct {
 	Path string
 	Data signature.Secret
 }
 
-// given is the Path of a Pem whose content is in the document itself.
+// given is the Path of a Pem whose content is written in the document itself.
 const given = "given"
 
-// parsePrefix reads a prefix, or a single address.
+// parsePrefix parses an address prefix, or a single address.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -63,7 +63,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text)
 }
 
-// isScalar reports whether a value of type t is read from a single text.
+// isScalar reports whether a value of type t is read from a single YAML scalar.
 func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
@@ -72,7 +72,7 @@ func isScalar(t reflect.Type) bool {
 	return t == reflect.TypeFor[Pem]() || t == reflect.TypeFor[netip.Prefix]()
 }
 
-// set reads a text into v, a scalar. The problem does not repeat the text.
+// set parses a text into v, a scalar. The problem does not repeat the text.
 func (r *reader) set(v reflect.Value, text string) (problem string) {
 	digits := strings.ReplaceAll(text, "_", "")
 	switch p := v.Addr().Interface().(type) {
@@ -118,7 +118,8 @@ func (r *reader) set(v reflect.Value, text string) (problem string) {
 	return problem
 }
 
-// parse reads a text into p, or returns what is wanted instead.
+// parse parses a text into p with read. If that fails, it returns a problem that says what is
+// wanted.
 func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
 	v, err := read(text)
 	if err != nil {
@@ -128,16 +129,16 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 	return ""
 }
 
-// ReadSecret returns what a text of the file stands for that is a secret: itself, or the content of
-// the file that it names. Relative paths begin in the working directory. The error names the path:
-// it is what somebody typed, or a variable that stands for the path alone.
+// ReadSecret returns the secret that a text gives. The text is the secret itself, or file:PATH for
+// the content of a file. Relative paths are relative to the working directory. The error contains
+// the path, which is no secret: somebody typed it, or it is the value of a variable for a path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, reflect.ValueOf(&secret).Elem())
 }
 
-// Set puts a text into the setting at a key, such as "log.level", as the file would, but without
-// variables. In the key, "[0]" is the first value of a list, and "[]" a new one at its end. The
-// error is that of ReadSecret, or says what is allowed.
+// Set sets the setting at a key, such as "log.level". The text has the form that it has in the
+// file, but without variables. In the key, "[0]" is the first value of a list, and "[]" appends a
+// new value. The error is like that of ReadSecret, or says which values are allowed.
 func (s *Settings) Set(key, text string) error {
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(key, ".") {
@@ -154,7 +155,7 @@ func (s *Settings) Set(key, text string) error {
 	return read(text, v)
 }
 
-// read puts a text into a value that is a scalar.
+// read parses a text into v, which is a scalar.
 func read(text string, v reflect.Value) error {
 	problem := newReader("", nil).set(v, text)
 	switch {
@@ -166,8 +167,8 @@ func read(text string, v reflect.Value) error {
 	return errors.New(problem)
 }
 
-// Keys returns every key of the file, such as "sources[].keys[]" or, where a mapping has names of
-// its own, "tracing.headers.*".
+// Keys returns every key that the file may have, such as "sources[].keys[]". Where users choose the
+// names of a mapping, the key has "*", as in "tracing.headers.*".
 func Keys() []string {
 	var keys []string
 	var walk func(key string, t reflect.Type)
@@ -196,7 +197,7 @@ func Keys() []string {
 	return keys
 }
 
-// fieldOf returns the field of a struct that has a key, the zero Value if there is none.
+// fieldOf returns the field of a struct for a key of the file, or the zero Value if there is none.
 func fieldOf(v reflect.Value, key string) reflect.Value {
 	for i := range v.NumField() {
 		if name := v.Type().Field(i).Tag.Get("yaml"); name == key && name != "" {
@@ -206,7 +207,7 @@ func fieldOf(v reflect.Value, key string) reflect.Value {
 	return reflect.Value{}
 }
 
-// keysOf returns the keys of a mapping that is read into a struct.
+// keysOf returns the keys of the file that a struct of type t has.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
@@ -217,9 +218,9 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
-// bounds checks the values below v, which is at key, against the tags of their fields. The tag
-// allow is a range such as "1s to 1h", with "0 or " before it if zero is allowed too, or a list of
-// texts such as "text or json".
+// bounds checks all values below v against the allow tags of their fields. key is the key of v. An
+// allow tag is a range such as "1s to 1h", or a list of texts such as "text or json". A range may
+// begin with "0 or ", which allows zero, too.
 func (r *reader) bounds(key string, v reflect.Value) {
 	if v.Kind() == reflect.Slice {
 		for i := range v.Len() {
@@ -244,7 +245,8 @@ func (r *reader) bounds(key string, v reflect.Value) {
 	}
 }
 
-// outside says what an allow tag allows, "" if v is within it.
+// outside returns "" if an allow tag allows v. Otherwise it returns a problem that says which
+// values are allowed.
 func outside(allow string, v reflect.Value) (problem string) {
 	if v.Kind() == reflect.String {
 		if slices.Contains(strings.Split(allow, " or "), v.String()) {

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// A File is a file that settings were read from, as it was.
+// A File is a file that settings were read from, with its state at that time.
 type File struct {
 	Path string
-	info os.FileInfo // nil: it was not there
+	info os.FileInfo // nil if the file did not exist
 }
 
 func stat(path string) File {
-	info, err := os.Stat(path) // follows links, by which Kubernetes replaces files
+	// follows symbolic links, because Kubernetes replaces files by changing links
+	info, err := os.Stat(path)
 	if err != nil {
 		return File{Path: path}
 	}
 	return File{path, info}
 }
 
-// same reports whether f and g are the same file, with the same content as far
-// as the system notes changes.
+// same reports whether f and g are the same file with the same content, as far as size and
+// modification time show.
 func (f File) same(g File) bool {
 	if f.info == nil || g.info == nil {
 		return f.info == nil && g.info == nil
@@ -28,21 +29,21 @@ func (f File) same(g File) bool {
 	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
 }
 
-// A Watch notices that files have changed. It compares their state whenever it is
-// asked, which works with every way to replace a file, and on every file system.
+// A Watch notices when files change. Each call of Changed compares the states of the files. That
+// works for every way to replace a file, and on every file system.
 type Watch struct {
-	read []File // as they were when they were read
-	seen []File // as they were when Changed looked the last time; nil: as read
+	read []File // the states when the settings were read
+	seen []File // the states at the last call of Changed; nil if the files were as in read
 }
 
-// WatchEvery is how often Changed is to be called.
+// WatchEvery is the time between two calls of Changed.
 const WatchEvery = time.Second
 
-// NewWatch returns a Watch of the files of settings that were just loaded.
+// NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file differs from what was read, and no file has changed
-// since the call before: a writer may take some time until a file is whole.
+// Changed reports whether a file differs from the one that was read, and all files are the same as
+// at the last call. So it waits for a writer that needs some time to write a file.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	changed, settled := false, w.seen != nil
