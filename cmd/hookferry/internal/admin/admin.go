@@ -1,15 +1,16 @@
-// Package admin is the handler of the admin listener: the admin API, and the page that uses it.
+// Package admin has the handler of the admin listener: the admin API, and the page that uses it.
 //
-// With a token, every request of the API must carry it, except the one that asks whether a token
-// is needed. Without a token the handler answers only this machine, addressed by one of its own
-// names, and no page of another origin; see Guard.
+// If there is a token, every request of the API must carry it, except the request that asks whether
+// a token is needed. If there is none, the handler answers only requests from this machine, to one
+// of its own names. It refuses requests of pages of other origins; see Guard.
 //
-// Package api has the paths and types, and openapi.json describes them. Tests hold all three to
-// each other. Long work, such as a replay or a sync, is one request: it answers with a line a
-// second and ends when the client goes away. What was done stays done, and asking again goes on.
+// Package api has the paths and types, and openapi.json describes them. Tests compare the three.
+// Long work, such as a replay or a sync, is one request: it sends a line of progress every second,
+// and ends when the client goes away. Work that was done before stays done, and the same request
+// again continues.
 //
-// What is shown of single deliveries comes from package feed. A slow reader of the live stream is
-// told how many events it missed; it never delays a delivery.
+// Package feed provides the data about single deliveries. A slow reader of the live stream is told
+// how many events it missed. It never delays a delivery.
 package admin
 
 import (
@@ -26,17 +27,18 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Config is what a Handler works with. Every field is required unless its comment says
-// otherwise. The functions are called concurrently.
+// Config has the parts of the server that a Handler uses. Every field is required unless its
+// comment says otherwise. The functions are called concurrently.
 type Config struct {
 	Forwarder *webhook.Forwarder
-	// Store is that of the Forwarder.
+	// Store is the store of the Forwarder.
 	Store webhook.Store
 	// Feed observes the Forwarder.
 	Feed *feed.Feed
-	// Settings returns the settings in use. It is called for each request.
+	// Settings returns the settings in use. Each request calls it.
 	Settings func() *config.Settings
-	// Stored are the destinations among them that this API may change.
+	// Stored has the destinations in the store. The API may change these, but not those of the
+	// configuration file.
 	Stored *stored.Destinations
 	// Sources returns the sources with their counts, in any order.
 	Sources func() []api.Source
@@ -44,12 +46,12 @@ type Config struct {
 	Calls func() api.Calls
 	// Ready reports whether calls are accepted.
 	Ready func() bool
-	// Send says how a call is sent to the server.
+	// Send says how a client sends a call to the server.
 	Send api.Send
-	// Token is what requests must carry. Empty means none, which is for a listener on a
-	// loopback address.
+	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
+	// for a listener on a loopback address.
 	Token string
-	// Page is served at every other path, without a token. Nil means no page.
+	// Page serves every path outside of the API, without a token. Nil means no page.
 	Page http.Handler
 	// Node describes this server.
 	Node   func() api.Node
@@ -69,8 +71,8 @@ type Handler struct {
 	close     context.CancelFunc
 }
 
-// Requests with long work, and tests, that are served at once. Further ones are refused with
-// CodeUnavailable.
+// The largest numbers of requests with long work, and of tests, that run at the same time. Further
+// ones get CodeUnavailable.
 const (
 	maxWorks = 8
 	maxTests = 4
@@ -78,7 +80,7 @@ const (
 
 // New returns a Handler.
 func New(c Config) *Handler {
-	roster, _ := c.Store.(audience.Roster) // nil for a store without audiences
+	roster, _ := c.Store.(audience.Roster) // nil if the store has no audiences
 	h := &Handler{
 		config:    c,
 		announcer: audience.New(c.Forwarder, roster),
@@ -107,15 +109,15 @@ func New(c Config) *Handler {
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-// Close ends live streams and long work, which do not end by themselves. It is for
+// Close ends live streams and long work, which would not end by themselves. It is registered with
 // http.Server.RegisterOnShutdown.
 func (h *Handler) Close() { h.close() }
 
 // A route is an operation of the API.
 type route struct {
 	method, path string
-	// params are the names of its query parameters, separated by spaces. One whose name ends
-	// in "*" may be repeated.
+	// params are the names of the query parameters, separated by spaces. A parameter whose name
+	// ends in "*" may be repeated.
 	params string
 	serve  handlerFunc
 }
@@ -166,7 +168,7 @@ func routes() []route {
 	}
 }
 
-// noRoute refuses paths and methods that no route has.
+// noRoute refuses paths and methods for which there is no route.
 func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, m := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {

@@ -25,7 +25,7 @@ func refuse(code string, status int, field, format string, args ...any) *failure
 	return &failure{api.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}, status}
 }
 
-// badRequest says what is wrong with a field.
+// badRequest returns the failure of a request with a wrong field.
 func badRequest(field, format string, args ...any) *failure {
 	return refuse(api.CodeBadRequest, http.StatusBadRequest, field, format, args...)
 }
@@ -42,7 +42,8 @@ func unavailable(format string, args ...any) *failure {
 	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
 }
 
-// failureOf returns what the client is told of err. Errors of the library carry no secrets.
+// failureOf returns the answer to a client for an error. The errors of the library contain no
+// secrets.
 func failureOf(err error) *failure {
 	var (
 		f    *failure

@@ -20,9 +20,9 @@ func listAudiences(q *request) (any, error) {
 	limit := q.limit(defaultPage, maxPage)
 	var afterDestination, afterTrait string
 	if after := q.param(api.ParamAfter); after != "" {
-		slash := strings.LastIndexByte(after, '/') // a trait has none
+		slash := strings.LastIndexByte(after, '/') // the trait has no slash
 		if slash < 0 {
-			return nil, badRequest(api.ParamAfter, "after is not that of a page of audiences")
+			return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 		}
 		afterDestination, afterTrait = after[:slash], after[slash+1:]
 	}
@@ -55,7 +55,7 @@ func audienceOf(a audience.Info) api.Audience {
 	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
-// audience returns the audience with a name.
+// audience returns the audience of a destination with a name.
 func (q *request) audience(destination, name string) (*audience.Audience, error) {
 	if err := q.known(destination); err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 	return nil, errors.New("the audience is gone")
 }
 
-// downloadMembers sends the members of an audience, one a line. After an error on the way the
-// connection is cut, so that the client does not take a part for the whole.
+// downloadMembers sends the members of an audience, one a line. If an error occurs after the answer
+// has begun, it cuts the connection, so that the client does not take the part for the whole.
 func downloadMembers(q *request) (any, error) {
 	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
 	if err != nil {
@@ -124,7 +124,7 @@ func downloadMembers(q *request) (any, error) {
 	return nil, nil
 }
 
-// syncMembers makes the lines of an upload the members of an audience.
+// syncMembers makes the users in the lines of an upload the members of an audience.
 func syncMembers(q *request) (any, error) {
 	if !q.isType(api.LinesType) {
 		return nil, refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want %s: one user id a line", api.LinesType)

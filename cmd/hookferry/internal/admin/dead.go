@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxKeys is how many keys a Selection may have.
+	// maxKeys is the largest number of keys in a Selection.
 	maxKeys = 10_000
-	// keyChunk is how many of them are replayed or discarded in one commit.
+	// keyChunk is how many of these keys are replayed or discarded in one commit.
 	keyChunk = 256
 )
 
-// deadFilterOf returns what a filter of the API selects.
+// deadFilterOf converts a filter of the API.
 func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	if f.Order != "" && f.Order != api.OrderOldest && f.Order != api.OrderNewest {
 		return webhook.DeadFilter{}, badRequest(api.ParamOrder, "order is not one of %s, %s", api.OrderOldest, api.OrderNewest)
@@ -27,7 +27,7 @@ func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	}, nil
 }
 
-// deadFilter reads the parameters of a filter.
+// deadFilter reads a filter from the query parameters.
 func deadFilter(q *request) (webhook.DeadFilter, error) {
 	var f api.DeadFilter
 	q.filter(&f)
@@ -53,8 +53,8 @@ func listDead(q *request) (any, error) {
 	return answer, err
 }
 
-// listsDead reports whether the store lists dead letters from the first on. A store that then
-// fails to go on from a key does not know the key.
+// listsDead reports whether the store can list dead letters from the first one on. If it can, but
+// listing behind a key failed, then the key is wrong.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil
@@ -62,7 +62,8 @@ func listsDead(q *request) bool {
 	return true
 }
 
-// deadLetter returns a dead letter with its body and attempts, or with the latest attempt alone.
+// deadLetter converts a dead letter. If whole is set, the result has the body and all attempts.
+// Otherwise it has only the latest attempt.
 func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	l := api.DeadLetter{
 		Key: d.Key, Names: api.NamesOf(&d.Delivery),
@@ -111,7 +112,7 @@ func discard(q *request, s *api.Selection) (any, error) {
 	return nil, q.eachSelected(s, q.config.Forwarder.DiscardAll, q.config.Forwarder.Discard)
 }
 
-// eachSelected replays or discards the dead letters of a Selection.
+// eachSelected replays or discards the dead letters that a Selection names.
 func (q *request) eachSelected(s *api.Selection,
 	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
 	byKey func(context.Context, ...string) (int, error),

@@ -8,26 +8,26 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// No store keeps a count of dead letters by destination, so they are counted by reading them.
-// The counts are unknown if that takes longer than countTime, which it does for more than some
-// tens of thousands. They are counted again no sooner than countEvery later, nor than countRest
-// times what the counting took.
+// No store counts dead letters by destination, so get reads all of them to count them. Reading
+// stops after countTime, and the counts are then unknown; that happens beyond some tens of
+// thousands of dead letters. The next count starts countEvery later at the earliest, and at least
+// countRest times as long later as the last count took.
 const (
 	countTime  = 500 * time.Millisecond
 	countEvery = 5 * time.Second
 	countRest  = 50
 )
 
-// deadCounts are the numbers of dead letters in the store, by destination.
+// deadCounts has the number of dead letters of each destination.
 type deadCounts struct {
 	mu       sync.Mutex
 	counting bool
-	by       map[string]int // nil if they are unknown
-	next     time.Time      // when they are counted again
+	by       map[string]int // nil if the numbers are unknown
+	next     time.Time      // when the next count may start
 }
 
-// get returns the counts, which may be some seconds old, or nil if they are unknown. It does not
-// wait for another caller that is counting.
+// get returns the numbers, which may be some seconds old, or nil if they are unknown. If another
+// caller is counting, get does not wait for it.
 func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +43,8 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 	return by
 }
 
-// readDead counts the dead letters, and returns nil if that takes too long.
+// readDead counts the dead letters of each destination. It returns nil if that takes longer than
+// countTime.
 func readDead(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 )
 
 // errNoHistory says that the store keeps no delivered deliveries.
-var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "nothing that was delivered is kept; history.maxAge has the store in the data folder keep it")
+var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "delivered deliveries are not kept; history.maxAge keeps them in the store of the data folder")
 
 func listDelivered(q *request) (any, error) {
 	var f api.DeliveredFilter
@@ -27,7 +27,7 @@ func listDelivered(q *request) (any, error) {
 	return answer, err
 }
 
-// resend sends the deliveries that a filter selects once more.
+// resend sends the delivered deliveries that a filter selects again.
 func resend(q *request, f *api.DeliveredFilter) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory

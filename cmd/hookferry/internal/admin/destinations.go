@@ -16,13 +16,14 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// namedSources is how many sources of a destination are named.
+// namedSources is how many sources are listed for each destination.
 const namedSources = 10
 
-// A destination is what every listing needs of each destination, whether or not it is shown.
+// A destination has the data that every listing needs about each destination, also about those that
+// it does not show.
 type destination struct {
 	id       string
-	settings *config.Destination // nil if the settings do not have it any more
+	settings *config.Destination // nil if the settings no longer have the destination
 	stats    webhook.DestinationStats
 	rates    api.Rates
 	state    string // one of api.States
@@ -62,8 +63,8 @@ func listDestinations(q *request) (any, error) {
 	return answer, nil
 }
 
-// ranks are the values of the parameter sort: a destination with a higher rank comes first, and
-// of equal ones that with the lower id.
+// ranks has a function for each value of the parameter sort. Destinations with a higher rank come
+// first. Those with equal ranks are in the order of their ids.
 var ranks = map[string]func(*destination) int64{
 	"":                rankByID,
 	api.SortID:        rankByID,
@@ -76,8 +77,8 @@ var ranks = map[string]func(*destination) int64{
 		}
 		return n
 	},
-	// The worst state comes first. The number that waits counts in powers of two, so that the
-	// order does not change all the time under the eyes of a reader.
+	// The worst state comes first. The number of waiting deliveries is rounded to a power of two,
+	// so that the order does not change all the time.
 	api.SortState: func(d *destination) int64 {
 		worse := len(api.States) - slices.Index(api.States, d.state)
 		return int64(worse)<<8 + int64(bits.Len(uint(d.stats.Waiting)))
@@ -90,8 +91,8 @@ func (d *destination) compare(other *destination) int {
 	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.id, other.id))
 }
 
-// afterDestination returns the rank and id that a listing goes on behind, nil for the first page.
-// They stay the same when other destinations change their rank.
+// afterDestination returns the rank and the id behind which the listing continues, or nil for the
+// first page. This position stays the same if other destinations change their rank.
 func afterDestination(q *request) *destination {
 	text := q.param(api.ParamAfter)
 	if text == "" {
@@ -100,13 +101,13 @@ func afterDestination(q *request) *destination {
 	rank, id, found := strings.Cut(text, ":")
 	n, err := strconv.ParseInt(rank, 10, 64)
 	if !found || err != nil {
-		q.fail(api.ParamAfter, "after is not that of a page of destinations")
+		q.fail(api.ParamAfter, "after is not a value from an answer of this listing")
 	}
 	return &destination{rank: n, id: id}
 }
 
-// matching returns the destinations that the parameters select: with a text in their id or in a
-// URL, and of a source.
+// matching returns the destinations that the parameters select. The parameter q selects by a part
+// of the id or of a URL, and source by a source.
 func (q *request) matching(all []*destination) []*destination {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
@@ -148,7 +149,8 @@ func getDestination(q *request) (any, error) {
 func pause(q *request) (any, error)  { return q.hold(q.config.Forwarder.Pause) }
 func resume(q *request) (any, error) { return q.hold(q.config.Forwarder.Resume) }
 
-// hold pauses or resumes a destination.
+// hold pauses or resumes the destination in the path. change is Forwarder.Pause or
+// Forwarder.Resume.
 func (q *request) hold(change func(context.Context, string) error) (any, error) {
 	id := q.PathValue("destination")
 	if err := q.known(id); err != nil {
@@ -160,7 +162,7 @@ func (q *request) hold(change func(context.Context, string) error) (any, error) 
 	return getDestination(q)
 }
 
-// known refuses a destination that the settings do not have.
+// known returns an error if the settings do not have a destination.
 func (q *request) known(id string) error {
 	if q.config.Settings().Destination(id) == nil {
 		return noDestination(id)
@@ -170,8 +172,8 @@ func (q *request) known(id string) error {
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations returns the destinations of the settings, and those that the settings do not have
-// any more but that deliveries wait for, in no order.
+// destinations returns the destinations of the settings, in no particular order. It adds
+// destinations that the settings no longer have but that have waiting deliveries or are held.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
@@ -200,10 +202,11 @@ func (q *request) destinations() ([]*destination, error) {
 	return slices.Collect(maps.Values(by)), nil
 }
 
-// stateNow returns the first of the states that applies. A hold of the forwarder is a state.
+// stateNow returns the first state that applies, in the order of the cases below. If the forwarder
+// holds the destination, the kind of hold is the state.
 func (d *destination) stateNow() string {
 	s := &d.stats
-	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt
+	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt failed
 	switch {
 	case s.Held != nil:
 		return string(s.Held.Hold)
@@ -227,7 +230,7 @@ func (d *destination) stateNow() string {
 	return api.StateIdle
 }
 
-// describe returns all that is known of some destinations, in their order.
+// describe returns the full data about some destinations, in their order.
 func (q *request) describe(some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
@@ -255,7 +258,7 @@ func (q *request) describe(some []*destination) []api.Destination {
 	return list
 }
 
-// describe returns what the settings and the forwarder know of a destination.
+// describe returns what the settings and the forwarder know about a destination.
 func (d *destination) describe() api.Destination {
 	s := &d.stats
 	a := api.Destination{
@@ -289,7 +292,7 @@ func (d *destination) describe() api.Destination {
 	return a
 }
 
-// ranges are the values of the parameter range.
+// ranges has the ranges of time for the values of the parameter range.
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
 func getSeries(q *request) (any, error) {

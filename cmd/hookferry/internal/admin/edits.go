@@ -19,12 +19,13 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A document is a destination as a client writes it; see config.ParseDestination.
+// A document has the settings of a destination in the form that clients send; see
+// config.ParseDestination.
 type document = map[string]any
 
-// edit replaces the document of a destination by what change makes of it, and logs who did what.
-// The document is nil for a destination that does not exist, and change returns nil to delete it.
-// Destinations of the configuration file are refused.
+// edit replaces the document of a destination by the result of change, and logs who did that.
+// change gets nil if the destination does not exist, and returns nil to delete it. what is the verb
+// for the log. edit refuses to change destinations of the configuration file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
@@ -70,12 +71,13 @@ func (q *request) editExisting(what string, change func(document) (document, err
 	})
 }
 
-// replaceDestination makes a destination, or replaces one, by the document in the body.
+// replaceDestination creates or replaces a destination. The body is its document.
 func replaceDestination(q *request, body *document) (any, error) {
 	return q.write("set", *body, q.edit, func(_, d document) document { return d })
 }
 
-// changeDestination changes the keys that are in the body. A key that is null gets its default.
+// changeDestination changes the keys of a document that the body has. A key whose value is null
+// gets its default.
 func changeDestination(q *request, body *document) (any, error) {
 	return q.write("changed", *body, q.editExisting, func(old, d document) document {
 		maps.Copy(old, d)
@@ -84,10 +86,10 @@ func changeDestination(q *request, body *document) (any, error) {
 	})
 }
 
-// write makes the new document of a destination of its old one and of the body.
+// write stores the document that merge makes of the old document and the body.
 func (q *request) write(what string, body document, edit func(string, func(document) (document, error)) error, merge func(old, body document) document) (any, error) {
 	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
-		return nil, badRequest("id", "id is not that of the path")
+		return nil, badRequest("id", "id differs from the id in the path")
 	}
 	delete(body, "id")
 	if err := edit(what, func(old document) (document, error) {
@@ -99,16 +101,17 @@ func (q *request) write(what string, body document, edit func(string, func(docum
 	return getDestination(q)
 }
 
-// checkDocument checks what depends on the settings.
+// checkDocument checks those parts of a document that depend on the settings: the sources and the
+// number of destinations.
 func (q *request) checkDocument(d document, isNew bool) error {
 	settings := q.config.Settings()
 	list, ok := d["sources"].([]any)
 	if !ok {
-		return badRequest("sources", "sources is required: the names of those whose calls it gets, or []")
+		return badRequest("sources", "sources is required: the names of the sources whose calls the destination gets, or []")
 	}
 	for i, name := range list {
 		if name, ok := name.(string); !ok || settings.Source(name) == nil {
-			return badRequest("sources", "sources[%d] is no source of the server; %q is one", i, settings.Sources[0].Name)
+			return badRequest("sources", "sources[%d] is not the name of a source; %q is one", i, settings.Sources[0].Name)
 		}
 	}
 	if isNew && len(settings.Destinations) >= config.MaxDestinations {
@@ -117,8 +120,8 @@ func (q *request) checkDocument(d document, isNew bool) error {
 	return nil
 }
 
-// deleteDestination deletes a destination. The parameter waiting says what becomes of what waits
-// for it.
+// deleteDestination deletes a destination. The parameter waiting says whether its waiting
+// deliveries are kept or discarded.
 func deleteDestination(q *request) (any, error) {
 	q.required(api.ParamWaiting)
 	waiting := q.oneOf(api.ParamWaiting, api.WaitingChoices...)
@@ -130,14 +133,14 @@ func deleteDestination(q *request) (any, error) {
 		var err error
 		filter := webhook.WaitingFilter{Destination: q.PathValue("destination")}
 		if became.Changed, became.Claimed, err = q.config.Forwarder.ChangeWaiting(q.Context(), filter, webhook.Discarded); err != nil {
-			return nil, fmt.Errorf("the destination is deleted, but not what waits for it: %w", err)
+			return nil, fmt.Errorf("the destination is deleted, but its waiting deliveries are not: %w", err)
 		}
 	}
 	return became, nil
 }
 
-// addSecret makes a secret for Standard Webhooks. The older ones stay valid beside it, so that
-// receivers can move to it.
+// addSecret adds a new secret for Standard Webhooks. The older secrets stay valid, so that
+// receivers have time to change to the new one.
 func addSecret(q *request) (any, error) {
 	secret := signature.NewStandardSecret()
 	var valid int
@@ -153,7 +156,7 @@ func addSecret(q *request) (any, error) {
 	return api.NewSecret{Secret: secret.Reveal(), Valid: valid}, err
 }
 
-// dropSecrets forgets all secrets for Standard Webhooks but the newest, which is the first.
+// dropSecrets removes all secrets for Standard Webhooks except the newest, which is the first.
 func dropSecrets(q *request) (any, error) {
 	err := q.editExisting("left with its newest secret", func(d document) (document, error) {
 		if all, _ := d["standardSecrets"].([]any); len(all) > 1 {
@@ -167,8 +170,9 @@ func dropSecrets(q *request) (any, error) {
 	return getDestination(q)
 }
 
-// wrongDocument is the answer to a document that config refuses. Its field is the first wrong
-// key, behind the field at that has the document. The message has everything that is wrong.
+// wrongDocument returns the answer for a document that package config refuses. at is the field of
+// the request that has the document. The answer names the first wrong key as its field. Its message
+// lists all problems.
 func wrongDocument(at string, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
@@ -182,7 +186,8 @@ func wrongDocument(at string, err error) error {
 	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
 }
 
-// storedOf says who changed a destination, nil if it is in the configuration file.
+// storedOf returns who changed a destination and when. It returns nil for a destination of the
+// configuration file.
 func storedOf(d *config.Destination) *api.Stored {
 	if d.Stored == nil {
 		return nil
@@ -207,7 +212,7 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 	return s
 }
 
-// spelled is a time as a document has it, "" for none.
+// spelled returns a duration as documents have it, or "" for zero.
 func spelled(d time.Duration) string {
 	if d == 0 {
 		return ""

@@ -34,8 +34,8 @@ func listEvents(q *request) (any, error) {
 	return api.Events{Events: events, Seq: seq}, nil
 }
 
-// livePace is the least time between two writes of a live stream. Events that come in between
-// are sent together.
+// livePace is the shortest time between two writes of a live stream. The next write sends all
+// events that have come in meanwhile.
 const livePace = 50 * time.Millisecond
 
 // streamEvents sends events as they happen, until the client goes away.
@@ -64,7 +64,7 @@ func streamEvents(q *request) (any, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil
-		case err != nil: // nothing happened for a while
+		case err != nil: // no event for a while
 			if s.alive() != nil {
 				return nil, nil
 			}

@@ -12,11 +12,12 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Guard returns a handler that passes a request on to next if it carries the token. Without a
-// token it passes on only what this machine sends to itself, with a Host that is its own: after
-// DNS rebinding, when the name of another site resolves to this machine, a page of that site
-// still sends the name of the site. In both cases it refuses what a browser sends for a page of
-// another origin. Every handler of the admin listener but the page belongs behind it.
+// Guard returns a handler that passes a request on to next only if it carries the token. If no
+// token is configured, the request must come from this machine, and its Host must be localhost or a
+// loopback address. The check of the Host protects against DNS rebinding: a page of another site
+// can make its own name resolve to this machine, but the Host of its requests still is that name.
+// In both cases Guard refuses requests that a browser sends for a page of another origin. Every
+// handler of the admin listener except the page must be behind Guard.
 func (h *Handler) Guard(next http.Handler) http.Handler {
 	return withHeaders(h.onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
@@ -37,7 +38,8 @@ func withHeaders(next http.Handler) http.Handler {
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("X-Frame-Options", "DENY")
-		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // a page sets its own
+		// a page sets its own policy
+		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Referrer-Policy", "no-referrer")
@@ -45,7 +47,7 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// onlyLocal refuses requests that this machine did not send to itself, if there is no token.
+// onlyLocal returns a handler that refuses requests from other machines if no token is configured.
 func (h *Handler) onlyLocal(next http.Handler) http.Handler {
 	if h.config.Token != "" {
 		return next
@@ -59,19 +61,19 @@ func (h *Handler) onlyLocal(next http.Handler) http.Handler {
 	})
 }
 
-// proxied are headers that proxies add to what they pass on. A proxy on this machine looks like a
-// local client, and may send a local Host too. One that adds none of these headers cannot be told
-// from other local clients.
+// proxied are headers that proxies add to the requests that they forward. A proxy on this machine
+// looks like a local client, and may send a local Host, too. If a proxy adds none of these headers,
+// it cannot be told from other local clients.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// checkLocal refuses a request unless this machine sent it to itself, by a name that nobody else
-// can have.
+// checkLocal refuses a request unless it comes from this machine and its Host is a name that only
+// this machine can have.
 func checkLocal(r *http.Request) *failure {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "without a token, only this machine is answered")
 	}
 	if slices.ContainsFunc(proxied, func(name string) bool { return r.Header.Values(name) != nil }) {
-		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request came through a proxy; that takes a token")
+		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request came through a proxy; that needs a token")
 	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -85,8 +87,8 @@ func checkLocal(r *http.Request) *failure {
 	return nil
 }
 
-// getAccess answers whether the request would be let in. It needs no token itself, so that the
-// page can ask for one before it is refused.
+// getAccess answers whether the request has access to the API. It needs no token itself, so that
+// the page can find out that it has to ask for a token.
 func getAccess(q *request) (any, error) {
 	q.w.Header().Set("Cache-Control", "no-store")
 	err := q.admit(q.Request)
@@ -96,18 +98,19 @@ func getAccess(q *request) (any, error) {
 	return api.Access{Granted: err == nil}, nil
 }
 
-// admit refuses a request without the token, and one of a page of another origin. That holds for
-// reads too: such a page could not see the answers, but it could keep streams open.
+// admit refuses a request without the token, and a request of a page of another origin. It also
+// refuses reads of such pages: they could not see the answers, but they could keep streams open.
 func (h *Handler) admit(r *http.Request) *failure {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if err := h.cross.Check(r); err != nil || site != "" && site != "same-origin" && site != "none" {
-		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request is of a page of another origin")
+		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request comes from a web page of another origin")
 	}
 	if h.config.Token == "" {
 		return nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	// Digests are of one length, so the comparison does not tell the length of the token.
+	// Digests have the same length, so the time of the comparison does not reveal the length of the
+	// token.
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.config.Token))
 	if same := subtle.ConstantTimeCompare(got[:], want[:]) == 1; !same || !strings.EqualFold(scheme, "Bearer") {
 		return refuse(api.CodeUnauthorized, http.StatusUnauthorized, "Authorization", "the token is missing or wrong; want 'Authorization: Bearer TOKEN'")

@@ -15,46 +15,47 @@ import (
 )
 
 const (
-	// uploadTimeout is how long an upload may go without a byte.
+	// uploadTimeout is how long an upload may send no byte.
 	uploadTimeout = 30 * time.Second
 	// maxLine bounds a line, in bytes. It is longer than any user id, so that the error of a
 	// slightly too long id can say its length.
 	maxLine = 64 << 10
-	// maxRefused bounds how much of a refused upload is read and thrown away, in bytes, because a
-	// client that is still sending does not see the answer. refusedTimeout bounds the time.
+	// maxRefused bounds how many bytes of a refused upload are read and thrown away. The handler
+	// reads them because a client does not see the answer while it is still sending. refusedTimeout
+	// bounds the time for that.
 	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
 
-// A lineReader yields the lines of an upload.
+// A lineReader reads the lines of an upload.
 type lineReader struct {
 	body    io.Reader
 	control *http.ResponseController
 }
 
-// linesOf returns a reader of the body of a request. An answer may be written
-// while it is read.
+// linesOf returns a lineReader of the body of a request. The handler may write the answer while it
+// reads.
 func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	l := &lineReader{body: r.Body, control: http.NewResponseController(w)}
-	_ = l.control.EnableFullDuplex() // as HTTP/2 always is
+	_ = l.control.EnableFullDuplex() // HTTP/2 needs no such call
 	return l
 }
 
-// Read reads from the body, for uploadTimeout at most.
+// Read reads from the body. Each call takes at most uploadTimeout.
 func (l *lineReader) Read(p []byte) (int, error) {
 	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
 	n, err := l.body.Read(p)
 	if err != nil {
-		// net/http now reads on to notice when the client closes the connection, for which it
-		// would take the deadline.
+		// net/http now waits for the client to close the connection, by a read in the background.
+		// With the deadline still set, it would take a timeout for that.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines that are not empty, without their line breaks. Before each line it calls
-// each with the line's number, from 1. An error ends it. If the upload was cut off, it yields the
-// error in place of the incomplete line.
+// lines yields the lines of the body that are not empty, without their line breaks. Before each
+// line it calls each with the number of the line, from 1. It ends at the first error. If the upload
+// was cut off, it yields an error instead of the incomplete line.
 func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(l, maxLine)
@@ -89,10 +90,10 @@ func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 	}
 }
 
-// byteOrderMark is what some editors begin a file with.
+// byteOrderMark is the UTF-8 byte order mark, which some editors write at the beginning of a file.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// drain throws the rest of a refused upload away.
+// drain reads the rest of a refused upload and throws it away.
 func (l *lineReader) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

@@ -18,25 +18,25 @@ import (
 const (
 	// maxJSON bounds the JSON in the body of a request, in bytes.
 	maxJSON = 1 << 20
-	// maxRepeated is how often a parameter may be repeated.
+	// maxRepeated is the largest number of values of one parameter.
 	maxRepeated = 100
-	// A page of a listing has defaultPage values, or as many as the parameter limit says, up
-	// to maxPage.
+	// A page of a listing has up to defaultPage values, or up to the number in the parameter limit,
+	// which is at most maxPage.
 	defaultPage = 50
 	maxPage     = 500
 )
 
-// A request is a request of the API.
+// A request is a request of the API, with its parameters.
 type request struct {
 	*Handler
 	*http.Request
 	w     http.ResponseWriter
 	query url.Values
-	err   error // what is wrong with the first wrong parameter
+	err   error // the problem of the first wrong parameter
 }
 
-// newRequest reads the parameters. The error of the request is set if one of them is not among
-// params, or is repeated although it may not be.
+// newRequest reads the parameters. It sets the error of the request if a parameter is not among
+// params, or is repeated although that is not allowed.
 func newRequest(h *Handler, w http.ResponseWriter, r *http.Request, params []string) *request {
 	q := &request{Handler: h, Request: r, w: w}
 	var err error
@@ -57,17 +57,17 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request, params []str
 	return q
 }
 
-// fail notes what is wrong with a parameter, unless another one was wrong before.
+// fail sets the error of the request to a problem of a parameter, unless there is an error already.
 func (q *request) fail(field, format string, args ...any) {
 	if q.err == nil {
 		q.err = badRequest(field, format, args...)
 	}
 }
 
-// param returns a parameter, "" if there is none.
+// param returns a parameter, or "" if it is missing.
 func (q *request) param(name string) string { return q.query.Get(name) }
 
-// required returns a parameter. Without it the request fails.
+// required returns a parameter. If it is missing, the request fails.
 func (q *request) required(name string) string {
 	s := q.param(name)
 	if s == "" {
@@ -76,7 +76,7 @@ func (q *request) required(name string) string {
 	return s
 }
 
-// oneOf returns a parameter. Unless it is empty or in list, the request fails.
+// oneOf returns a parameter. If one of its values is neither empty nor in list, the request fails.
 func (q *request) oneOf(name string, list ...string) string {
 	for _, value := range q.query[name] {
 		if value != "" && !slices.Contains(list, value) {
@@ -86,7 +86,8 @@ func (q *request) oneOf(name string, list ...string) string {
 	return q.param(name)
 }
 
-// limit returns the parameter limit, a number from 1 to most, or usual if there is none.
+// limit returns the parameter limit, or usual if it is missing. If it is not a number from 1 to
+// most, the request fails.
 func (q *request) limit(usual, most int) int {
 	s := q.param(api.ParamLimit)
 	if s == "" {
@@ -99,7 +100,8 @@ func (q *request) limit(usual, most int) int {
 	return n
 }
 
-// number returns a parameter that is a whole number, or usual if there is none.
+// number returns a parameter that is a whole number, or usual if it is missing. want describes the
+// number for the error.
 func (q *request) number(name string, usual uint64, want string) uint64 {
 	s := q.param(name)
 	if s == "" {
@@ -112,7 +114,8 @@ func (q *request) number(name string, usual uint64, want string) uint64 {
 	return n
 }
 
-// filter sets the fields of a filter of package api to the parameters of their JSON names.
+// filter sets the fields of a filter of package api. The JSON name of a field is the name of its
+// parameter.
 func (q *request) filter(filter any) {
 	for name, values := range q.query {
 		text, err := json.Marshal(map[string]string{name: values[0]})
@@ -125,8 +128,8 @@ func (q *request) filter(filter any) {
 	}
 }
 
-// page returns the first values of all as answer converts them, as many as a page has. If there
-// are more it returns the key of the last value: the parameter after of the next page.
+// page returns the first page of all, with values converted by answer. If there are more values,
+// after is the key of the last value, which is the parameter after of the next page.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
 	limit := q.limit(defaultPage, maxPage)
 	if q.err != nil {
@@ -145,9 +148,8 @@ func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key 
 	return list, "", nil
 }
 
-// cut returns the part of a listing that a page shows: up to limit values, from the first one
-// that is behind where the page before ended. The listing is in order. more reports whether it
-// goes on.
+// cut returns the values of one page of an ordered listing: up to limit values, from the first one
+// for which behind is true. more reports whether further values follow.
 func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	from := slices.IndexFunc(all, behind)
 	if from < 0 {
@@ -157,13 +159,13 @@ func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	return all[:min(limit, len(all))], len(all) > limit
 }
 
-// isType reports whether a request says that its body has a type.
+// isType reports whether the Content-Type of a request is want.
 func (q *request) isType(want string) bool {
 	got, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
 	return err == nil && got == want
 }
 
-// readJSON reads the body: one JSON value without fields that v lacks.
+// readJSON reads the body into v. The body must be one JSON value, without fields that v lacks.
 func (q *request) readJSON(v any) error {
 	if !q.isType("application/json") {
 		return refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want application/json")
@@ -175,7 +177,7 @@ func (q *request) readJSON(v any) error {
 		if _, err = decoder.Token(); err == io.EOF {
 			return nil
 		} else if err == nil {
-			return badRequest("", "there is something behind the JSON")
+			return badRequest("", "there is more text behind the JSON value")
 		}
 	}
 	var size *http.MaxBytesError
@@ -184,7 +186,7 @@ func (q *request) readJSON(v any) error {
 	case errors.As(err, &size):
 		return err
 	case errors.As(err, &field):
-		return badRequest(field.Field, "%s is a JSON %s, which it may not be", field.Field, field.Value)
+		return badRequest(field.Field, "%s may not be a JSON %s", field.Field, field.Value)
 	}
-	return badRequest("", "the body is not the JSON that is wanted: %v", err)
+	return badRequest("", "the body is not valid JSON for this request: %v", err)
 }

@@ -48,7 +48,7 @@ func getStatus(q *request) (any, error) {
 	}, err
 }
 
-// heap returns the bytes of the objects in the heap.
+// heap returns the bytes of the objects on the Go heap.
 func heap() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
@@ -84,8 +84,9 @@ func listSources(q *request) (any, error) {
 	return answer, nil
 }
 
-// listNodes answers with the servers of the store. What the others say of themselves is in the
-// notes of their heartbeats; a note that cannot be read is of another version.
+// listNodes answers with the servers that share the store. The other servers describe themselves in
+// the notes of their heartbeats. A note that cannot be decoded comes from a server of another
+// version.
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()
@@ -112,7 +113,7 @@ func listNodes(q *request) (any, error) {
 	return answer, nil
 }
 
-// openAPI describes the API, by OpenAPI 3.1. Tests compare it with the routes, with the types of
+// openAPI describes the API in OpenAPI 3.1. Tests compare it with the routes, with the types of
 // package api, and with answers.
 //
 //go:embed openapi.json

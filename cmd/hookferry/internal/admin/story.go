@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// findTime bounds a search in the store.
+	// findTime bounds the time of a search in the store.
 	findTime = 2 * time.Second
 	// findBefore is how much earlier a delivery may have died than the feed says.
 	findBefore = time.Minute
 )
 
-// getStory answers with what is known of a delivery: what the feed remembers and, of a dead one
-// or one that the feed does not remember, what the store has. The id is a parameter because it may be
-// any text: in a path, ".." would be the folder above.
+// getStory answers with everything that is known about a delivery. The feed remembers recent
+// deliveries. For a dead letter, and for a delivery that the feed does not remember, the store is
+// searched, too. The id is a query parameter because it may be any text: in a path, ".." would mean
+// the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.param(api.ParamSource)
 	if q.err != nil {
@@ -55,9 +56,9 @@ func getStory(q *request) (any, error) {
 	return s, nil
 }
 
-// findAlive looks for a delivery among those that wait, and among the delivered ones that the
-// store keeps. An error of the store ends the search: the store has listed its dead letters a
-// moment ago, so the error means that time is up.
+// findAlive looks for a delivery among the waiting ones, and among the delivered ones that the
+// store keeps. It treats an error of the store as not found: the store has just listed its dead
+// letters without an error, so the error means that findTime is over.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
@@ -72,8 +73,8 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
 
-// first returns the first value of a search whose delivery is of a source, any source if that is "".
-// It returns nil if there is none.
+// first returns the first value of a search whose delivery comes from source, or from any source if
+// source is "". It returns nil if there is none.
 func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *webhook.Delivery) (*T, error) {
 	for v, err := range all {
 		if err != nil {
@@ -86,7 +87,7 @@ func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *web
 	return nil, nil
 }
 
-// storyOf returns what a store knows of a delivery.
+// storyOf returns a Story with what the store knows about a delivery.
 func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
 	s := api.Story{
 		Names: api.NamesOf(d), State: state,

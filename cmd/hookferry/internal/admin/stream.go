@@ -11,11 +11,11 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// streamTimeout bounds each write to a client.
+// streamTimeout bounds the time of each write to a client.
 const streamTimeout = 30 * time.Second
 
-// A stream is an answer of one JSON value a line, each sent at once. Its methods may be called
-// concurrently. An error means that the client is gone.
+// A stream is an answer with one JSON value a line. Each send is flushed at once. The methods may
+// be called concurrently. An error means that the client is gone.
 type stream struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
@@ -23,8 +23,8 @@ type stream struct {
 	buf     bytes.Buffer
 }
 
-// newStream begins the answer of a request that may take long. It lifts the server's deadlines;
-// in tests without deadlines there is nothing to lift.
+// newStream begins the answer of a request that may take long. It removes the read deadline that
+// the server has set.
 func newStream(w http.ResponseWriter) *stream {
 	s := &stream{w: w, control: http.NewResponseController(w)}
 	_ = s.control.SetReadDeadline(time.Time{})
@@ -46,7 +46,7 @@ func (s *stream) send(values ...any) error {
 	return s.flush()
 }
 
-// alive sends an empty line.
+// alive sends an empty line, which keeps the connection open.
 func (s *stream) alive() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// untilClosed returns the context of the request, which Close ends too.
+// untilClosed returns a context that ends with the request, or when Close is called.
 func (q *request) untilClosed() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(q.Context())
 	stop := context.AfterFunc(q.open, cancel)

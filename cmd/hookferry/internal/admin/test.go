@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples make the calls that the tester sends, by their type. The name is that of an event, a page
-// or a screen.
+// samples has a function for each type of call. It makes the sample call that sendTest sends. name
+// is the name of the event, the page or the screen.
 var samples = map[string]func(id, name string) analytics.Message{
 	"identify": func(id, _ string) analytics.Message {
 		return &analytics.Identify{
@@ -64,13 +64,14 @@ var samples = map[string]func(id, name string) analytics.Message{
 // sampleTypes are the types of samples, in the order in which they are shown.
 var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alias"}
 
-// sendTest sends samples to a destination, to a URL, or to what a document describes.
+// sendTest sends sample calls to a destination, to a URL, or to a destination that a document
+// describes.
 func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	destination, err := testDestination(q, asked)
 	if err != nil {
 		return nil, err
 	}
-	var source config.Source // with a filter that takes everything
+	var source config.Source // its zero filter takes everything
 	if asked.Source != "" {
 		s := q.config.Settings().Source(asked.Source)
 		if s == nil {
@@ -113,7 +114,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns the destination of a test.
+// testDestination returns the destination that a test request asks for.
 func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
@@ -132,13 +133,14 @@ func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, 
 		return nil, noDestination(asked.Destination)
 	}
 	if d.Webhook == nil {
-		return nil, badRequest("destination", "what is stored of the destination is not valid; the log says why")
+		return nil, badRequest("destination", "the document of the destination in the store is not valid; the log says why")
 	}
 	return d.Webhook, nil
 }
 
-// try sends one sample. Addresses that are written in a URL are the operator's, and so allowed:
-// the operator wrote the settings, and may use this API. What a name resolves to is checked.
+// try sends one sample. The guard does not check addresses that are written in a URL: the operator
+// wrote the settings, and only the operator may use this API. It does check the addresses that a
+// name resolves to.
 func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
 	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
 	if err != nil {
@@ -189,7 +191,7 @@ func hostOf(endpoint string) string {
 	return u.Host
 }
 
-// headersOf returns a header by name.
+// headersOf returns headers sorted by name.
 func headersOf(h http.Header) (all []api.Header) {
 	for name, values := range h {
 		for _, v := range values {

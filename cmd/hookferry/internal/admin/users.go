@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	maxUser = 8192 // bytes of a user id
-	maxName = 255  // bytes of the id of a deletion
+	maxUser = 8192 // in bytes, of a user id
+	maxName = 255  // in bytes, of the id of a deletion
 )
 
-// deleteUsers has destinations told to delete users. The users are in a JSON document, or one a
-// line, and then the id and the sources are parameters.
+// deleteUsers tells destinations to delete users. The users are in a JSON document, or are the
+// lines of the body. With lines, the id and the sources are query parameters.
 func deleteUsers(q *request) (any, error) {
 	var asked api.Deletion
 	lines := q.isType(api.LinesType)
@@ -50,8 +50,8 @@ func deleteUsers(q *request) (any, error) {
 	})
 }
 
-// deletionOf returns the deletion that a client asks for. It tells the enabled destinations of
-// the sources, of all sources if none is named.
+// deletionOf returns the deletion that a client asks for. It goes to the enabled destinations of
+// the named sources, or of all sources if none is named.
 func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {
@@ -76,12 +76,12 @@ func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deleti
 		}
 	}
 	if len(d.Destinations) == 0 {
-		return d, badRequest("sources", "no source that is affected has a destination that is enabled")
+		return d, badRequest("sources", "none of the selected sources has an enabled destination")
 	}
 	return d, nil
 }
 
-// eraseUser removes what the store has of a user.
+// eraseUser removes the data of a user from the store.
 func eraseUser(q *request, asked *api.Erasure) (any, error) {
 	if n := len(asked.User); n == 0 || n > maxUser {
 		return nil, badRequest("user", "user has %d bytes, 1 to %d are allowed", n, maxUser)

@@ -5,7 +5,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// listWaiting answers with a page of what waits for a destination, which may be unknown.
+// listWaiting answers with a page of the waiting deliveries of a destination. The settings need not
+// have the destination.
 func listWaiting(q *request) (any, error) {
 	var f api.WaitingFilter
 	q.required(api.ParamDestination)
@@ -36,7 +37,7 @@ func discardWaiting(q *request, f *api.WaitingFilter) (any, error) {
 	return changeWaiting(q, f, webhook.Discarded)
 }
 
-// changeWaiting makes a change to the waiting deliveries that a filter selects.
+// changeWaiting changes the waiting deliveries that a filter selects.
 func changeWaiting(q *request, f *api.WaitingFilter, to webhook.Change) (any, error) {
 	if f.Destination == "" {
 		return nil, badRequest(api.ParamDestination, "destination is missing")

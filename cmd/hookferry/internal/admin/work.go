@@ -12,10 +12,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// progressEvery is how often the client is told how far its work is.
+// progressEvery is how often a long request sends its progress to the client.
 const progressEvery = time.Second
 
-// A progress says how far long work is.
+// A progress counts how much of a long request is done.
 type progress struct {
 	mu  sync.Mutex
 	now api.Progress
@@ -27,7 +27,7 @@ func (p *progress) change(f func(*api.Progress)) {
 	f(&p.now)
 }
 
-// expect says how much there is to do, and reach how much is done.
+// expect sets how many items there are to do, and reach how many are done.
 func (p *progress) expect(total int) { p.change(func(now *api.Progress) { now.Total = total }) }
 func (p *progress) reach(done int)   { p.change(func(now *api.Progress) { now.Done = done }) }
 
@@ -37,7 +37,7 @@ func (p *progress) get() api.Progress {
 	return p.now
 }
 
-// follow does work that yields how much of it is done, and returns its error.
+// follow runs work, which yields the number of items done so far. It returns the error of the work.
 func (p *progress) follow(work iter.Seq2[int, error]) error {
 	for done, err := range work {
 		p.reach(done)
@@ -48,7 +48,7 @@ func (p *progress) follow(work iter.Seq2[int, error]) error {
 	return nil
 }
 
-// counting returns users, and notes the progress as they are read.
+// counting returns users. It counts each user as done when the work has read it.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		done := 0
@@ -62,9 +62,9 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload does long work that reads users, one a line of the body. It then reads what the work
-// left unread, so that a client which sends everything before it reads gets the answer. An error
-// about a user names the line.
+// upload runs long work that reads users, one a line of the body. Then it reads the rest of the
+// body, because a client that sends all of the body before it reads would not get the answer
+// otherwise. An error about a user names the line.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {
@@ -82,8 +82,8 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 	return err
 }
 
-// work does something long. It answers with the progress, every second and at the end. The work
-// ends early if the client goes away, and with Close.
+// work runs a long request. It sends the progress to the client every second, and once at the end.
+// The context of do ends if the client goes away, and at Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
 	select {
 	case q.works <- struct{}{}:
