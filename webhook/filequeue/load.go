@@ -24,7 +24,8 @@ type loader struct {
 	keys   []timedKey
 
 	ends map[uint32]int64 // the ends of segments that later segments list
-	// the segments in the latest kindSegments and their ends, nil until it is found
+	// Needed has the ends of the segments in the latest kindSegments. It is nil until that record
+	// is found.
 	needed    map[uint32]int64
 	listed    uint32   // the segment with that record; later segments are needed, too
 	seq       uint64   // the latest sequence number

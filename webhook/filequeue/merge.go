@@ -138,8 +138,8 @@ func (g *group) move(from *segment, moves []move) {
 		g.then(func(seg *segment) {
 			e := g.locate(m)
 			if e == nil {
-				// moves has this delivery twice, because it was claimed while the entries were
-				// listed
+				// The list of moves has this delivery twice, because it was claimed while the
+				// entries were listed.
 				return
 			}
 			g.segs.count(e, -1)

@@ -60,7 +60,7 @@ func (g *group) store(puts []put, maxBytes int64) error {
 		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
 		} else if slices.ContainsFunc(g.records, func(r *record) bool { return r.kind == kindPut && r.key == p.key }) {
-			// on the put of the same delivery in this commit, which may fail
+			// The result depends on the put of the same delivery in this commit, which may fail.
 			g.request.depends = true
 		}
 	}

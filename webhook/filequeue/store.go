@@ -71,7 +71,7 @@ func (s *Store) enter(ctx context.Context) error {
 
 // view calls f with the index of an open store.
 func (s *Store) view(ctx context.Context, f func(x *index)) error {
-	// not under the lock, because ctx.Err may be code of the caller that blocks
+	// Not under the lock: ctx.Err may be code of the caller that blocks.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
