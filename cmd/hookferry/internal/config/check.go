@@ -222,7 +222,7 @@ func checkWebhooks(r *reader, w *Webhooks) {
 		errors.As(err, &refused)
 		return refused
 	}
-	// the text of the error repeats the name
+	// The text of the error repeats the name.
 	if refusal(webhook.Config{ServiceName: w.Name}) != nil {
 		r.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	}

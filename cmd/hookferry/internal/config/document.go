@@ -43,7 +43,7 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	d.ID, d.Stored = "test", new(Stored)
 	settings := maps.Clone(document)
 	delete(settings, "sources")
-	// JSON is YAML if it does not escape characters outside of ASCII, as json.Marshal does not
+	// JSON is YAML if it does not escape characters outside of ASCII, as json.Marshal does not.
 	text, err := json.Marshal(settings)
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}

@@ -12,7 +12,7 @@ type File struct {
 }
 
 func stat(path string) File {
-	// follows symbolic links, because Kubernetes replaces files by changing links
+	// os.Stat follows symbolic links, because Kubernetes replaces files by changing links.
 	info, err := os.Stat(path)
 	if err != nil {
 		return File{Path: path}
