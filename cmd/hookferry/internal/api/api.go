@@ -1,9 +1,9 @@
-// Package api has the paths and the JSON of the admin API, and its client. The
-// OpenAPI document says what each path does.
+// Package api has the paths and the JSON types of the admin API, and a client. The OpenAPI document
+// describes what each path does.
 //
-// Times are RFC 3339 in UTC; unknown ones are left out. Durations are in
-// milliseconds. Names in paths are percent-encoded. No answer has secrets, write
-// keys, or values of headers that may be credentials.
+// Times are RFC 3339 in UTC; unknown times are left out. Durations are in milliseconds. Names in
+// paths are percent-encoded. No answer has secrets, write keys, or values of headers that may be
+// credentials.
 package api
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The paths, for http.ServeMux. Listings that may be long come in pages, by ?limit=
-// and ?after=.
+// The paths, for http.ServeMux. Each comment has the methods, their parameters or bodies, and the
+// types of the answers. Long listings come in pages, by ?limit= and ?after=.
 const (
 	StatusPath         = "/api/v1/status"                                                  // GET: Status
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
@@ -55,9 +55,9 @@ const (
 // LinesType is the type of lists of users: one id a line, in UTF-8.
 const LinesType = "text/plain"
 
-// Error is the body of every answer that is not 2xx, and may end a stream.
+// Error is the body of every answer without a 2xx status. A stream may end with it, too.
 type Error struct {
-	Code    string `json:"code"`            // one of those below, which stay
+	Code    string `json:"code"`            // one of the codes below, which never change
 	Message string `json:"message"`         // what is wrong, with the name of the field
 	Field   string `json:"field,omitempty"` // the field that is wrong, if it is one
 }
@@ -75,13 +75,13 @@ const (
 	CodeInternal     = "internal"
 )
 
-// Access says whether the rest of the API would answer a request with the same
-// headers: it carries the token, or the API needs none.
+// Access says whether the API would answer requests with the same headers. It does if they carry
+// the token, or if the API needs none.
 type Access struct {
 	Granted bool `json:"granted"`
 }
 
-// Status says how the server is.
+// Status is the state of the server.
 type Status struct {
 	Version string    `json:"version"`
 	Node    string    `json:"node"` // its name among the servers of its store
@@ -92,35 +92,37 @@ type Status struct {
 	Send    Send      `json:"send"`
 	Calls   Calls     `json:"calls"`
 	Totals  Totals    `json:"totals"`
-	// Waiting, Claimed and Dead count what is in the store.
-	Waiting int              `json:"waiting"`
-	Claimed int              `json:"claimed"`         // of those that wait: taken by a server to attempt
+	// Waiting, Claimed and Dead count the deliveries and dead letters in the store.
+	Waiting int `json:"waiting"`
+	// Waiting deliveries that a server has claimed, to attempt them.
+	Claimed int              `json:"claimed"`
 	Dead    int              `json:"dead"`            // dead letters
-	Oldest  time.Time        `json:"oldest,omitzero"` // when the first that is not claimed was due
+	Oldest  time.Time        `json:"oldest,omitzero"` // when the first unclaimed delivery was due
 	Errors  map[string]int64 `json:"errors"`          // failed requests of the last hour, by reason
 	Rates   Rates            `json:"rates"`
 	Memory  int64            `json:"memory"` // the Go heap, in bytes
 }
 
-// Nodes lists the servers of a store, in the order they were started.
+// Nodes lists the servers that share a store, in the order of their starts.
 type Nodes struct {
 	Shared bool   `json:"shared"` // several servers may share the store
 	Nodes  []Node `json:"nodes"`
 }
 
-// A Node is a server. The fields from Version on come with its heartbeat; a server
-// of another version may leave them out.
+// A Node is one of these servers. Its heartbeat carries the fields from Version on. A server of
+// another version may leave some out.
 type Node struct {
-	Name string    `json:"name"`           // the host's name, and a part made up at the start
-	Self bool      `json:"self,omitempty"` // it is the server that answers
+	Name string    `json:"name"`           // the host's name and a random part
+	Self bool      `json:"self,omitempty"` // it is the server that answers the request
 	Seen time.Time `json:"seen,omitzero"`  // its last heartbeat
 
-	Version   string    `json:"version,omitempty"`
-	Started   time.Time `json:"started,omitzero"`
-	Ready     bool      `json:"ready"` // it accepts calls
-	InFlight  int       `json:"inFlight"`
-	Delivered int64     `json:"delivered"` // since its start; 0 if it has no admin listener, as Rates
-	Rates     Rates     `json:"rates"`
+	Version  string    `json:"version,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
+	Ready    bool      `json:"ready"` // it accepts calls
+	InFlight int       `json:"inFlight"`
+	// Since its start; as the Rates, 0 if it has no admin listener.
+	Delivered int64 `json:"delivered"`
+	Rates     Rates `json:"rates"`
 }
 
 // Config says where the settings come from.
@@ -131,14 +133,14 @@ type Config struct {
 	Error string `json:"error,omitempty"`
 	// Restart names the keys whose newest values count only after a restart.
 	Restart []string `json:"restart,omitempty"`
-	History bool     `json:"history,omitempty"` // the server keeps what was delivered
+	History bool     `json:"history,omitempty"` // the server keeps delivered deliveries
 }
 
-// Send says how 'hookferry send' on the server's machine reaches it.
+// Send says how 'hookferry send' reaches the server from the same machine.
 type Send struct {
 	Endpoint string `json:"endpoint"` // URL
-	// Data is the data folder with the write key that serve made up. It is empty if
-	// the sources have keys of their own.
+	// Data is the data folder with the write key that serve has made. It is empty if the
+	// configuration has write keys for the sources.
 	Data string `json:"data,omitempty"`
 }
 
@@ -146,10 +148,10 @@ type Send struct {
 type Calls struct {
 	Requests int64 `json:"requests"`
 	Accepted int64 `json:"accepted"`
-	Rejected int64 `json:"rejected"` // calls that are wrong
-	Limited  int64 `json:"limited"`  // requests over the rate of their source
-	Unknown  int64 `json:"unknown"`  // requests with a write key that is not known
-	Failed   int64 `json:"failed"`   // requests told to come back: 503
+	Rejected int64 `json:"rejected"` // invalid calls
+	Limited  int64 `json:"limited"`  // requests that exceeded the rate of their source
+	Unknown  int64 `json:"unknown"`  // requests with an unknown write key
+	Failed   int64 `json:"failed"`   // requests answered by 503, which clients repeat
 }
 
 // Totals counts deliveries, since the start.
@@ -157,15 +159,16 @@ type Totals struct {
 	Accepted   int64            `json:"accepted"`
 	Duplicates int64            `json:"duplicates"`
 	Off        int64            `json:"off"`
-	Filtered   int64            `json:"filtered"` // left out by filters of destinations
+	Filtered   int64            `json:"filtered"` // left out by the filters of destinations
 	Delivered  int64            `json:"delivered"`
 	Retried    int64            `json:"retried"`
 	Resent     int64            `json:"resent"`
-	Dead       map[string]int64 `json:"dead"`      // by reason
-	Forgotten  int64            `json:"forgotten"` // dead letters discarded for their age or number
-	Discarded  int64            `json:"discarded"` // what waited and was discarded
-	InFlight   int              `json:"inFlight"`
-	Latency    Latency          `json:"latency"`
+	Dead       map[string]int64 `json:"dead"` // by reason
+	// Dead letters discarded because of their age or size.
+	Forgotten int64   `json:"forgotten"`
+	Discarded int64   `json:"discarded"` // waiting deliveries that were discarded
+	InFlight  int     `json:"inFlight"`
+	Latency   Latency `json:"latency"`
 }
 
 // Latency is how long requests took, in milliseconds.
@@ -176,7 +179,7 @@ type Latency struct {
 	P99      float64 `json:"p99"`
 }
 
-// Rates are per second, over the last ten seconds.
+// Rates has numbers per second, over the last ten seconds.
 type Rates struct {
 	Accepted  float64 `json:"accepted"`
 	Delivered float64 `json:"delivered"`
@@ -184,11 +187,11 @@ type Rates struct {
 	Dead      float64 `json:"dead"`
 }
 
-// Sources is a page of the sources, by name.
+// Sources is a page of the sources, in the order of their names.
 type Sources struct {
 	Sources []Source `json:"sources"`
 	After   string   `json:"after,omitempty"` // continues the listing; empty at its end
-	Total   int      `json:"total"`           // all with q in their name
+	Total   int      `json:"total"`           // how many sources have q in their name
 }
 
 // A Source is an application with write keys.
@@ -197,47 +200,49 @@ type Source struct {
 	Keys             int       `json:"keys"` // how many
 	Enabled          bool      `json:"enabled"`
 	Destinations     []string  `json:"destinations"`     // the first 10
-	DestinationCount int       `json:"destinationCount"` // how many there are in all
+	DestinationCount int       `json:"destinationCount"` // the number of all destinations
 	Rate             float64   `json:"rate,omitempty"`   // calls a second; 0 is no limit
 	Burst            int       `json:"burst,omitempty"`
 	Accepted         int64     `json:"accepted"` // calls, since the start
 	Rejected         int64     `json:"rejected"`
 	Limited          int64     `json:"limited"`  // requests
-	Filtered         int64     `json:"filtered"` // calls that its filter left out
+	Filtered         int64     `json:"filtered"` // calls that the source's filter left out
 	Last             time.Time `json:"last,omitzero"`
 }
 
-// Destinations is a page of destinations: those with q in their id or a URL, of a
-// source, in one of several states, in the order of sort.
+// Destinations is a page of destinations. The parameters select those with q in their id or in a
+// URL, those of a source, and those in one of several states. They are in the order that sort asks
+// for.
 type Destinations struct {
 	Destinations []Destination `json:"destinations"`
 	After        string        `json:"after,omitempty"` // continues the listing; empty at its end
-	// Total counts all destinations that the parameters select. States counts, by
-	// state, those that they would select with any state.
+	// Total counts all selected destinations. States counts, by state, the destinations that would
+	// be selected if the parameters named no state.
 	Total  int            `json:"total"`
 	States map[string]int `json:"states"`
 }
 
-// The states of a destination that is not held; the others are those of Held.
+// The states of a destination that is not held. The state of a held destination is its Held.Hold.
 const (
 	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; also a hold
-	StateRefusing = "refusing" // it refuses deliveries for good; they become dead letters
-	StateRetrying = "retrying" // an attempt failed in the last ten seconds, or the latest one did
-	StateWaiting  = "waiting"  // no attempt has ended since the start, and deliveries wait
+	StateRefusing = "refusing" // it refuses deliveries permanently; they become dead letters
+	// An attempt failed in the last ten seconds, or the latest attempt failed.
+	StateRetrying = "retrying"
+	StateWaiting  = "waiting" // no attempt has ended since the start, and deliveries wait
 	StateOK       = "ok"
-	StateIdle     = "idle" // no attempt has ended since the start, and nothing waits
+	StateIdle     = "idle" // no attempt has ended since the start, and no delivery waits
 )
 
 // States are all states, the worst first.
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
-// What becomes of the deliveries that wait for a deleted destination.
+// What becomes of the waiting deliveries of a deleted destination.
 const (
 	WaitingKeep    = "keep" // for a later destination with the same id
 	WaitingDiscard = "discard"
 )
 
-// WaitingChoices are both.
+// WaitingChoices has both values.
 var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
 
 // The orders of destinations: by id, by state with the worst first, or by a number
@@ -251,15 +256,15 @@ const (
 	SortDelivered = "delivered"
 )
 
-// Sorts are all orders.
+// Sorts has all orders.
 var Sorts = []string{SortState, SortID, SortWaiting, SortDead, SortRetried, SortDelivered}
 
-// A Destination is a customer's set of endpoints, with what is known of it.
+// A Destination is a customer's set of endpoints, with its state and its counts.
 type Destination struct {
 	ID            string     `json:"id"`
 	State         string     `json:"state"`       // one of States
 	Sources       []string   `json:"sources"`     // the first 10
-	SourceCount   int        `json:"sourceCount"` // how many there are in all
+	SourceCount   int        `json:"sourceCount"` // the number of all sources
 	Enabled       bool       `json:"enabled"`
 	Paused        bool       `json:"paused"`
 	Endpoints     []Endpoint `json:"endpoints"`
@@ -267,23 +272,26 @@ type Destination struct {
 	Standard      bool       `json:"standard"`                // Standard Webhooks
 	MaxConcurrent int        `json:"maxConcurrent,omitempty"` // 0 is the default
 	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
-	// Stored is nil for a destination of the configuration file, which this API does
-	// not change.
+	// Stored is nil for a destination of the configuration file. This API cannot change such a
+	// destination.
 	Stored *Stored `json:"stored,omitempty"`
 	// Settings are the other settings. Listings leave them out.
-	Settings  *DestinationSettings `json:"settings,omitempty"`
-	Held      *Held                `json:"held,omitempty"`    // why its deliveries wait although they are due
-	Failure   *Failure             `json:"failure,omitempty"` // the latest failed attempt; later ones may have succeeded
-	Waiting   int                  `json:"waiting"`
-	Oldest    time.Time            `json:"oldest,omitzero"`
-	Next      time.Time            `json:"next,omitzero"` // the next attempt, if something waits
-	InFlight  int                  `json:"inFlight"`
-	Since     time.Time            `json:"since,omitzero"` // when counting began
-	Delivered int64                `json:"delivered"`
-	Retried   int64                `json:"retried"`
-	Filtered  int64                `json:"filtered"` // calls that its filter left out
-	Dead      map[string]int64     `json:"dead"`     // given up since then, by reason
-	// DeadLetters counts the dead letters in the store, as of some seconds ago. It is
+	Settings *DestinationSettings `json:"settings,omitempty"`
+	// Why its deliveries wait although they are due.
+	Held *Held `json:"held,omitempty"`
+	// The latest failed attempt; later attempts may have succeeded.
+	Failure *Failure  `json:"failure,omitempty"`
+	Waiting int       `json:"waiting"`
+	Oldest  time.Time `json:"oldest,omitzero"`
+	// When the next attempt is due, if a delivery waits.
+	Next      time.Time        `json:"next,omitzero"`
+	InFlight  int              `json:"inFlight"`
+	Since     time.Time        `json:"since,omitzero"` // when the counts below began
+	Delivered int64            `json:"delivered"`
+	Retried   int64            `json:"retried"`
+	Filtered  int64            `json:"filtered"` // calls that the destination's filter left out
+	Dead      map[string]int64 `json:"dead"`     // deliveries given up since Since, by reason
+	// DeadLetters counts the dead letters in the store. The number may be some seconds old. It is
 	// nil if there are too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
@@ -294,14 +302,14 @@ type Destination struct {
 // Stored says when a destination was last changed, and by whom.
 type Stored struct {
 	Changed time.Time `json:"changed"`
-	By      string    `json:"by"`      // ?by= of the change
-	Version string    `json:"version"` // a number, for ?version=
+	By      string    `json:"by"`      // the parameter by of the change
+	Version string    `json:"version"` // a number, for the parameter version
 }
 
-// DestinationSettings have the form of the document that changes them. Settings with
-// their default are left out.
+// DestinationSettings has the form of the document that changes the destination. It leaves out
+// settings that have their default.
 type DestinationSettings struct {
-	Sources         []string `json:"sources"` // the names of all
+	Sources         []string `json:"sources"` // the names of all sources
 	Filter          *Filter  `json:"filter,omitempty"`
 	Timeout         string   `json:"timeout,omitempty"` // such as 2s
 	Window          string   `json:"window,omitempty"`
@@ -319,20 +327,20 @@ type Filter struct {
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// NewSecret is a new secret of a destination for Standard Webhooks. No other answer
-// has it.
+// NewSecret has a new secret of a destination for Standard Webhooks. No other answer contains the
+// secret.
 type NewSecret struct {
 	Secret string `json:"secret"`
-	Valid  int    `json:"valid"` // how many secrets are valid now, with this one
+	Valid  int    `json:"valid"` // how many secrets are valid now, including this one
 }
 
 // An Endpoint is a URL, without user, query and fragment.
 type Endpoint struct {
 	URL     string   `json:"url"`
-	Headers []string `json:"headers,omitempty"` // the names
+	Headers []string `json:"headers,omitempty"` // names only
 }
 
-// Held is why deliveries wait although they are due.
+// Held says why deliveries wait although they are due.
 type Held struct {
 	Hold   string    `json:"hold"` // paused, disabled, unknown, invalid, lookup or failing
 	Since  time.Time `json:"since,omitzero"`
@@ -342,15 +350,17 @@ type Held struct {
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	ID      string    `json:"id"`               // the delivery's messageId
-	Source  string    `json:"source,omitempty"` // and its source
-	Attempt Attempt   `json:"attempt"`
-	Due     time.Time `json:"due,omitzero"` // when it is attempted again; left out if it was given up
+	ID      string  `json:"id"`               // the messageId of the delivery
+	Source  string  `json:"source,omitempty"` // the source of the delivery
+	Attempt Attempt `json:"attempt"`
+	// When the delivery is attempted again; left out if it was given up.
+	Due time.Time `json:"due,omitzero"`
 }
 
-// A Series is what happened over time, at one destination or at all. The slices have
-// the same length. The value at i is that of the step from Start + i*Step on; Waiting
-// is that at its end. A null is not known, such as before the server's start.
+// A Series has numbers over time, for one destination or for all together. All slices have the same
+// length. The number at index i is about the step that begins at Start + i*Step. Waiting is the
+// number at the end of the step. A null is an unknown number, such as one from before the server's
+// start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -364,28 +374,30 @@ type Series struct {
 	P99         []*float64 `json:"p99"`
 }
 
-// Names say which delivery a value is about.
+// Names identify a delivery.
 type Names struct {
 	Destination string `json:"destination"`
-	ID          string `json:"id"`               // the messageId
-	Source      string `json:"source,omitempty"` // who sent the call; empty if the application itself did
-	User        string `json:"user,omitempty"`   // the userId
-	Event       string `json:"event,omitempty"`  // the event of a track, the name of a page or screen
-	Type        string `json:"type"`             // track, identify, ...
+	ID          string `json:"id"` // the messageId
+	// The source of the call; empty if the application forwarded the event itself.
+	Source string `json:"source,omitempty"`
+	User   string `json:"user,omitempty"`  // the userId
+	Event  string `json:"event,omitempty"` // the event of a track, the name of a page or screen
+	Type   string `json:"type"`            // track, identify, ...
 }
 
 // An Event is something that happened to a delivery.
 type Event struct {
-	Seq  uint64    `json:"seq"` // grows with each event of the process
+	Seq  uint64    `json:"seq"` // increases with each event of the process
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
 
 	Names
-	Attempt *Attempt        `json:"attempt,omitempty"` // of an attempt
-	Outcome string          `json:"outcome,omitempty"` // of an attempt: delivered, retryable, permanent, cut_off
-	Due     time.Time       `json:"due,omitzero"`      // the next attempt
-	Reason  string          `json:"reason,omitempty"`  // why the delivery is dead
-	Body    json.RawMessage `json:"body,omitempty"`    // of an accepted delivery
+	Attempt *Attempt `json:"attempt,omitempty"` // for the kind attempt
+	// For the kind attempt: delivered, retryable, permanent, cut_off.
+	Outcome string          `json:"outcome,omitempty"`
+	Due     time.Time       `json:"due,omitzero"`     // when the next attempt is due
+	Reason  string          `json:"reason,omitempty"` // for the kind dead
+	Body    json.RawMessage `json:"body,omitempty"`   // for the kind accepted
 }
 
 // Attempt is one request to one endpoint.
@@ -397,12 +409,12 @@ type Attempt struct {
 	Status   int       `json:"status"` // 0 if there was no answer
 	Reason   string    `json:"reason,omitempty"`
 	Error    string    `json:"error,omitempty"`
-	Answer   string    `json:"answer,omitempty"` // its first bytes
+	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The parameters. They select by equality, but q selects by a part, in any case: of the
-// name, or for events of the id or the body. ?kind=, ?state= and ?source= of a deletion
-// may be repeated.
+// The query parameters. All select by equality, except q. It selects by a part of the name, in
+// upper or lower case, or for events by a part of the id or of the body. The parameters kind and
+// state, and source for a deletion, may be repeated.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -426,25 +438,26 @@ const (
 	ParamEvent       = "event"
 )
 
-// Events are the latest that are kept in memory, newest first.
+// Events has the latest events that the server keeps in memory, newest first.
 type Events struct {
 	Events []Event `json:"events"`
-	// Seq is that of the latest event, selected or not. A live stream with ?after= Seq
-	// misses none.
+	// Seq is the number of the latest event, whether it was selected or not. A live stream with
+	// after=Seq continues without a gap.
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream: an event, or how many were left out because
-// the reader was too slow or more happened than a second's limit; the filter may not
-// have selected those. The stream begins now, or behind the event with the seq ?after=,
-// so that a reader can resume it.
+// Live is one line of the live stream. It has an event, or the number of events that were left out.
+// Events are left out if the reader is too slow, or if more happen in a second than the limit.
+// Their number includes events that the filter would not have selected. The stream begins with the
+// next event. With the parameter after, it begins behind the event with that seq, so a reader can
+// resume the stream.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Story is all that is known of a delivery. A dead one without a Key was replayed or
-// discarded, and nothing has happened to it since.
+// A Story has everything that is known about one delivery. If a dead delivery has no Key, it was
+// replayed or discarded, and nothing has happened to it since.
 type Story struct {
 	Names
 	State       string    `json:"state"` // waiting, delivered, dead
@@ -453,15 +466,15 @@ type Story struct {
 	Due         time.Time `json:"due,omitzero"`
 	Tries       int       `json:"tries"`
 	Reason      string    `json:"reason,omitempty"`
-	Key         string    `json:"key,omitempty"` // of the dead letter
+	Key         string    `json:"key,omitempty"` // the key of the dead letter
 	TraceParent string    `json:"traceparent,omitempty"`
-	// Attempts are the first and the latest that are known, oldest first.
+	// Attempts has the first and the latest attempts that are known, oldest first.
 	Attempts []Attempt       `json:"attempts"`
 	Body     json.RawMessage `json:"body,omitempty"`
 }
 
-// A WaitingFilter selects what waits for a destination, which need not be configured:
-// as parameters, and as a body. Empty fields beside Destination select all.
+// A WaitingFilter selects waiting deliveries of a destination, which need not be configured. Its
+// fields are query parameters or JSON. Each empty field except Destination selects all.
 type WaitingFilter struct {
 	Destination string `json:"destination"`
 	ID          string `json:"id,omitempty"`
@@ -469,28 +482,29 @@ type WaitingFilter struct {
 	Event       string `json:"event,omitempty"`
 }
 
-// Waiting is a page of what waits, the first that is due first.
+// Waiting is a page of waiting deliveries, in the order in which they are due.
 type Waiting struct {
 	Waiting []WaitingDelivery `json:"waiting"`
-	// After continues the listing; empty at its end. If the last delivery of this page
-	// has stopped waiting, the listing begins anew.
+	// After continues the listing; it is empty at the end. If the last delivery of this page does
+	// not wait any more, the listing starts again from the first.
 	After string `json:"after,omitempty"`
 }
 
-// A WaitingDelivery is a delivery that waits, or is being attempted.
+// A WaitingDelivery is a delivery that waits for an attempt, or that is being attempted.
 type WaitingDelivery struct {
 	Names
 	Accepted time.Time `json:"accepted"`
 	Due      time.Time `json:"due"`
-	Expires  time.Time `json:"expires,omitzero"` // when it is given up, once it was attempted
-	Tries    int       `json:"tries"`
-	Last     *Attempt  `json:"last,omitempty"`
+	// When it is given up; zero before the first attempt.
+	Expires time.Time `json:"expires,omitzero"`
+	Tries   int       `json:"tries"`
+	Last    *Attempt  `json:"last,omitempty"`
 }
 
-// Changed counts the waiting deliveries that were changed.
+// Changed counts the waiting deliveries that a request changed.
 type Changed struct {
 	Changed int `json:"changed"`
-	Claimed int `json:"claimed"` // left as they are, being attempted
+	Claimed int `json:"claimed"` // not changed, because they are being attempted
 }
 
 // The orders of dead letters.
@@ -499,9 +513,9 @@ const (
 	OrderNewest = "newest"
 )
 
-// DeadFilter selects dead letters: as parameters, and in a Selection. Empty fields
-// select all. Those that died at From are selected, at To not. An empty Order means
-// the oldest first.
+// DeadFilter selects dead letters. Its fields are query parameters, or part of a Selection. Each
+// empty field selects all. Deliveries that died at From are selected, those that died at To are
+// not. An empty Order means the oldest first.
 type DeadFilter struct {
 	Destination string    `json:"destination,omitempty"`
 	ID          string    `json:"id,omitempty"`
@@ -513,8 +527,9 @@ type DeadFilter struct {
 	Order       string    `json:"order,omitempty"`
 }
 
-// A DeliveredFilter selects deliveries that are kept: as parameters, and as a body.
-// Empty fields select all. Those delivered at From are selected, at To not.
+// A DeliveredFilter selects delivered deliveries that the store keeps. Its fields are query
+// parameters or JSON. Each empty field selects all. Deliveries delivered at From are selected,
+// those delivered at To are not.
 type DeliveredFilter struct {
 	Destination string    `json:"destination,omitempty"`
 	MessageID   string    `json:"id,omitempty"`
@@ -523,13 +538,13 @@ type DeliveredFilter struct {
 	To          time.Time `json:"to,omitzero"`
 }
 
-// Delivered is a page of deliveries that are kept, the latest first.
+// Delivered is a page of the delivered deliveries that the store keeps, the latest first.
 type Delivered struct {
 	Delivered []DeliveredDelivery `json:"delivered"`
 	After     string              `json:"after,omitempty"` // continues the listing; empty at its end
 }
 
-// A DeliveredDelivery is one that was delivered, and is kept.
+// A DeliveredDelivery is a delivered delivery that the store keeps.
 type DeliveredDelivery struct {
 	Key string `json:"key"`
 	Names
@@ -548,8 +563,8 @@ type Count struct {
 	Count int `json:"count"`
 }
 
-// A DeadLetter is a delivery that was given up. A listing leaves out its Body, and all
-// Attempts but the last.
+// A DeadLetter is a delivery that was given up. In a listing it has no Body, and only the latest of
+// its Attempts.
 type DeadLetter struct {
 	Key string `json:"key"`
 	Names
@@ -562,54 +577,57 @@ type DeadLetter struct {
 	Body        json.RawMessage `json:"body,omitempty"`
 }
 
-// A Selection names dead letters: by Keys, or by Filter.
+// A Selection names dead letters, either by Keys or by Filter.
 type Selection struct {
 	Keys   []string    `json:"keys,omitempty"`
 	Filter *DeadFilter `json:"filter,omitempty"`
 }
 
-// Progress is one line of the stream of long work, which has one a second. If the
-// last line has neither Ended nor an Error, the work was cut off. Work on users counts
-// those that were read: after an Error, some of the last 2,048 may not be done. The
-// same request again goes on with what is left.
+// Progress is one line of the stream of a long request, which sends one every second. If the last
+// line has neither Ended nor an Error, the connection was cut. Work on users counts the users that
+// the server has read. After an Error, the last 2,048 of them may not be done. The same request
+// again does the rest.
 type Progress struct {
-	Done   int    `json:"done"`
-	Total  int    `json:"total,omitempty"` // 0 if it is not known
-	Ended  bool   `json:"ended,omitempty"`
-	Joined int    `json:"joined,omitempty"` // of a sync
-	Left   int    `json:"left,omitempty"`   // of a sync
-	Error  *Error `json:"error,omitempty"`  // ended the work; what was done stays done
+	Done   int  `json:"done"`
+	Total  int  `json:"total,omitempty"` // 0 if the total is unknown
+	Ended  bool `json:"ended,omitempty"`
+	Joined int  `json:"joined,omitempty"` // users that joined, for a sync
+	Left   int  `json:"left,omitempty"`   // users that left, for a sync
+	// The error that ended the work; work that was done stays done.
+	Error *Error `json:"error,omitempty"`
 }
 
-// A TestRequest asks the server to send samples of calls now, past the queue. One of
+// A TestRequest asks the server to send sample calls at once, without storing them. Exactly one of
 // Destination, URL and Document is set.
 type TestRequest struct {
 	Destination string `json:"destination,omitempty"` // its endpoints, headers and secrets are used
 	URL         string `json:"url,omitempty"`
-	// Document has the settings of a destination that need not be set up: its keys in
-	// the configuration file, with certificates as PEM.
+	// Document has the settings of a destination, which need not exist. It has the keys of the
+	// configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
-	Types    []string       `json:"types,omitempty"`  // none means all six
-	Event    string         `json:"event,omitempty"`  // the name of tracks, pages and screens; empty means the sample's
-	Source   string         `json:"source,omitempty"` // its filter counts beside that of the destination
+	Types    []string       `json:"types,omitempty"` // none means all six
+	// The name in track, page and screen calls; empty means the name of the sample.
+	Event string `json:"event,omitempty"`
+	// The filter of this source is checked beside that of the destination.
+	Source string `json:"source,omitempty"`
 }
 
-// TestResult has one Exchange for each type and endpoint.
+// TestResult has one Exchange for each type of call and endpoint.
 type TestResult struct {
 	Exchanges []Exchange `json:"exchanges"`
 }
 
 // An Exchange is one request and its answer.
 type Exchange struct {
-	// Filtered says that a filter leaves such calls out; the test sent it nevertheless.
+	// Filtered says that a filter would leave this call out. The test has sent it nevertheless.
 	Filtered  bool            `json:"filtered,omitempty"`
 	Type      string          `json:"type"`
 	Endpoint  string          `json:"endpoint"`
-	Headers   []Header        `json:"headers"` // of the request; credentials are left out
+	Headers   []Header        `json:"headers"` // headers of the request, without credentials
 	Body      json.RawMessage `json:"body"`
-	Signature string          `json:"signature,omitempty"` // the X-Signature
+	Signature string          `json:"signature,omitempty"` // the header X-Signature
 	Status    int             `json:"status"`
-	Answer    string          `json:"answer,omitempty"` // its first bytes
+	Answer    string          `json:"answer,omitempty"` // the first bytes of the answer
 	Got       []Header        `json:"got,omitempty"`    // headers of the answer
 	Reason    string          `json:"reason,omitempty"`
 	Error     string          `json:"error,omitempty"`
@@ -617,13 +635,13 @@ type Exchange struct {
 	Timing    Timing          `json:"timing"`
 }
 
-// Header is one header.
+// Header is one HTTP header.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Timing is in milliseconds from the start; 0 means not known.
+// Timing has milliseconds since the start of the request. 0 means unknown.
 type Timing struct {
 	Resolved  float64 `json:"resolved,omitempty"`
 	Connected float64 `json:"connected,omitempty"`
@@ -632,7 +650,7 @@ type Timing struct {
 	Total     float64 `json:"total"`
 }
 
-// Erasure asks the server to remove what it stores of a user, and tells no destination.
+// Erasure asks the server to remove the data of a user from its store. Destinations are not told.
 type Erasure struct {
 	User string `json:"user"`
 }
@@ -640,32 +658,33 @@ type Erasure struct {
 // Erased counts the deliveries and dead letters that were removed.
 type Erased struct {
 	Erased  int `json:"erased"`
-	Claimed int `json:"claimed"` // left as they are, being attempted
+	Claimed int `json:"claimed"` // not removed, because they are being attempted
 }
 
-// Deletion asks the server to tell destinations to delete users. Many users are sent
-// as LinesType instead, with id and source as parameters.
+// Deletion asks the server to tell destinations that they must delete users. For many users, the
+// body is LinesType instead, and id and source are query parameters.
 type Deletion struct {
-	// ID names the request; the same ID again is the same request. Empty makes one up.
+	// ID identifies the deletion: a repeated request with the same ID is the same deletion. If it
+	// is empty, the server makes one up.
 	ID    string   `json:"id,omitempty"`
 	Users []string `json:"users"`
-	// Sources are those whose enabled destinations are told. None means all.
+	// Sources are the sources whose enabled destinations are told. None means all.
 	Sources []string `json:"sources,omitempty"`
 }
 
-// Audiences is a page of the audiences, by destination and trait: those of a
-// destination, and with q in their name or trait.
+// Audiences is a page of audiences, in the order of destination and trait. The parameters select by
+// the destination, and by q as a part of the name or of the trait.
 type Audiences struct {
 	Audiences []Audience `json:"audiences"`
 	After     string     `json:"after,omitempty"` // continues the listing; empty at its end
-	Total     int        `json:"total"`           // all that the parameters select
+	Total     int        `json:"total"`           // how many audiences the parameters select
 }
 
-// An Audience is a set of users that a destination is told of. Both its name, such as
-// "VIP Users", and its trait, vip_users, find it.
+// An Audience is a set of users about which a destination is told. Requests may use its name, such
+// as "VIP Users", or its trait, such as vip_users.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`
-	Trait       string `json:"trait,omitempty"`      // what the destination sees
-	Generation  uint64 `json:"generation,omitempty"` // how often it was synced
+	Trait       string `json:"trait,omitempty"`      // the name that the destination gets
+	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }

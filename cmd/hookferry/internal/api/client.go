@@ -19,20 +19,20 @@ import (
 	"time"
 )
 
-// How long a Client waits: for a whole answer, and for the next line of a
-// stream, where the server sends a line every KeepAlive.
+// The time limits of a Client: answerTimeout for a whole answer, and lineTimeout for the next line
+// of a stream, where the server sends a line every KeepAlive.
 const (
 	answerTimeout = 30 * time.Second
 	lineTimeout   = 4 * KeepAlive
 )
 
-// Timeouts for requests that take longer.
+// Time limits for requests that take longer than others.
 const (
 	TestTimeout  = 5 * time.Minute // endpoints are called one after the other
 	StoreTimeout = time.Hour       // the server may read its whole store
 )
 
-// Bounds on what a Client reads, in bytes, and the size of a page.
+// The bounds of what a Client reads, in bytes, and the size of a page.
 const (
 	maxAnswer  = 64 << 20 // an answer that is no stream
 	maxLine    = 4 << 20  // a line of a stream
@@ -40,8 +40,8 @@ const (
 	pageSize   = 500      // values of a listing in one request
 )
 
-// ErrCutOff is the error of a stream that ended without its last line. Work that
-// was done stays done.
+// ErrCutOff is the error of a stream that ended without its last line. Work that the server had
+// done stays done.
 var ErrCutOff = errors.New("the server ended its answer early; is it stopping?")
 
 // A Client calls the admin API of one server, and is safe for concurrent use.
@@ -90,7 +90,7 @@ func ParseBase(base string) (*url.URL, error) {
 	return u, nil
 }
 
-// Host returns the server's host and port.
+// Host returns the host and port of the server.
 func (c *Client) Host() string { return c.base.Host }
 
 // Close closes idle connections.
@@ -99,16 +99,17 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // A Request is one request of the admin API.
 type Request struct {
 	Method string     // "" means GET
-	Path   string     // one of the paths above, its names filled in by Path
+	Path   string     // one of the path constants, with its names filled in by the function Path
 	Query  url.Values // by the Param names
-	// Body is sent as LinesType if it is an io.Reader, else as JSON. An io.Reader
-	// that is an io.Closer gets closed. Nil sends no body.
+	// Body is sent as LinesType if it is an io.Reader, and as JSON otherwise. The client closes an
+	// io.Reader that is also an io.Closer. Nil sends no body.
 	Body any
 	// Timeout bounds the whole answer of Do; 0 means 30 seconds.
 	Timeout time.Duration
 }
 
-// Path replaces the names in braces of one of the paths above, in order.
+// Path replaces the names in braces in one of the path constants. The names are used in their
+// order.
 func Path(path string, names ...string) string {
 	for _, name := range names {
 		before, after, _ := strings.Cut(path, "{")
@@ -136,8 +137,8 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	return out, nil
 }
 
-// List yields the values of a listing, which it requests page by page. The first
-// error ends it. A page has its values under the last word of the path.
+// List yields the values of a listing, and requests one page after the other. It ends with the
+// first error. The JSON key of a page's values is the last word of the path.
 func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		turn := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
@@ -168,9 +169,8 @@ func List[T any](ctx context.Context, c *Client, listing string, query url.Value
 	}
 }
 
-// Stream yields the values of a stream until the server or ctx ends it. The first
-// error ends it, too. Stream calls begun, unless that is nil, when the server has
-// begun to answer.
+// Stream yields the values of a stream until the server or ctx ends it. It also ends with the first
+// error. If begun is not nil, Stream calls it when the answer begins.
 func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -261,7 +261,7 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	answer, err := c.http.Do(request)
 	if err != nil {
 		var u *url.Error
-		if errors.As(err, &u) { // it repeats the URL
+		if errors.As(err, &u) { // the error text contains the URL
 			err = u.Err
 		}
 		return nil, cmp.Or(causeOf(ctx), err)
@@ -285,7 +285,8 @@ func causeOf(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Error returns the server's message, behind the field unless the message names it.
+// Error returns the server's message. If the message does not contain the name of the field, the
+// name comes first.
 func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(e.Message, e.Field) {
 		return e.Field + ": " + e.Message

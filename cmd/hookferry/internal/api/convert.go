@@ -11,7 +11,7 @@ func NamesOf(d *webhook.Delivery) Names {
 	return Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type}
 }
 
-// AttemptOf returns an attempt as the API has it.
+// AttemptOf converts an attempt.
 func AttemptOf(a *webhook.Attempt) Attempt {
 	return Attempt{
 		At:       a.At,
@@ -25,5 +25,5 @@ func AttemptOf(a *webhook.Attempt) Attempt {
 	}
 }
 
-// Milliseconds returns a duration as the API has it.
+// Milliseconds converts a duration.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
