@@ -3,21 +3,22 @@ package feed
 import "time"
 
 const (
-	// eventRate is how many events a second are told in the long run.
+	// eventRate is how many events a second are told on average.
 	eventRate = 1000
-	// eventBurst is how many are told at once after a time with fewer.
+	// eventBurst is how many events may be told at once after a quiet time.
 	eventBurst = 1000
-	// eventReserve is the part of eventBurst that is kept for quiet destinations, so that a busy
-	// one does not hide them.
+	// eventReserve is the part of eventBurst that only quiet destinations may use. So a busy
+	// destination does not hide them.
 	eventReserve = 200
-	// eventShare is how many events a second make a destination no longer quiet.
+	// eventShare is the number of told events within a second from which a destination is not
+	// quiet.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go, for the further events of deliveries
-	// whose first event was told.
+	// eventDebt is how far below zero the budget may go. A delivery whose first event was told may
+	// use this for its further events.
 	eventDebt = 1000
 )
 
-// A budget is a token bucket of the events that may be told.
+// A budget is a token bucket that limits the events which are told.
 type budget struct {
 	tokens float64
 	at     time.Time // of the last refill
@@ -31,13 +32,14 @@ func (b *budget) refill(now time.Time) {
 	}
 }
 
-// begins reports whether the events of a further delivery may be told.
+// begins reports whether a delivery whose first event is now may have its events told. quiet says
+// that its destination is quiet.
 func (b *budget) begins(now time.Time, quiet bool) bool {
 	b.refill(now)
 	return b.tokens >= eventReserve || quiet && b.tokens >= 1
 }
 
-// spend takes a token for an event, unless the budget is eventDebt below zero.
+// spend takes a token for an event and returns true, unless the budget is eventDebt below zero.
 func (b *budget) spend(now time.Time) bool {
 	b.refill(now)
 	if b.tokens <= -eventDebt {

@@ -7,7 +7,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts are what happened at one destination, or at all of them, over time.
+// counts has the numbers of one destination, or of all together, over time.
 type counts struct {
 	id      string
 	levels  [3]level
@@ -15,35 +15,36 @@ type counts struct {
 	used    time.Time
 	leftOut int64 // events that the budget left out
 
-	second int64 // the latest in which an event was told, in Unix time
-	shown  int   // how many were told in it
+	second int64 // the latest second in which an event was told, in Unix time
+	shown  int   // how many events were told in that second
 }
 
-// levels are the lengths of steps, and how many steps are kept: five minutes of seconds, an hour of
-// ten seconds, and a day of five minutes.
+// levels has the resolutions: five minutes in steps of a second, an hour in steps of ten seconds,
+// and a day in steps of five minutes.
 var levels = [...]struct {
 	seconds int64
 	steps   int
 }{{1, 300}, {10, 360}, {300, 288}}
 
-// A level is a ring of steps, the last of which is open.
+// A level is a ring of the steps of one resolution. Its last step is open: it still counts.
 type level struct {
 	seconds int64
 	cells   []cell
-	open    int64 // index of the open step: steps since 1970
+	open    int64 // index of the open step, counted since 1970
 	latency histogram
 }
 
-// A cell is what happened within a step. It takes 32 bytes.
+// A cell has the numbers of one step. It takes 32 bytes.
 type cell struct {
+	// known is false for a step from before the counts began.
 	known                              bool
 	timed                              bool // p50 and p99 are known
 	accepted, delivered, retried, dead uint32
-	waiting                            int32   // at its end, -1 if it is not known
+	waiting                            int32   // at the end of the step, -1 if unknown
 	p50, p99                           float32 // milliseconds
 }
 
-// newCounts returns the counts of a destination at which nothing happened between since and now.
+// newCounts returns counts of zero for the time from since to now.
 func newCounts(id string, since, now time.Time) *counts {
 	c := &counts{id: strings.Clone(id), used: now}
 	for i, l := range levels {
@@ -54,10 +55,10 @@ func newCounts(id string, since, now time.Time) *counts {
 	return c
 }
 
-// cell returns the place of the step at index.
+// cell returns the cell of the step with an index.
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the second of now, or the latest one if the clock was set back.
+// at returns the cell of the second of now. If the clock was set back, it returns the latest cell.
 func (c *counts) at(now time.Time) *cell {
 	l := &c.levels[0]
 	if now.Unix() > l.open {
@@ -66,7 +67,7 @@ func (c *counts) at(now time.Time) *cell {
 	return l.cell(l.open)
 }
 
-// advance closes the steps that are over.
+// advance closes the steps that are over, and adds them to the steps of the next level.
 func (c *counts) advance(now time.Time) {
 	for i := range c.levels {
 		l := &c.levels[i]
@@ -80,8 +81,8 @@ func (c *counts) advance(now time.Time) {
 			closed.timed = true
 		}
 		if i+1 < len(c.levels) {
-			// The next level is advanced after this one, so its open step still is the one that
-			// the closed step is a part of.
+			// The next level is advanced after this one. So its open step still is the one that
+			// contains the closed step.
 			next := &c.levels[i+1]
 			next.cell(next.open).add(closed)
 			if l.latency.n > 0 {
@@ -98,7 +99,7 @@ func (c *counts) advance(now time.Time) {
 	}
 }
 
-// add adds a shorter step that is a part of c.
+// add adds the numbers of a shorter step within the step of c.
 func (c *cell) add(part *cell) {
 	c.accepted += part.accepted
 	c.delivered += part.delivered
@@ -107,7 +108,7 @@ func (c *cell) add(part *cell) {
 	c.waiting = part.waiting
 }
 
-// attempted counts a request.
+// attempted counts an attempt. again says that the delivery will be attempted again.
 func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 	cell := c.at(now)
 	if again {
@@ -147,12 +148,13 @@ func (c *counts) told(now time.Time) {
 	c.shown++
 }
 
-// quiet reports whether few events of the destination were told within the second.
+// quiet reports whether fewer than eventShare events of the destination were told within the
+// current second.
 func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
 }
 
-// An hour counts what happened within one, in steps of five minutes.
+// An hour counts within the last hour, in steps of five minutes.
 type hour struct {
 	open  int64
 	steps [12]uint32
@@ -181,8 +183,8 @@ func (h *hour) sum(now time.Time) (n int64) {
 	return n
 }
 
-// countsOf returns the counts of a destination, and begins them if there are none. It returns nil if
-// the bounds do not allow more. The caller holds f.mu.
+// countsOf returns the counts of a destination, and creates them if necessary. It returns nil if
+// the bounds allow no more counts. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
@@ -191,7 +193,7 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 		}
 		since := now
 		if !f.forgot {
-			since = f.since // nothing happened there before
+			since = f.since // no event of this destination has been missed
 		}
 		c = newCounts(destination, since, now)
 		f.destinations[c.id] = c
@@ -200,9 +202,9 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget makes room for the counts of another destination, and reports whether it did. It drops the
-// counts that were idle for longest, if that is at least bounds.idle. It looks at all counts, and so
-// at most once a second.
+// forget removes the counts of the destination that had no event for the longest time, if that is
+// at least bounds.idle. It reports whether it removed any. It searches all counts, so it runs at
+// most once a second.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

@@ -1,10 +1,10 @@
-// Package feed keeps what has happened to deliveries lately, for people to look at: the latest
-// events, the stories of the latest deliveries, and counts over time. It is a webhook.Observer, in
-// bounded memory and at a bounded cost.
+// Package feed remembers the recent deliveries for people to look at: the latest events, the
+// stories of the latest deliveries, and counts over time. A story is all that is known about one
+// delivery. The Feed is a webhook.Observer with bounded memory and bounded cost.
 //
-// Everything is counted. Up to eventRate events a second are told: kept in full, and sent to
-// readers. Either all events of a delivery are told, from the first to the last, or none, so that
-// every story that is kept is whole.
+// All events are counted. Up to eventRate events a second are also told, which means kept in full
+// and sent to readers. Of each delivery either all events are told or none, so every kept story is
+// complete.
 package feed
 
 import (
@@ -30,9 +30,10 @@ const (
 type bounds struct {
 	events, eventBytes  int
 	stories, storyBytes int
-	destinations        int           // with counts of their own
-	idle                time.Duration // how long a destination is without events until another may take its place
-	readers             int
+	destinations        int // how many have counts of their own
+	// How long a destination must have no events before another one may replace its counts.
+	idle    time.Duration
+	readers int
 }
 
 var defaultBounds = bounds{
@@ -42,16 +43,16 @@ var defaultBounds = bounds{
 	readers: 64,
 }
 
-// A Feed is a webhook.Observer that remembers. Its methods may be called concurrently.
+// A Feed is a webhook.Observer that remembers events. Its methods may be called concurrently.
 type Feed struct {
 	bounds bounds
 	since  time.Time
 
-	// mu guards the fields below. It is held for the work of one call, and never across I/O or a
-	// wait.
+	// mu guards the fields below. Each call holds it only for its own work, never during I/O or
+	// while it waits.
 	mu           sync.Mutex
 	budget       budget
-	seq          uint64   // of the latest event
+	seq          uint64   // the number of the latest event
 	events       []*event // the oldest first
 	eventBytes   int
 	stories      map[storyKey]*story
@@ -59,18 +60,20 @@ type Feed struct {
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
-	forgot       bool  // there were more destinations than bounds allow, so one without counts need not be new
-	looked       int64 // the second, in Unix time, of the latest look of forget
-	readers      map[*Reader]struct{}
+	// Counts were removed at the bound, so a destination without counts may have had events.
+	forgot  bool
+	looked  int64 // when forget last searched, in Unix seconds
+	readers map[*Reader]struct{}
 }
 
-// An event is an event that was told.
+// An event is an event that was told, with the body of its delivery.
 type event struct {
 	api.Event
-	body []byte // of the delivery, nil if it is not known; Filter.Query looks into it
+	body []byte // nil if unknown; Filter.Query searches in it
 }
 
-// size returns about how many bytes an event takes. Bodies count in full although they are shared.
+// size returns about how many bytes of memory an event takes. It counts the body in full, although
+// events of one delivery share it.
 func (e *event) size() int {
 	n := 304 + len(e.ID) + len(e.Source) + len(e.User) + len(e.Event.Event) + len(e.body)
 	if e.Attempt != nil {
@@ -79,7 +82,7 @@ func (e *event) size() int {
 	return n
 }
 
-// New returns a Feed that remembers nothing yet.
+// New returns an empty Feed.
 func New() *Feed { return newFeed(defaultBounds) }
 
 func newFeed(b bounds) *Feed {
@@ -101,11 +104,11 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total.at(now).accepted += uint32(a.Stored)
-	// The store does not say which deliveries it has left out as duplicates. Those with a story
-	// are taken to be the duplicates, the others to be new.
+	// The store does not say which deliveries it has left out as duplicates. So deliveries with a
+	// story count as the duplicates, and the others as new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
-	var c *counts // of the destination of the last one
+	var c *counts // the counts of the destination of
 	var of string
 	for i := range a.Deliveries {
 		d := &a.Deliveries[i]
@@ -197,8 +200,8 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	f.tell(c, s, e)
 }
 
-// tell keeps an event of s and wakes the readers that wait, unless the budget is used up. The caller
-// holds f.mu.
+// tell keeps an event of s and notifies the readers, unless the budget is used up. The caller holds
+// f.mu.
 func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	if !f.budget.spend(e.At) {
 		f.leaveOut(c)
@@ -214,13 +217,14 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	f.eventBytes += kept.size()
 	for len(f.events) > f.bounds.events || f.eventBytes > f.bounds.eventBytes {
 		f.eventBytes -= f.events[0].size()
-		f.events[0] = nil // append moves the others to another array only now and then
+		// Lets the garbage collector free the event before append copies the slice.
+		f.events[0] = nil
 		f.events = f.events[1:]
 	}
 	for r := range f.readers {
 		select {
 		case r.news <- struct{}{}:
-		default: // it is awake
+		default: // the reader has a notification already
 		}
 	}
 }
@@ -233,8 +237,8 @@ func (f *Feed) leaveOut(c *counts) {
 	}
 }
 
-// Events returns up to limit of the latest events that filter selects, newest first, and the Seq of
-// the latest event of all, from which Follow can go on.
+// Events returns up to limit of the latest events that filter selects, newest first. It also
+// returns the Seq of the latest event, selected or not, from which Follow can continue.
 func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
 	all, seq := slices.Clone(f.events), f.seq
@@ -251,15 +255,15 @@ func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 
 // A Filter selects events. The zero value selects all.
 type Filter struct {
-	// Destination and Type select by equality where they are not empty.
+	// Destination and Type select by equality. An empty one selects all.
 	Destination, Type string
 	// Kinds are the kinds that are selected. None means all.
 	Kinds []string
-	// Query is a part of the id or of the body. Upper and lower case are the same.
+	// Query selects events that have it in their id or body, in upper or lower case.
 	Query string
 }
 
-// match reports whether f, whose Query is in lower case, selects e.
+// match reports whether f selects e. The caller has converted f.Query to lower case.
 func (f *Filter) match(e *event) bool {
 	if f.Destination != "" && f.Destination != e.Destination || f.Type != "" && f.Type != e.Type {
 		return false

@@ -9,30 +9,31 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// ErrReaders says that there are too many readers.
+// ErrReaders is returned by Follow if there are too many readers.
 var ErrReaders = errors.New("feed: too many readers")
 
-// A Reader reads the events that the Feed keeps, as they come. A slow reader delays nobody: it skips
-// the events that the Feed has dropped before they were read. It is used by one goroutine at a time.
+// A Reader reads the events of a Feed as they happen. A slow reader delays nothing: if the Feed has
+// dropped events that were not read yet, the Reader skips them. Only one goroutine at a time may
+// use a Reader.
 type Reader struct {
 	feed    *Feed
 	filter  Filter
-	next    uint64        // the Seq to read next
-	leftOut int64         // the result of left at the last read
-	news    chan struct{} // has a value, of one, if there may be a new event
+	next    uint64        // the Seq of the next event to read
+	leftOut int64         // the result of left when the last chunk was read
+	news    chan struct{} // has one value if there may be new events
 	chunk   []*event
 }
 
-// readChunk is how many events are looked at in one go.
+// readChunk is how many events read takes at once.
 const readChunk = 256
 
 // Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects, from the first one that is kept and has
-// a greater Seq than after. If after is greater than the latest Seq, such as one of another process,
-// the Reader begins with the next event. The caller closes it. The error is ErrReaders if there are
-// too many readers.
+// Follow returns a Reader of the events that filter selects. It begins with the first kept event
+// whose Seq is greater than after. If after is greater than the latest Seq, for example because it
+// comes from another process, the Reader begins with the next event. The caller closes the Reader.
+// Follow returns ErrReaders if there are too many readers.
 func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,15 +47,15 @@ func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	return r, nil
 }
 
-// Close ends the reading.
+// Close ends the Reader.
 func (r *Reader) Close() {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events the budget has left out so far: of the destination that the filter
-// selects, or of all. It is 0 for a destination without counts. The caller holds Feed.mu.
+// left returns how many events the budget has left out so far, of the destination that the filter
+// selects, or of all. It returns 0 for a destination without counts. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -62,8 +63,8 @@ func (r *Reader) left() int64 {
 	return 0
 }
 
-// Next waits for events and returns them, oldest first. It also returns how many events were left
-// out, whether or not the filter would have selected them. The error is that of ctx.
+// Next waits for events and returns them, oldest first. skipped is how many events were left out,
+// including those that the filter would not have selected. The error is that of ctx.
 func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, err error) {
 	for {
 		more, n := r.read()
@@ -88,13 +89,15 @@ func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, e
 	}
 }
 
-// read reads the next chunk. It reports whether there is more, and how many events were left out.
+// read reads the next events into r.chunk. It reports whether there are more events, and how many
+// were left out.
 func (r *Reader) read() (more bool, skipped int64) {
 	f := r.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := r.left()
-	skipped = max(left-r.leftOut, 0) // below 0 after the destination's counts were forgotten
+	// Negative if the counts of the destination were removed meanwhile.
+	skipped = max(left-r.leftOut, 0)
 	r.leftOut = left
 	first := f.seq + 1 - uint64(len(f.events))
 	if r.next < first {

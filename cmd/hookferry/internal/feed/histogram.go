@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A histogram counts durations, from a microsecond to 35 minutes, in buckets that are an eighth of
-// their value wide.
+// A histogram counts durations from a microsecond to 35 minutes. The width of a bucket is at most
+// an eighth of its durations.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint32
 }
 
 const (
-	histogramBits    = 31 // microseconds
+	histogramBits    = 31 // of the longest duration, in microseconds
 	histogramBuckets = (histogramBits - 2) * 8
 )
 
@@ -30,7 +30,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// bucketOf returns the bucket of d. There are eight for each power of two.
+// bucketOf returns the bucket of d. Each power of two has eight buckets.
 func bucketOf(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	if us < 8 {
@@ -50,8 +50,8 @@ func endOf(bucket int) float32 {
 	return float32(us) / 1000
 }
 
-// quantiles returns the durations that 50 and 99 of 100 do not exceed, in milliseconds, at most an
-// eighth too long.
+// quantiles returns the durations, in milliseconds, that 50% and 99% of the durations do not
+// exceed. They are up to an eighth too long.
 func (h *histogram) quantiles() (p50, p99 float32) {
 	half, most := (h.n+1)/2, (h.n*99+99)/100
 	seen, found := 0, false

@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Errors returns how many requests failed within the last hour, by reason: those to a destination, or
-// to all if it is "".
+// Errors returns how many requests failed within the last hour, by reason. An empty destination
+// means all destinations.
 func (f *Feed) Errors(destination string) map[string]int64 {
 	now := time.Now()
 	f.mu.Lock()
@@ -24,11 +24,11 @@ func (f *Feed) Errors(destination string) map[string]int64 {
 	return by
 }
 
-// rateSeconds is how many seconds Rates is about.
+// rateSeconds is how many seconds Rates covers.
 const rateSeconds = 10
 
-// Rates returns what happened within the last ten whole seconds, per second: at a destination, or at
-// all if it is "".
+// Rates returns the numbers per second within the last ten whole seconds. An empty destination
+// means all destinations.
 func (f *Feed) Rates(destination string) api.Rates {
 	now := time.Now()
 	f.mu.Lock()
@@ -52,7 +52,8 @@ func (f *Feed) Rates(destination string) api.Rates {
 	return api.Rates{Accepted: per(sum.accepted), Delivered: per(sum.delivered), Retried: per(sum.retried), Dead: per(sum.dead)}
 }
 
-// lookUp returns the counts of a destination, or of all if it is "", or nil.
+// lookUp returns the counts of a destination, or nil if there are none. An empty destination means
+// the counts of all.
 func (f *Feed) lookUp(destination string) *counts {
 	if destination == "" {
 		return f.total
@@ -67,15 +68,15 @@ const (
 	Day
 )
 
-// Series returns what happened over a range of time, at a destination, or at all if it is "". The last
-// step is not over yet.
+// Series returns the numbers of a destination over a range of time. An empty destination means all
+// destinations. length is FiveMinutes, Hour or Day. The last step is not over yet.
 func (f *Feed) Series(destination string, length int) api.Series {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.lookUp(destination)
 	if c == nil {
-		// Nothing happened there yet, or it is one too many.
+		// The destination had no event yet, or there are too many destinations.
 		since := now
 		if !f.forgot && len(f.destinations) < f.bounds.destinations {
 			since = f.since
@@ -99,7 +100,7 @@ func (f *Feed) Series(destination string, length int) api.Series {
 			continue
 		}
 		if i == n-1 {
-			// The open steps of the shorter levels are not in it yet.
+			// The open step does not contain the open steps of the shorter levels yet.
 			both := l.latency
 			for j := length - 1; j >= 0; j-- {
 				below := &c.levels[j]
@@ -126,5 +127,5 @@ func (f *Feed) Series(destination string, length int) api.Series {
 	return s
 }
 
-// round returns milliseconds to the microsecond: a float32 has no further digits.
+// round rounds milliseconds to whole microseconds, because a float32 is not more exact.
 func round(ms float32) float64 { return math.Round(float64(ms)*1000) / 1000 }

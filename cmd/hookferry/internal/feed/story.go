@@ -19,7 +19,7 @@ const (
 
 type storyKey struct{ destination, id string }
 
-// A story is what is known of one delivery.
+// A story has what is known about one delivery.
 type story struct {
 	key             storyKey
 	names           api.Names
@@ -30,11 +30,12 @@ type story struct {
 	reason          string
 	trace           string
 	attempts        []api.Attempt
-	body            []byte // shared with events, and not changed
-	size            int    // in bytes, about
+	body            []byte // shared with events, and never changed
+	size            int    // about, in bytes of memory
 }
 
-// begin returns a new story of d, or nil if the budget does not allow one. The caller holds f.mu.
+// begin returns a new story of d. It returns nil if the budget does not allow one. The caller holds
+// f.mu.
 func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	if !f.budget.begins(now, c.quiet(now)) {
 		f.leaveOut(c)
@@ -56,8 +57,7 @@ func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	return s
 }
 
-// grow adds n bytes to the size of s, and drops the oldest stories while there is more than the
-// bounds allow.
+// grow adds n bytes to the size of s. While the stories exceed the bounds, it drops the oldest.
 func (f *Feed) grow(s *story, n int) {
 	s.size += n
 	f.storyBytes += n
@@ -77,8 +77,8 @@ func (f *Feed) keepBody(s *story, body []byte) {
 	}
 }
 
-// setAttempts replaces the attempts. Of more than webhook.MaxAttempts, the first two and the latest
-// stay. It may change the array of all.
+// setAttempts replaces the attempts of s. If there are more than webhook.MaxAttempts, it keeps the
+// first two and the latest. It may change the array of all.
 func (f *Feed) setAttempts(s *story, all []api.Attempt) {
 	grown := sizeOf(all) - sizeOf(s.attempts)
 	if more := len(all) - webhook.MaxAttempts; more > 0 {
@@ -89,7 +89,7 @@ func (f *Feed) setAttempts(s *story, all []api.Attempt) {
 	f.grow(s, grown)
 }
 
-// sizeOf returns about how many bytes attempts take.
+// sizeOf returns about how many bytes of memory attempts take.
 func sizeOf(attempts []api.Attempt) (n int) {
 	for i := range attempts {
 		n += 128 + len(attempts[i].Error) + len(attempts[i].Answer)
@@ -97,8 +97,8 @@ func sizeOf(attempts []api.Attempt) (n int) {
 	return n
 }
 
-// complete adds to s what only the end of the delivery tells, such as attempts from before the start
-// of the process.
+// complete adds to s the data that only the end of the delivery has, such as attempts from before
+// the start of the process.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
 	f.keepBody(s, d.Body)
@@ -113,8 +113,9 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	f.setAttempts(s, append(before, s.attempts...))
 }
 
-// Story returns what is known of a delivery, if its story is kept. The id is its messageId or its
-// webhook-id. Several sources may use a messageId; without a source, the latest delivery counts.
+// Story returns the story of a delivery, if the Feed still has it. id is the messageId or the
+// webhook-id. Several sources may use the same messageId: if source is empty, Story returns the
+// latest delivery.
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

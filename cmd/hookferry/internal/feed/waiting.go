@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// sampleEvery is the least time between two counts of what waits in the store.
+	// sampleEvery is the shortest time between two counts of the waiting deliveries in the store.
 	sampleEvery = time.Second
-	// sampleShare is how many times as long as a count took the store is then left alone, so that
-	// counting many destinations does not keep it busy.
+	// sampleShare bounds the load of counting. After each count, Run waits at least sampleShare
+	// times as long as the count took.
 	sampleShare = 50
 )
 
-// Run notes how much waits in a store, until ctx is done.
+// Run counts the waiting deliveries in a store again and again, until ctx is done.
 func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -40,7 +40,8 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait, and how many for each destination: none for those not in by.
+// waits notes how many deliveries wait in all, and for each destination. A destination that by does
+// not have has none.
 func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
