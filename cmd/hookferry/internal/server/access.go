@@ -12,24 +12,26 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// maxAccess bounds how many failed requests a second are logged: a broken client may send thousands.
+// maxAccess bounds how many failed requests a second are logged, because a broken client may send
+// thousands.
 const maxAccess = 100
 
-// An accessLog logs failed requests, up to maxAccess a second, and a sample of the others. A line has
-// no secret and no body. An unknown path is logged as "other", because it may hold a write key.
+// An accessLog logs failed requests, up to maxAccess a second, and a sample of the successful ones.
+// A line contains no secret and no body. An unknown path is logged as "other", because it may
+// contain a write key.
 type accessLog struct {
 	logger *slog.Logger
-	sample func() int // one of this many successful requests is logged; 0: none
+	sample func() int // returns n to log one of n successful requests, 0 for none
 	client func(*http.Request) string
 	n      atomic.Uint64
 
 	mu       sync.Mutex
 	second   time.Time // when the current second began
-	logged   int       // failed requests logged in it
-	unlogged int       // failed requests left out since the last logged one
+	logged   int       // failed requests logged in that second
+	unlogged int       // failed requests that were not logged since the last logged one
 }
 
-// answered logs a request if it is one to be logged.
+// answered logs a request, unless it exceeds maxAccess or is not part of the sample.
 func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 	level, unlogged := slog.LevelInfo, 0
 	switch {
@@ -64,8 +66,8 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 	l.logger.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// failed counts a failed request. It reports whether to log it, and then how many were left out
-// since the last one that was logged.
+// failed counts a failed request. log reports whether to log it. unlogged is how many failed
+// requests were not logged since the last logged one.
 func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +83,7 @@ func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
 	return true, unlogged
 }
 
-// knownPaths are logged as they are.
+// knownPaths has the paths that are logged as they are.
 var knownPaths = map[string]bool{
 	"/v1/batch": true, "/v1/b": true, "/v1/import": true, "/v1/m": true,
 	"/v1/identify": true, "/v1/track": true, "/v1/page": true, "/v1/screen": true, "/v1/group": true, "/v1/alias": true,

@@ -10,9 +10,10 @@ import (
 // maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 32
 
-// clientIP returns the address of the client of a request. That is the peer's or, if the peer is a
-// trusted proxy, the one from which the proxy says it got the request, and so on. Anybody may have
-// written what is left of the first address that is not trusted.
+// clientIP returns the address of the client of a request. That is the address of the peer, unless
+// the peer is a trusted proxy. Then X-Forwarded-For names the address from which the proxy got the
+// request, which may be another trusted proxy. The first address from the right that is not trusted
+// is the client; anybody may have written the addresses to its left.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -10,34 +10,36 @@ import (
 	"time"
 )
 
-// conns is a listener that bounds its connections: all of them, and those of one address.
+// conns is a listener that bounds the number of its connections: all together, and those of one
+// address.
 //
-// At the bound of all, a new connection takes the place of an idle one: the longest idle one of the
-// address with the most connections. So a client that opens connections and leaves them idle takes
-// none from others. If none is idle, and at the bound of an address, the new connection is closed.
-// HTTP clients then connect again.
+// If all together have reached their bound, a new connection replaces an idle one. This is the
+// longest idle connection of the address that has the most connections. So a client that leaves
+// many connections idle takes none from other clients. If no connection is idle, or if the address
+// has reached its bound, the new connection is closed. HTTP clients then connect again.
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
-	isProxy            func(netip.Addr) bool // a trusted proxy stands for many clients: maxPerAddress does not count
-	logger             *slog.Logger
+	// maxPerAddress does not apply to a trusted proxy, which serves many clients.
+	isProxy func(netip.Addr) bool
+	logger  *slog.Logger
 
 	mu     sync.Mutex
 	all    int
-	clock  uint64 // grows when a connection becomes idle
+	clock  uint64 // incremented when a connection becomes idle
 	by     map[netip.Prefix]*peer
-	closed int       // connections closed for a bound since the last log line
-	told   time.Time // when that was
+	closed int       // connections closed because of a bound since the last log line
+	told   time.Time // when the last line was logged
 }
 
-// tellEvery is the least time between two log lines about closed connections.
+// tellEvery is the shortest time between two log lines about closed connections.
 const tellEvery = 10 * time.Second
 
-// A peer is the other end of connections: an IPv4 address, or the first half of an IPv6 address,
-// because a client can have as many addresses below that as it likes.
+// A peer has the connections of one IPv4 address, or of one /64 of IPv6, because an IPv6 client
+// usually can use all addresses of its /64.
 type peer struct {
 	n    int
-	idle map[*conn]uint64 // the value of conns.clock when each became idle
+	idle map[*conn]uint64 // the value of conns.clock when the connection became idle
 }
 
 // A conn is one connection.
@@ -45,7 +47,7 @@ type conn struct {
 	net.Conn
 	of   *conns
 	peer netip.Prefix
-	gone bool // guarded by of.mu
+	gone bool // no longer counted; guarded by of.mu
 }
 
 func newConns(l net.Listener, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
@@ -75,8 +77,8 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// tell counts a connection that was closed for a bound, and logs the count once in tellEvery. latest
-// is the address of the client.
+// tell counts a connection that was closed because of a bound. At most once in tellEvery, it logs
+// the count. latest is the address of the client.
 func (l *conns) tell(latest string, now time.Time) {
 	l.mu.Lock()
 	l.closed++
@@ -91,8 +93,8 @@ func (l *conns) tell(latest string, now time.Time) {
 	}
 }
 
-// admit counts c and returns it wrapped, or nil if a bound refuses it. The victim, if there is one,
-// made room for c. The caller closes the victim.
+// admit counts c and returns it wrapped, or nil if a bound refuses it. victim is an idle connection
+// that c replaces, or nil. The caller closes the victim.
 func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	var ip netip.Addr
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
@@ -115,7 +117,7 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 			return nil, nil
 		}
 		l.drop(victim)
-		p = l.by[key] // may be gone
+		p = l.by[key] // drop may have removed it
 	}
 	if p == nil {
 		p = &peer{idle: map[*conn]uint64{}}
@@ -126,7 +128,8 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	return &conn{Conn: c, of: l, peer: key}, victim
 }
 
-// victim returns the connection to close for a new one, nil if none is idle. The caller holds l.mu.
+// victim returns the idle connection that a new one replaces, or nil if none is idle. The caller
+// holds l.mu.
 func (l *conns) victim() *conn {
 	var most *peer
 	for _, p := range l.by {
@@ -146,7 +149,7 @@ func (l *conns) victim() *conn {
 	return oldest
 }
 
-// drop stops counting c. The caller holds l.mu.
+// drop removes c from the counts. The caller holds l.mu.
 func (l *conns) drop(c *conn) {
 	if c.gone {
 		return
@@ -160,7 +163,7 @@ func (l *conns) drop(c *conn) {
 	}
 }
 
-// Close closes the connection and stops counting it.
+// Close closes the connection and removes it from the counts.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
 	c.of.drop(c)
@@ -168,8 +171,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite is for net/http, which calls it after the answer to a request that was not read to its
-// end. If it reset the connection at once, the answer would be lost.
+// CloseWrite closes the writing side. net/http calls it after it has answered a request without
+// reading all of the request. If the connection were closed at once, the client might get a reset
+// instead of the answer.
 func (c *conn) CloseWrite() error {
 	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -177,7 +181,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// changed is for http.Server.ConnState.
+// changed tracks which connections are idle. It is the http.Server.ConnState.
 func (l *conns) changed(nc net.Conn, state http.ConnState) {
 	if t, ok := nc.(*tls.Conn); ok {
 		nc = t.NetConn()

@@ -7,22 +7,23 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// otherFiles is how many files and sockets are needed beside the connections of clients and to
-// endpoints: for the store, listeners, users of the page, the collector of traces.
+// otherFiles is how many open files and sockets the server needs beside the connections of clients
+// and to endpoints: for the store, listeners, users of the page, and the receiver of traces.
 const otherFiles = 128
 
-// filesNeeded returns how many files and sockets the settings allow to be open at once.
+// filesNeeded returns how many files and sockets may be open at the same time with these settings.
 func filesNeeded(s *config.Settings) int {
 	endpoints := 0
 	for i := range s.Destinations {
 		d := &s.Destinations[i]
 		endpoints += len(d.Endpoints) * cmp.Or(d.MaxConcurrent, webhook.DefaultMaxConcurrent)
 	}
-	// The forwarder keeps at most twice as many connections as it makes attempts at once.
+	// The forwarder keeps at most twice as many connections open as it makes attempts at the same
+	// time.
 	return s.Limits.Connections + min(endpoints, 2*webhook.DefaultMaxInFlight) + otherFiles
 }
 
-// checkFiles warns if the system would refuse connections before the limits of the settings do.
+// checkFiles warns if the limit of the system on open files is lower than the settings need.
 func (s *server) checkFiles() {
 	limit, known := fileLimit()
 	if need := filesNeeded(s.Settings); known && uint64(need) > limit {

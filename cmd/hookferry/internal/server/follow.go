@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use makes new settings of the file those in use. Requests and attempts in progress go on with the
-// settings that they began with.
+// use makes next the settings in use. Requests and attempts in progress keep the settings that they
+// started with.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,8 @@ func (s *server) use(next *config.Settings) {
 	s.join()
 }
 
-// useStored replaces the destinations of the store that are in use. Those of the settings stay.
+// useStored replaces the destinations that come from the store. The destinations of the settings
+// stay.
 func (s *server) useStored(all []*config.Destination) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,15 +34,16 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join puts the settings and the destinations of the store together. The caller holds s.mu.
+// join combines the settings with the destinations of the store, and puts the result in use. The
+// caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
 	s.settings.Store(all)
 	s.sources.use(all)
 }
 
-// reload reads the settings again, and uses them if they are valid. It returns the watch of the files
-// that it read.
+// reload reads the settings again, and uses them if they are valid. It returns a Watch of the files
+// that it has read.
 func (s *server) reload() *config.Watch {
 	next, err := s.Load()
 	if err != nil {
@@ -70,7 +72,8 @@ func (s *server) reload() *config.Watch {
 	return config.NewWatch(next)
 }
 
-// follow follows the settings until ctx is done, and sends heartbeats to the service manager.
+// follow reloads the settings when a file changes or when Reload has a value, until ctx is done. It
+// also sends heartbeats to the service manager.
 func (s *server) follow(ctx context.Context) {
 	var look, beat <-chan time.Time
 	var watch *config.Watch

@@ -11,16 +11,18 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// unready is how long the server is not ready after the store has refused calls. Then it is ready
-// again, because only new calls can show whether the store takes them.
+// unready is how long the server is not ready after the store has refused a call. After that it is
+// ready again, because only new calls can show whether the store accepts calls.
 const unready = 10 * time.Second
 
-// keptWaiting is how long a client must have waited for the store until its going away counts as a
-// failure of the store. A browser goes away earlier, when somebody leaves a page.
+// keptWaiting is how long the store must have kept a client waiting before the client's disconnect
+// counts as a failure of the store. A browser often disconnects earlier, when its user leaves a
+// page.
 const keptWaiting = time.Second
 
-// A readiness says whether calls are accepted: from the start until the stop begins, except for a
-// while after the store has refused some. It passes calls on to the forwarder, and notes failures.
+// A readiness says whether the server is ready to accept calls. It is ready from its start until
+// the stop begins, except for the time unready after the store has refused a call. A readiness
+// passes calls on to the forwarder, and notes failures.
 type readiness struct {
 	next collector.Forwarder
 
@@ -41,28 +43,28 @@ func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, ev
 	return err
 }
 
-// serve sets whether calls are accepted at all.
+// serve sets whether the server accepts calls at all.
 func (h *readiness) serve(serving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.serving = serving
 }
 
-// ready reports whether calls are accepted.
+// ready reports whether the server is ready to accept calls.
 func (h *readiness) ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.serving && (h.failed.IsZero() || time.Since(h.failed) >= unready)
 }
 
-// The paths that say how the server is, on both listeners.
+// The paths of the health checks, on both listeners.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
 )
 
-// serveHealth answers at these paths: 200, or 503 while the server is not ready.
-// It reports whether the path was one of them.
+// serveHealth answers health checks: 200, or 503 if the server is not ready. It returns false for
+// any other path, without an answer.
 func (h *readiness) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	status, text := http.StatusOK, "ok\n"
 	switch r.URL.Path {
@@ -78,7 +80,7 @@ func (h *readiness) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Allow", "GET, HEAD")
 		status, text = http.StatusMethodNotAllowed, "want GET\n"
 	}
-	runtime.Gosched() // lets other connections go first, as the collector does
+	runtime.Gosched() // lets other connections run first, as the collector does
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)

@@ -13,9 +13,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// The limits of the HTTP servers, against clients that are slow or never finish. A request of a
-// client has at most 500 KB, so readTimeout asks for 17 KB a second. writeTimeout begins at the end
-// of the header, so it covers the wait for the commit. Handlers of streams set their own limits.
+// The limits of the HTTP servers, which protect against slow clients. A request of a client has at
+// most 500 KB, so readTimeout requires 17 KB a second. writeTimeout starts at the end of the
+// header, so it includes the wait for the commit. Handlers of streams set their own limits.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 30 * time.Second
@@ -33,20 +33,20 @@ func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// Errors of connections are caused by the peers. net/http reports panics in the same
-		// place, but logPanics has logged those.
+		// Peers cause the errors of connections, so these are only debug lines. net/http also
+		// reports panics here, but logPanics has logged those already.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// logPanics logs a panic of next, which is a bug of the server. The connection is cut, as it would be
-// anyway.
+// logPanics logs a panic of next, which is a bug of the server. Then it cuts the connection, as
+// net/http would do.
 func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			switch v := recover(); v {
 			case nil:
-			case http.ErrAbortHandler: // the way to end an answer that cannot be finished
+			case http.ErrAbortHandler: // the usual way to cut an answer that cannot be completed
 				panic(v)
 			default:
 				logger.Error("a request panicked", "panic", v, "stack", string(debug.Stack()))
@@ -68,8 +68,8 @@ func profiles() http.Handler {
 	return mux
 }
 
-// localURL returns the URL by which this machine reaches the listener at addr, which was opened for
-// the setting listen.
+// localURL returns the URL at which this machine reaches a listener. addr is the address of the
+// listener, and listen the setting that it was opened for.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
 	u := url.URL{Scheme: "http", Host: addr.String()}
 	if cert != nil {

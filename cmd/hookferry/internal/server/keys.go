@@ -9,12 +9,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// keysPath, followed by the id of a destination, is where receivers find its public keys.
+// keysPath and the id of a destination make the path of the destination's public keys.
 const keysPath = "/v1/keys/"
 
-// serveKeys answers with the public keys of a destination, which verify the requests to it, and reports
-// whether r asks for keys. A destination without keys gets the same answer as one that does not exist,
-// so that nobody can find out ids.
+// serveKeys answers with the public keys of a destination, with which receivers verify signatures.
+// It returns false, without an answer, if r does not ask for keys. A destination without keys gets
+// the same answer as an unknown one, so that nobody can find out which ids exist.
 func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings) bool {
 	id, ok := strings.CutPrefix(r.URL.Path, keysPath)
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -23,7 +23,8 @@ func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings
 	keys := []string{}
 	if d := settings.Destination(id); d != nil && d.Webhook != nil {
 		for _, secret := range d.Webhook.StandardSecrets {
-			if public, err := signature.StandardPublicKey(secret); err == nil { // else it is shared
+			// A shared secret has no public key.
+			if public, err := signature.StandardPublicKey(secret); err == nil {
 				keys = append(keys, public)
 			}
 		}

@@ -11,11 +11,13 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// limitMemory sets the memory limit of Go's runtime, and returns it in bytes: that of GOMEMLIMIT, of
-// the settings, or of the system, in this order. It is math.MaxInt64 if none of them has one.
+// limitMemory sets the memory limit of the Go runtime, and returns it in bytes. The limit comes
+// from GOMEMLIMIT, from the settings, or from the system, in this order. It is math.MaxInt64 if
+// none of them has a limit.
 //
-// The limit is soft: near it the garbage collector works more. The memory of requests, the store and
-// the forwarder has bounds of its own far below it, so the rest is garbage.
+// The limit is soft: close to it the garbage collector runs more often. Requests, the store and the
+// forwarder have their own bounds far below the limit. So most memory above those bounds is
+// garbage.
 func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	if getenv("GOMEMLIMIT") == "" {
 		limit := int64(limits.ProcessMemory)
@@ -29,7 +31,8 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the memory for requests of clients, in bytes.
+// requestMemory returns the bound of the memory for requests of clients, in bytes. process is the
+// memory limit.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)
@@ -37,9 +40,10 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 	return min(collector.DefaultMaxMemory, process/4)
 }
 
-// systemMemory returns the memory that the process may take, in bytes: nine tenths of its container's,
-// because the runtime does not manage all memory, or half of the machine's, which has other users. It
-// is 0 if it is not known.
+// systemMemory returns how much memory the process may take, in bytes. That is nine tenths of the
+// container's memory, because the runtime does not manage all of the memory. Without a container it
+// is half of the machine's memory, because other processes need some. It is 0 if the size of the
+// memory is unknown.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {
@@ -48,7 +52,7 @@ func systemMemory() int64 {
 	return int64(min(limit, math.MaxInt64))
 }
 
-// shown returns a bound in bytes for the log, "none" if there is none.
+// shown returns a bound in bytes as a text for the log, "none" if there is no bound.
 func shown(bytes int64) string {
 	if bytes <= 0 || bytes == math.MaxInt64 {
 		return "none"

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// nodeName returns a name for this server: the host's name and a random part, because several
-// containers may be process 1 of one host.
+// nodeName returns a name for this server: the host's name and a random part. The process id would
+// not do, because several containers of one host may have process 1.
 func nodeName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -21,7 +21,7 @@ func nodeName() string {
 	return host[:min(len(host), maxHost)] + "/" + strings.ToLower(rand.Text()[:6])
 }
 
-// node describes this server.
+// node returns the description of this server for the admin API.
 func (s *server) node() api.Node {
 	stats := s.forwarder.Stats()
 	n := api.Node{
@@ -34,11 +34,11 @@ func (s *server) node() api.Node {
 	return n
 }
 
-// note describes this server to the other servers of the store.
+// note returns the description of this server that its heartbeats carry to the other servers.
 func (s *server) note() []byte {
 	note, err := json.Marshal(s.node())
 	if err != nil {
-		return nil // as if nothing were known
+		return nil // without a note, other servers show only the name
 	}
 	return note
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// observers passes what happens to deliveries on to several observers, and tells the destination
-// of webhooks.operations, if there is one, when another destination is disabled or enabled. That is
-// a track call, which is stored, signed and retried like any other.
+// observers passes the events of deliveries on to several observers. When a destination is disabled
+// or enabled, it also sends a track call to the destination of webhooks.operations, if there is
+// one. This call is stored, signed and retried like any other.
 type observers struct {
 	all    []webhook.Observer
 	server *server
@@ -46,11 +46,12 @@ func (o *observers) Enabled(e webhook.Enabled) {
 	})
 }
 
-// tellTime bounds how long the store may take for a call.
+// tellTime bounds how long the store may take to store such a call.
 const tellTime = 10 * time.Second
 
-// tell stores a call about a destination, unless that is the one to be told. It returns before the
-// call is stored, as an observer must not keep the forwarder waiting.
+// tell sends a call about a destination to webhooks.operations, unless the call would be about that
+// destination itself. It returns before the call is stored, because an observer must not block the
+// forwarder.
 func (o *observers) tell(what, about string, properties map[string]any) {
 	s := o.server
 	to := s.Settings.Webhooks.Operations
@@ -61,7 +62,7 @@ func (o *observers) tell(what, about string, properties map[string]any) {
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 		defer cancel()
 		if err := s.forwarder.Forward(ctx, to, &analytics.Track{UserId: "hookferry", Event: what, Properties: properties}); err != nil {
-			s.log.Error("webhooks.operations: a call could not be stored; nobody is told of the destination", "event", what, "destination", about, "error", err)
+			s.log.Error("webhooks.operations: could not store a call; the operations destination is not told about this change", "event", what, "destination", about, "error", err)
 		}
 	})
 }

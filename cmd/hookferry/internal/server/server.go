@@ -1,21 +1,23 @@
-// Package server runs the server: it connects the store, the forwarder, the collector and the admin
-// listener, follows the settings when they change, and stops all parts in order.
+// Package server runs the server. It connects the store, the forwarder, the collector and the admin
+// listener, follows changes of the settings, and stops all parts in order.
 //
-// Settings do not change once they are complete. A reload makes new ones and swaps a pointer, or
-// keeps the old ones and says why. A destination that did not change keeps its pointer, by which the
-// forwarder knows it; the counts and limits of sources go on by name. A destination that the
-// settings lose is unknown to the forwarder, which keeps its deliveries. In use are the destinations
-// of the settings and those of the store, which the admin API changes; the settings win where both
-// have one. Files are looked at each second, and read once they have stayed the same for a second,
-// so the server never reads a file that is half written.
+// Complete settings never change. A reload makes new settings and swaps a pointer. If the new
+// settings are invalid, it keeps the old ones and logs why. An unchanged destination keeps its
+// pointer, by which the forwarder recognises it. Counts and limits of a source continue under its
+// name. A destination that is removed from the settings is unknown to the forwarder, which keeps
+// its deliveries. The server uses the destinations of the settings, and those in the store, which
+// the admin API changes. If both have a destination, the settings win. The server checks the files
+// each second. It reads a changed file only after the file has stayed the same for a second, so it
+// never reads a half-written file.
 //
-// Clients are bounded in time for header, body and answer, in bytes of both, and in connections, in
-// all and by address (of IPv6, by /64). At the bound of all connections, a new one closes an idle
-// connection of the client that has the most.
+// Clients are bounded in the time for header, body and answer, in the bytes of both, and in
+// connections. The bounds of connections are for all together and for each address (for IPv6, each
+// /64). If all together have reached their bound, a new connection closes an idle connection of the
+// client that has the most.
 //
 // The server is ready while it runs, is not stopping, and the store has refused no call for ten
-// seconds. A stop ends, in this order: readiness, for the drain time; calls; attempts; the admin
-// listener; traces; the store.
+// seconds. A stop has these steps: the server is not ready for the drain time; then it stops calls,
+// attempts, the admin listener, traces, and the store.
 package server
 
 import (
@@ -48,32 +50,33 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Options are the settings of a server, and what it gets from its environment.
+// Options are the settings of a server, and the things that it gets from its environment.
 type Options struct {
-	// Settings are those it starts with, complete.
+	// Settings are the settings at the start. They are complete.
 	Settings *config.Settings
-	// Load reads the settings anew. It is called when one of their files has changed, and for
-	// each value of Reload. Nil means that the settings do not change.
+	// Load reads the settings again. The server calls it when one of their files has changed, and
+	// for each value of Reload. With nil, the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key of a source that has none. It is called after the store in
-	// the data folder was opened, so no other server uses the folder. With a shared store all
-	// sources have keys.
+	// MakeKey returns the write key for a source that has none. The server calls it after it has
+	// opened the store in the data folder, so no other server uses the folder. With a shared store,
+	// all sources have keys.
 	MakeKey func() (signature.Secret, error)
-	// Level is the lowest level that Logger logs. It follows the settings.
+	// Level is the lowest level that Logger logs. The server sets it from the settings.
 	Level  *slog.LevelVar
 	Logger *slog.Logger
-	// Getenv is for GOMEMLIMIT and the variables of OpenTelemetry.
+	// Getenv returns environment variables: GOMEMLIMIT and those of OpenTelemetry.
 	Getenv func(string) string
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Listen opens the listeners, Dial the connections to endpoints and to the collector of
-	// traces. Nil means the system's, with webhook's address guard.
+	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
+	// traces. Nil means the system's functions, with the address guard of package webhook for
+	// endpoints.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// A SettingError is a setting that turned out not to work.
+// A SettingError is an error of a setting that was valid but does not work.
 type SettingError struct {
 	Key string // such as "admin.listen"
 	Err error
@@ -83,19 +86,19 @@ func (e *SettingError) Error() string { return e.Key + ": " + e.Err.Error() }
 
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// A server is the parts of a running server.
+// A server has the parts of a running server.
 type server struct {
 	Options
-	name      string // among the servers of its store
+	name      string // the name among the servers of the store
 	started   time.Time
-	settings  atomic.Pointer[config.Settings] // given, joined with stored
+	settings  atomic.Pointer[config.Settings] // given and stored, joined
 	log       *slog.Logger
 	sources   sources
 	ready     readiness
 	access    accessLog
 	send      api.Send
 	store     *store
-	memory    int64 // bytes, for requests of clients
+	memory    int64 // the bound for requests of clients, in bytes
 	forwarder *webhook.Forwarder
 	feed      *feed.Feed
 	metrics   *metrics.Metrics // nil without metrics
@@ -104,24 +107,24 @@ type server struct {
 	destinations *stored.Destinations
 
 	mu     sync.Mutex            // guards given and stored
-	given  *config.Settings      // of the file or the flags
-	stored []*config.Destination // of the store
+	given  *config.Settings      // the settings of the file or the flags
+	stored []*config.Destination // the destinations in the store
 
 	running sync.WaitGroup
 	ended   chan error // has room for the result of each part that run starts
 }
 
-// Run serves until ctx is done, and then stops in order, within the grace of the settings. It
-// returns nil after a stop, even if the stop came while the store was being opened. An error of a
-// setting is a *SettingError.
+// Run serves until ctx is done. Then it stops all parts in order, within the grace time of the
+// settings. It returns nil after a stop, even if the stop came while the store was being opened. If
+// a setting does not work, the error is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), log: o.Logger, ended: make(chan error, 4)}
 
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
-	// The listeners come first: to open a store may take long, and an address that is taken is
-	// refused before.
+	// The listeners are opened first: opening a store may take long, and an address that is in use
+	// fails at once.
 	calls, err := s.listen(ctx, "listen", first.Listen)
 	if err != nil {
 		return err
@@ -196,14 +199,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
 }
 
-// run starts a part of the server. Its result goes to s.ended. A part that ends before the stop
-// ends the server.
+// run starts a part of the server. The result of work goes to s.ended. If a part ends before the
+// stop, the server stops.
 func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve returns a part, for run, that accepts connections from l until h is shut down. Without a
-// certificate it speaks plain HTTP.
+// serve returns a function for run that serves h on l until h is shut down. Without a certificate
+// it serves plain HTTP.
 func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
 	return func() (err error) {
 		if cert != nil {
@@ -218,8 +221,8 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 	}
 }
 
-// listen opens a listener that keeps to the limits of connections. The key of the address is for
-// errors.
+// listen opens a listener that enforces the limits of connections. key is the setting of the
+// address, for errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
 	open := s.Listen
 	if open == nil {
@@ -227,7 +230,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	}
 	l, err := open(ctx, "tcp", address)
 	var op *net.OpError
-	if errors.As(err, &op) { // its text begins with "listen" too
+	if errors.As(err, &op) { // its text would repeat "listen"
 		err = fmt.Errorf("%s: %w", address, op.Err)
 	}
 	if err != nil {
@@ -239,7 +242,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	}, s.log), nil
 }
 
-// assemble makes the forwarder and its observers.
+// assemble creates the forwarder and its observers.
 func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
 	watching := &observers{server: s}
@@ -290,7 +293,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// public makes the server that takes calls.
+// public returns the HTTP server that accepts calls.
 func (s *server) public(l *conns) (*http.Server, error) {
 	s.ready.next = s.forwarder
 	if s.tracer != nil {
@@ -327,7 +330,7 @@ func (s *server) clientIP(r *http.Request) string {
 	return clientIP(r, s.settings.Load().TrustedProxies)
 }
 
-// answered is told of the requests of clients.
+// answered counts, logs and traces an answered request of a client.
 func (s *server) answered(r *http.Request, a collector.Answered) {
 	s.sources.answered(&a)
 	s.access.answered(r, &a)
@@ -339,7 +342,7 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 	}
 }
 
-// private makes the server of the admin listener.
+// private returns the HTTP server of the admin listener.
 func (s *server) private(l *conns) *http.Server {
 	h := admin.New(admin.Config{
 		Forwarder: s.forwarder,
@@ -380,14 +383,14 @@ func (s *server) private(l *conns) *http.Server {
 	return server
 }
 
-// http returns an HTTP server for a listener. It uses the certificate that the settings have when a
-// client connects.
+// http returns an HTTP server for a listener. Each new connection uses the certificate of the
+// settings in use at that time.
 func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, h http.Handler) *http.Server {
 	server := NewHTTP(h, s.log)
 	server.ConnState = l.changed
 	server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c := certificate(s.settings.Load())
-		if c == nil { // newer settings switch TLS off, which takes a restart
+		if c == nil { // newer settings switch TLS off, which needs a restart
 			c = certificate(s.Settings)
 		}
 		return c.Pair, nil
@@ -395,7 +398,7 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 	return server
 }
 
-// announce logs what runs.
+// announce logs where the server listens and forwards to.
 func (s *server) announce(calls, control *conns, process int64) {
 	const most = 10
 	all := s.settings.Load().Destinations
@@ -415,8 +418,8 @@ func (s *server) announce(calls, control *conns, process int64) {
 	s.log.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
 }
 
-// stop stops the parts in order: readiness, intake, attempts, and the admin listener last, so that
-// the stop can be watched. Clean says that the stop was asked for. Otherwise a part has failed.
+// stop stops the parts in order: readiness, calls, attempts, and last the admin listener, so that
+// people can watch the stop. clean says that the stop was requested. Otherwise a part has failed.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
@@ -438,7 +441,7 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 		s.log.Warn("attempts were cut off; they are repeated after the next start")
 	}
 	if private != nil {
-		// Streams and long work end at once. Other requests get a second.
+		// Streams and long work end at once. Other requests get one second.
 		brief, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if private.Shutdown(brief) != nil {

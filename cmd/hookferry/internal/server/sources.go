@@ -15,15 +15,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sources finds the source of a write key, and counts what the sources send. When the settings change,
-// the counts and limits of a source go on, by its name. It is safe for concurrent use.
+// sources finds the source of a write key, and counts the calls of each source. When the settings
+// change, a source with the same name keeps its counts and limits. A sources is safe for concurrent
+// use.
 type sources struct {
 	current atomic.Pointer[table]
 
 	requests, unknown, failed, limited, accepted, rejected atomic.Int64
 }
 
-// A table has the sources of one version of the settings. Only the counts and limits in it change.
+// A table has the sources of one version of the settings. Only their counts and limits change.
 type table struct {
 	byKey  func(context.Context, string) (collector.Source, error)
 	byName map[string]*source
@@ -41,7 +42,7 @@ type counts struct {
 	last                                  atomic.Int64 // Unix time of the last accepted call in microseconds, 0 if there is none
 }
 
-// use replaces the sources.
+// use replaces the sources by those of new settings.
 func (s *sources) use(settings *config.Settings) {
 	before := s.current.Load()
 	t := &table{byName: map[string]*source{}}
@@ -67,14 +68,15 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// A rate is a rate of the settings, with the limit that enforces it. The limit is nil for no rate.
+// A rate is a rate of the settings, with the limit that enforces it. The limit is nil if the
+// settings have no rate.
 type rate struct {
 	rate  float64
 	burst int
 	limit *collector.Limit
 }
 
-// now returns the rate of newer settings. It has the same limit if the rate did not change.
+// now returns the rate for newer settings. If the rate is unchanged, it keeps the limit.
 func (old rate) now(n float64, burst int) rate {
 	switch {
 	case n == 0:
@@ -85,7 +87,7 @@ func (old rate) now(n float64, burst int) rate {
 	return rate{n, burst, collector.NewLimit(n, burst)}
 }
 
-// atOnce returns how many calls a source may send at once: by default a second's worth.
+// atOnce returns how many calls a source may send at once. The default is the calls of one second.
 func atOnce(c config.Source) int {
 	if c.Burst > 0 {
 		return c.Burst
@@ -93,12 +95,12 @@ func atOnce(c config.Source) int {
 	return max(int(math.Ceil(c.Rate)), 1)
 }
 
-// bytesPerCall is the default of the average bytes that a call may become: several times what most
-// calls have.
+// bytesPerCall is the default for the average bytes of webhooks that one call may cause: several
+// times the bytes of most calls.
 const bytesPerCall = 4 << 10
 
-// byteRate returns how many bytes of webhooks a second a source may cause, 0 for no limit, and how many
-// at once.
+// byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no
+// limit. burst is how many bytes they may cause at once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
@@ -107,18 +109,19 @@ func byteRate(c config.Source) (n float64, burst int) {
 	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
 }
 
-// find is for collector.Config.Sources.
+// find returns the source of a write key. It is the collector.Config.Sources.
 func (s *sources) find(ctx context.Context, key string) (collector.Source, error) {
 	return s.current.Load().byKey(ctx, key)
 }
 
-// A filtering forwarder leaves out the events that the filter of their source does not select.
+// A filtering is a collector.Forwarder that leaves out the events that the filter of their source
+// does not select.
 type filtering struct {
 	sources *sources
 	next    collector.Forwarder
 }
 
-// ForwardEvents implements collector.Forwarder. All events are of one source.
+// ForwardEvents implements collector.Forwarder. All events come from one source.
 func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	s := f.sources.current.Load().byName[events[0].Source]
 	if s == nil || len(s.Filter.Include)+len(s.Filter.Exclude) == 0 {
@@ -135,7 +138,7 @@ func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, ev
 	return nil
 }
 
-// answered counts a request.
+// answered counts a request of a client.
 func (s *sources) answered(a *collector.Answered) {
 	s.requests.Add(1)
 	s.accepted.Add(int64(a.Accepted))
@@ -162,7 +165,7 @@ func (s *sources) answered(a *collector.Answered) {
 	}
 }
 
-// namedDestinations is how many destinations of a source are named.
+// namedDestinations is how many destinations of a source list returns.
 const namedDestinations = 10
 
 // list returns the sources for the admin API.
@@ -188,7 +191,7 @@ func (s *sources) list() []api.Source {
 	return all
 }
 
-// calls returns the counts of all.
+// calls returns the counts of all sources together.
 func (s *sources) calls() api.Calls {
 	return api.Calls{
 		Requests: s.requests.Load(), Accepted: s.accepted.Load(), Rejected: s.rejected.Load(),

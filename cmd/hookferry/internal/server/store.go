@@ -24,22 +24,24 @@ import (
 // StorePath returns the folder of the store in a data folder.
 func StorePath(data string) string { return filepath.Join(data, "store") }
 
-// A store is a webhook.Store with what the server needs to know of it.
+// A store is a webhook.Store with the data that the server needs about it.
 type store struct {
 	Store webhook.Store
-	// release closes the connections of the store after the store was closed. Nil means that it
-	// has none.
+	// release closes the connections of the store. It is called after the store was closed. Nil
+	// means that the store has no connections.
 	release func()
-	// size returns the bytes of the store's files. Nil means that it has none on this machine.
+	// size returns the size of the store's files in bytes. Nil means that the store has no files on
+	// this machine.
 	size func() (int64, error)
-	// bound is the largest size, in bytes. Zero means that only its disk, or its database,
-	// bounds it.
+	// bound is the largest size of the store, in bytes. Zero means that only the disk or the
+	// database bounds it.
 	bound int64
-	// where is for the log.
+	// where says in the log where the store is.
 	where slog.Attr
 }
 
-// openStore opens the store of the settings. Other servers that share it see this one under name.
+// openStore opens the store that the settings name. name is the name of this server for the other
+// servers that share the store.
 func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
@@ -59,7 +61,8 @@ func (s *store) Close() error {
 	return err
 }
 
-// openEmbedded opens the store in the data folder. It makes store and folder if they are missing.
+// openEmbedded opens the store in the data folder. It creates the folder and the store if they are
+// missing.
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
 	folder := StorePath(settings.Data)
 	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
@@ -87,8 +90,8 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	}, nil
 }
 
-// defaultBound returns the bound of the store in a data folder if the settings have none. It is 0, for
-// no bound, if the free space of the disk is not known.
+// defaultBound returns the bound of the store in a data folder for settings that have none. It
+// returns 0, which means no bound, if the free space of the disk is unknown.
 func defaultBound(data string) int64 {
 	free, err := diskFree(data)
 	if err != nil {
@@ -101,12 +104,12 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the bound of a store with a size, on a disk with free bytes: three quarters of both
-// together, which leaves room for other users of the disk. It is never less than what the store has
-// already, even if others have filled the disk.
+// boundOf returns the bound of a store that has size bytes, on a disk with free bytes. It is three
+// quarters of the sum, which leaves space for other users of the disk. It is never less than size,
+// even if others have filled the disk.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
-// storeSize returns the bytes of the files of the store.
+// storeSize returns the size of the store's files in bytes.
 func storeSize(folder string) (size int64, err error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -115,7 +118,7 @@ func storeSize(folder string) (size int64, err error) {
 	for _, f := range files {
 		info, err := f.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since
+			continue // removed since ReadDir
 		}
 		if err != nil {
 			return 0, err
@@ -128,8 +131,8 @@ func storeSize(folder string) (size int64, err error) {
 // openPostgres opens the store in a database.
 func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	pc, err := c.Pool("hookferry " + name)
-	if err != nil { // the settings were checked, but libpq's variables count too
-		return nil, &SettingError{"queue.url", errors.New("is not one of PostgreSQL")}
+	if err != nil { // the settings were valid, but variables of libpq count, too
+		return nil, &SettingError{"queue.url", errors.New("is not a URL of PostgreSQL")}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
@@ -150,10 +153,10 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 }
 
 const (
-	// natsTimeout bounds each of the first connects to a server.
+	// natsTimeout bounds the time of each first connection to a NATS server.
 	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. The driver changes to another server after two
-	// pings without an answer: after 15 seconds, not after the six minutes of its default.
+	// natsPing is the time between two pings. The driver changes to another server after two pings
+	// without an answer. So it does that after 15 seconds, instead of its default of six minutes.
 	natsPing = 5 * time.Second
 )
 

@@ -2,7 +2,7 @@ package server
 
 import "golang.org/x/sys/windows"
 
-// diskFree returns the bytes that may still be written to the disk of a folder.
+// diskFree returns how many bytes this process can still write to the disk of a folder.
 func diskFree(folder string) (int64, error) {
 	path, err := windows.UTF16PtrFromString(folder)
 	if err != nil {
@@ -13,5 +13,5 @@ func diskFree(folder string) (int64, error) {
 	return int64(free), err
 }
 
-// fileLimit returns nothing: Windows has no such limit.
+// fileLimit reports no limit, because Windows has none.
 func fileLimit() (n uint64, known bool) { return 0, false }
