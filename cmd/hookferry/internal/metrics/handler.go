@@ -16,30 +16,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// State is what a scrape reads. Its functions are called concurrently.
+// State has the parts of the server that a scrape reads. Its functions are called concurrently.
 type State struct {
-	// Forwarder and Store are those of the server. Required.
+	// Forwarder and Store are the server's. Both are required.
 	Forwarder *webhook.Forwarder
 	Store     webhook.Store
-	// StoreSize returns the bytes that the store takes on disk. Nil for a store without files.
+	// StoreSize returns the size of the store's files in bytes. It is nil for a store without
+	// files.
 	StoreSize func() (int64, error)
-	// Calls and Sources say what clients sent, Settings which settings are in use. Required.
+	// Calls and Sources return counts of the calls of clients. Settings returns the settings in
+	// use. All are required.
 	Calls    func() api.Calls
 	Sources  func() []api.Source
 	Settings func() *config.Settings
-	// Logger logs why a scrape could not be answered in whole. Required.
+	// Logger logs why a scrape is incomplete. It is required.
 	Logger *slog.Logger
 }
 
-// scrapeTimeout bounds the calls of the store for a scrape. Prometheus gives up after ten seconds by
-// default.
+// scrapeTimeout bounds the time of calls of the store for a scrape. By default Prometheus gives up
+// a scrape after ten seconds.
 const scrapeTimeout = 5 * time.Second
 
-// Handler returns the handler for /metrics. It is called once.
+// Handler returns the handler for /metrics. It must be called only once.
 func (m *Metrics) Handler(s State) http.Handler {
 	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{State: s, turn: make(chan struct{}, 1)})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// While the store fails, people need the other metrics most.
+		// An incomplete scrape is better than none: while the store fails, people need the other
+		// metrics most.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 		Registry:      m.registry,
@@ -67,20 +70,21 @@ var (
 	loaded   = desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read.")
 )
 
-// A snapshot is a collector that asks the State at each scrape.
+// A snapshot is a prometheus.Collector that reads the State at each scrape.
 type snapshot struct {
 	State
 	labels series.Labels
 	turn   chan struct{} // has a value while a scrape is in progress
-	// What the sources have counted, by label.
+	// The counts of the sources, by label.
 	accepted, rejected, limited series.Ledger
 }
 
-// Describe implements prometheus.Collector. A scrape that the store fails for has fewer metrics, so
-// none is promised.
+// Describe implements prometheus.Collector. It describes no metric, because a scrape has fewer
+// metrics while the store fails.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. One scrape runs at a time.
+// Collect implements prometheus.Collector. Only one scrape runs at a time; a further one waits for
+// it.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -99,7 +103,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	if c, err := s.Store.Count(ctx); err != nil {
-		ch <- prometheus.NewInvalidMetric(storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
+		ch <- prometheus.NewInvalidMetric(storeDeliveries, fmt.Errorf("counting the deliveries in the store: %w", err))
 	} else {
 		gauge(storeDeliveries, float64(c.Waiting))
 		gauge(storeDead, float64(c.Dead))

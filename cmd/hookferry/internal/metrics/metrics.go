@@ -1,9 +1,8 @@
-// Package metrics counts what the server does, for Prometheus. The metrics are
-// listed in docs/metrics.md.
+// Package metrics counts what the server does, for Prometheus. docs/metrics.md lists the metrics.
 //
-// Labels are bounded. The first series.MaxLabels destinations, and as many sources, that are seen
-// since the start have their name in the label. The others share the name "other". All other labels
-// have closed lists of values.
+// The number of labels is bounded. The first series.MaxLabels destinations since the start, and as
+// many sources, have their name in the label. All others share the label "other". All other labels
+// have fixed sets of values.
 package metrics
 
 import (
@@ -16,8 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Metrics is a webhook.Observer that counts deliveries by package webhookprom. It also counts the
-// requests of clients. Handler reads everything else at each scrape. It is safe for concurrent use.
+// Metrics is a webhook.Observer that counts deliveries with package webhookprom. It also counts the
+// requests of clients. Handler reads all other numbers at each scrape. A Metrics is safe for
+// concurrent use.
 type Metrics struct {
 	*webhookprom.Metrics
 	registry *prometheus.Registry
@@ -26,7 +26,7 @@ type Metrics struct {
 	servedSeconds prometheus.Histogram
 }
 
-// New returns Metrics that have counted nothing. The version is that of the program.
+// New returns Metrics with all counts at zero. version is the version of the program.
 func New(version, goVersion string) *Metrics {
 	m := &Metrics{
 		Metrics:  webhookprom.New(),
@@ -52,13 +52,13 @@ func New(version, goVersion string) *Metrics {
 	return m
 }
 
-// Served counts a request of a client that was answered.
+// Served counts an answered request of a client.
 func (m *Metrics) Served(status int, took time.Duration) {
 	m.served.WithLabelValues(code(status)).Inc()
 	m.servedSeconds.Observe(took.Seconds())
 }
 
-// code returns the label of a status. All that HTTP does not have share one.
+// code returns the label of a status. All invalid statuses share one label.
 func code(status int) string {
 	if status < 100 || status > 599 {
 		return series.Other

@@ -1,13 +1,13 @@
-// Package page is the web page of the admin listener. It is plain HTML, CSS and
-// ES modules, embedded as they are: there is no build, and nothing is fetched
-// from elsewhere. All that it shows and does goes through the admin API, which
-// it finds beside itself, so that it also works below a prefix of a proxy.
+// Package page is the web page of the admin listener. It is plain HTML, CSS and ES modules,
+// embedded as they are. There is no build step, and the page loads nothing from other servers. It
+// shows and does everything through the admin API. It finds the API by a path relative to itself,
+// so it also works below a path prefix of a proxy.
 //
-// app.js has the routes, and asks for the status once for all views. Each file of views/ is a
-// view: it is made once and updated in place, so that focus and selection outlive a refresh.
-// Leaving a view aborts its requests, and nothing is asked while nobody looks. Text is made
-// by textContent alone, to which the policy's trusted types hold the scripts. e2e/ uses the page
-// in Chromium before the real program.
+// app.js has the routes, and polls the status for all views. Each file of views/ is a view. A view
+// is created once and then updated in place, so that a refresh does not lose focus and selection.
+// Leaving a view aborts its requests. While the page is hidden, it sends no requests. All text is
+// set by textContent, which the trusted types of the policy enforce. e2e/ tests the page in
+// Chromium with the real program.
 package page
 
 import (
@@ -25,12 +25,12 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy lets the page load its own files and call its own origin, and nothing
-// else: no inline script or style, no frame around it, no text made into HTML.
+// policy lets the page load its own files and call its own origin, and nothing else. It forbids
+// inline scripts and styles, frames around the page, and HTML made from text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// types are those of all files there are. The system's table differs by system.
+// types has the content types of all assets. The system's table differs between systems.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -38,13 +38,13 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Handler serves the page at / and its files below. A browser asks for each of
-// them every time and is told by ETag that it has not changed, so a new version
-// is never mixed with an old one.
+// Handler serves the page at /, and its other files below. Browsers ask for each file every time,
+// and learn by the ETag that it has not changed. So files of a new version are never mixed with
+// those of an old one.
 func Handler() http.Handler {
 	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
 	if err != nil {
-		panic(err) // about the options above
+		panic(err) // only if the options above are wrong
 	}
 	return compress(http.HandlerFunc(serve))
 }
@@ -54,7 +54,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	switch name {
 	case "/":
 		name = "/index.html"
-	case "/index.html": // the page has one name
+	case "/index.html": // so that the page has only one URL
 		name = ""
 	}
 	content, err := assets.ReadFile("assets" + name)
@@ -64,7 +64,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
+		http.Error(w, "the page can only be read; use GET", http.StatusMethodNotAllowed)
 		return
 	}
 	h := w.Header()
@@ -76,6 +76,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
 	sum := sha256.Sum256(content)
-	h.Set("ETag", fmt.Sprintf(`W/"%x"`, sum[:8])) // weak: the same for any encoding
+	// Weak, because it is the same for each content encoding.
+	h.Set("ETag", fmt.Sprintf(`W/"%x"`, sum[:8]))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

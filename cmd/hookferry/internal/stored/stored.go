@@ -1,10 +1,11 @@
-// Package stored keeps the destinations that are made, changed and deleted while servers run. Each is a
-// setting of the store, which all servers of the store share.
+// Package stored keeps the destinations that the admin API creates, changes and deletes while
+// servers run. Each destination is a setting of the store, which all servers of the store share.
 //
-// A change writes two settings: the destination, and a short list of the latest changes. Every server
-// reads that list each second, and then only the destinations on it. So a change counts on all servers
-// within two seconds, whatever the number of destinations. A server that dies between the two writes
-// leaves its change out of the list, so all destinations are read again each Reread.
+// A change writes two settings: the destination, and a short list of the latest changes. Every
+// server reads the list each second, and then reads only the destinations that the list names. So a
+// change reaches all servers within two seconds, no matter how many destinations there are. If a
+// server dies between the two writes, its change is missing from the list. Therefore all servers
+// read all destinations again every Reread.
 package stored
 
 import (
@@ -25,48 +26,50 @@ import (
 )
 
 const (
-	// Every is how often the list of changes is read.
+	// Every is the time between two reads of the list of changes.
 	Every = time.Second
-	// Reread is how often all destinations are read.
+	// Reread is the time between two reads of all destinations.
 	Reread = 5 * time.Minute
 
-	prefix   = "destination/" // with an id: the name of the setting of a destination
-	listName = "destinations" // of the setting that lists the latest changes
-	listed   = 100            // changes
+	prefix   = "destination/" // followed by the id: the name of the setting of a destination
+	listName = "destinations" // the name of the setting that lists the latest changes
+	listed   = 100            // how many changes the list has
 )
 
 // Errors of Change.
 var (
-	// ErrConflict says that the destination does not have the version that was to be changed.
+	// ErrConflict says that the destination does not have the version that the caller wants to
+	// change.
 	ErrConflict = errors.New("the destination was changed meanwhile")
-	// ErrTooLarge says that a document has more bytes than a setting of the store may have.
+	// ErrTooLarge says that a document is larger than a setting of the store may be.
 	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", webhook.MaxSetting)
 )
 
-// Config is what Destinations work with.
+// Config has the parts of the server that Destinations use.
 type Config struct {
 	Store webhook.Store
-	// Allow are the addresses beside public ones that the URLs of destinations may have.
+	// Allow has the addresses that the URLs of destinations may have although they are not public.
 	Allow []netip.Prefix
-	// Changed is called with all destinations, sorted by id, after one of them has changed. One
-	// goroutine at a time calls it. It does not modify them. A destination that did not change
-	// has the same pointer as before.
+	// Changed is called after a destination has changed, with all destinations, sorted by id. Only
+	// one goroutine at a time calls it. Changed must not modify the destinations. A destination
+	// that did not change has the same pointer as before.
 	Changed func([]*config.Destination)
 	Logger  *slog.Logger
 }
 
-// Destinations are the destinations of a store. They are safe for concurrent use.
+// Destinations has the destinations that are kept in a store. It is safe for concurrent use.
 type Destinations struct {
 	config Config
 
-	mu   sync.Mutex // held while the store is asked, so that no older version replaces a newer one
+	// Held during calls of the store, so that an older version never replaces a newer one.
+	mu   sync.Mutex
 	all  map[string]*config.Destination
-	seen uint64 // how many changes are in all; see changes.Count
+	seen uint64 // how many changes all includes; see changes.Count
 }
 
-// A Document is a destination as it is stored.
+// A Document is a destination in the form that the store keeps.
 type Document struct {
-	// Destination has the keys of config.ParseDestination.
+	// Destination has the keys that config.ParseDestination reads.
 	Destination map[string]any `json:"destination"`
 	Changed     time.Time      `json:"changed"`
 	By          string         `json:"by"`
@@ -74,8 +77,8 @@ type Document struct {
 
 // changes is the value of the setting that lists the latest changes.
 type changes struct {
-	Count uint64   `json:"count"` // of all changes ever
-	IDs   []string `json:"ids"`   // of the latest, oldest first
+	Count uint64   `json:"count"` // the number of all changes ever made
+	IDs   []string `json:"ids"`   // the ids of the latest changes, oldest first
 }
 
 // Open reads the destinations of a store, and calls c.Changed with them.
@@ -84,8 +87,8 @@ func Open(ctx context.Context, c Config) (*Destinations, error) {
 	return s, s.learn(ctx, true)
 }
 
-// Follow learns what other servers change, until ctx is done. While the store fails, the destinations
-// stay as they are.
+// Follow reads the changes of other servers, until ctx is done. While the store fails, the
+// destinations stay as they are.
 func (s *Destinations) Follow(ctx context.Context) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
@@ -104,13 +107,13 @@ func (s *Destinations) Follow(ctx context.Context) {
 		case err == nil && everything:
 			latest = time.Now()
 		case err != nil && !failing:
-			s.config.Logger.Error("could not read changes of destinations from the store; they stay as they are until it can be read", "error", err)
+			s.config.Logger.Error("could not read changes of destinations from the store; until it can read them, this server uses the destinations that it knows", "error", err)
 		}
 		failing = err != nil
 	}
 }
 
-// learn reads what has changed, or everything.
+// learn reads the destinations that have changed, or all if everything is set.
 func (s *Destinations) learn(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +159,9 @@ func (s *Destinations) readAll(ctx context.Context) error {
 	return nil
 }
 
-// put keeps a destination as a setting says. A setting without a version means that it was deleted. A
-// document that is not valid keeps its sources, if these are readable, so that their calls wait for it.
+// put adds or replaces a destination by the value of its setting. A setting without a version means
+// that the destination was deleted. If the document is invalid, the destination keeps its sources,
+// if these are readable, so that their calls wait for it.
 func (s *Destinations) put(id string, setting webhook.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
@@ -174,8 +178,8 @@ func (s *Destinations) put(id string, setting webhook.Setting) {
 	s.all[id] = d
 }
 
-// parse reads the value of a setting. With an error, the destination has what could be read, and no
-// Webhook.
+// parse decodes the value of a setting. With an error, the destination has the parts that could be
+// read, and no Webhook.
 func (s *Destinations) parse(id string, value []byte) (*config.Destination, error) {
 	d := &config.Destination{ID: id, Stored: new(config.Stored)}
 	var stored Document
@@ -203,7 +207,7 @@ func (s *Destinations) tell() {
 	s.config.Changed(all)
 }
 
-// get returns a setting. Its version is zero if there is none.
+// get returns a setting. Its version is zero if the setting does not exist.
 func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, error) {
 	for setting, err := range s.config.Store.Settings(ctx, name) {
 		if err != nil {
@@ -212,12 +216,12 @@ func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, e
 		if setting.Name == name {
 			return setting, nil
 		}
-		break // the others have longer names
+		break // names that begin with name come after name itself
 	}
 	return webhook.Setting{Name: name}, nil
 }
 
-// list returns the latest changes, and the setting that has them.
+// list returns the latest changes, and the setting that contains them.
 func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.Setting, err error) {
 	if setting, err = s.get(ctx, listName); err == nil && setting.Version != 0 {
 		if err = json.Unmarshal(setting.Value, &list); err != nil {
@@ -227,11 +231,12 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 	return list, setting, err
 }
 
-// Change replaces the document of a destination by what edit makes of it, and notes who did it. The
-// document is nil for a destination that does not exist; edit returns nil to delete it. It is called
-// again if another server changes the destination meanwhile. If version is not nil and the destination
-// has another one, zero if it does not exist, the error is ErrConflict. A *config.Error says that the
-// new document is not valid. After an error of the store the change was made, or not.
+// Change replaces the document of a destination by the result of edit, and notes who did that. edit
+// gets nil if the destination does not exist, and returns nil to delete it. Change calls edit again
+// if another server has changed the destination meanwhile. If version is not nil and differs from
+// the version of the destination, which is zero for one that does not exist, Change returns
+// ErrConflict. A *config.Error says that the new document is invalid. After an error of the store
+// it is unknown whether the change was made.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +250,8 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 		}
 		var stored Document
 		if setting.Version != 0 && (json.Unmarshal(setting.Value, &stored) != nil || stored.Destination == nil) {
-			stored.Destination = map[string]any{} // it is not readable, and can only be replaced
+			// The document is not readable, so it can only be replaced.
+			stored.Destination = map[string]any{}
 		}
 		document, err := edit(stored.Destination)
 		if err != nil {
@@ -278,7 +284,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 	}
 }
 
-// announce adds a change to the list of the latest.
+// announce adds a change to the list of the latest changes.
 func (s *Destinations) announce(ctx context.Context, id string) error {
 	for {
 		list, setting, err := s.list(ctx)
@@ -292,7 +298,7 @@ func (s *Destinations) announce(ctx context.Context, id string) error {
 			return err
 		}
 		_, err = s.config.Store.Set(ctx, setting)
-		if err == nil && list.Count == s.seen+1 { // nothing of others came between
+		if err == nil && list.Count == s.seen+1 { // no change of another server came in between
 			s.seen++
 		}
 		if !errors.Is(err, webhook.ErrConflict) {

@@ -1,4 +1,5 @@
-// Package tracing makes one OpenTelemetry trace of what becomes of a call:
+// Package tracing makes one OpenTelemetry trace of each request of a client, with the deliveries
+// that it causes:
 //
 //	receive        a request of a client; with TrustClients, below the span that its
 //	│              traceparent names, else with a link to it
@@ -39,37 +40,36 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Config says where traces go. For what it leaves out, OpenTelemetry's own environment
-// variables count: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
-// OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER, OTEL_BSP_...
+// Config says where traces go. The environment variables of OpenTelemetry supply everything else:
+// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER,
+// OTEL_BSP_...
 type Config struct {
 	config.Tracing
-	Version string       // of the program
-	Logger  *slog.Logger // is told when traces cannot be sent; required
-	// Dial opens the connections to the receiver. Nil means the system's.
+	Version string       // the version of the program
+	Logger  *slog.Logger // gets a warning when traces cannot be sent; required
+	// Dial opens the connections to the receiver. Nil means the system's function.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Wanted reports whether the settings or the environment have an endpoint for traces.
+// Wanted reports whether the settings or the environment name a receiver of traces.
 func Wanted(endpoint string, getenv func(string) string) bool {
 	return getenv("OTEL_SDK_DISABLED") != "true" &&
 		(endpoint != "" || getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
 }
 
-// A Tracer makes the spans, and is safe for concurrent use. It sends spans in batches,
-// and nothing waits for that. It drops spans while 2,048 wait to be sent
-// (OTEL_BSP_MAX_QUEUE_SIZE).
+// A Tracer creates the spans. It is safe for concurrent use. It sends spans in batches in the
+// background. While 2,048 spans wait to be sent (OTEL_BSP_MAX_QUEUE_SIZE), it drops new ones.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
-	trust    bool // of clients
+	trust    bool // spans of clients become parents
 }
 
 var _ webhook.Observer = (*Tracer)(nil)
 
-// Start returns a Tracer. The receiver of the traces need not be up.
+// Start returns a Tracer. The receiver of the traces may be down.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	// The exporter reports errors only to these globals.
+	// The exporter reports errors only to these global handlers.
 	otel.SetLogger(logr.New(sink{c.Logger}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		c.Logger.Warn("tracing: spans were lost", "error", withoutSecrets(err, c.Headers))
@@ -107,10 +107,10 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	return &Tracer{provider, tracer, c.TrustClients}, nil
 }
 
-// proxy returns the proxy of the environment for a request of the exporter. It refuses
-// the request that a redirect makes, which would carry all headers to another host.
-// The exporter has no setting for redirects, except a client of one's own, which would
-// ignore the certificates that the environment names.
+// proxy returns the proxy that the environment has for a request of the exporter. For a request
+// that follows a redirect, it returns an error, because that request would send all headers to
+// another host. The exporter has no setting for redirects. A custom client could refuse them, but
+// would ignore the certificates that the environment names.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver answers %d to %s, and redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -118,8 +118,8 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// withoutSecrets returns the text of an error of the exporter, without the URL, which a
-// redirect may have chosen, and without values of headers, which the receiver may echo.
+// withoutSecrets returns the text of an error of the exporter. It leaves out the URL, which a
+// redirect may have chosen, and the values of headers, which the receiver may have repeated.
 func withoutSecrets(err error, headers map[string]signature.Secret) string {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -134,8 +134,9 @@ func withoutSecrets(err error, headers map[string]signature.Secret) string {
 	return text
 }
 
-// A sink logs what OpenTelemetry reports of its variables. It leaves out their values
-// and the errors that quote them: a value may be a header, or a URL with a password.
+// A sink logs problems that OpenTelemetry reports about its environment variables. It leaves out
+// their values, and errors that quote them, because a value may be a header or a URL with a
+// password.
 type sink struct{ logger *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -147,8 +148,7 @@ func (s sink) Error(_ error, problem string, _ ...any) {
 	s.logger.Warn("tracing: a variable of OpenTelemetry is wrong and has no effect", "problem", problem)
 }
 
-// Shutdown sends the spans that wait, until ctx is done. Spans that end later are
-// dropped.
+// Shutdown sends the remaining spans, until ctx is done. Spans that end later are dropped.
 func (t *Tracer) Shutdown(ctx context.Context) error {
 	if err := t.provider.Shutdown(ctx); err != nil {
 		return fmt.Errorf("tracing: %w", err)
@@ -156,8 +156,8 @@ func (t *Tracer) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Handler makes a span of each request of next that carries calls. The span leaves out
-// the path, which may hold a write key. Answered adds the status.
+// Handler makes a span of each request of next that carries calls. The span does not have the path,
+// which may contain a write key. Answered adds the status.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -176,7 +176,7 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Answered notes the status of a request's answer in the span of Handler. It is for
+// Answered adds the status of the answer to the span that Handler made. It is the
 // collector.Config.Answered.
 func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
 	span := trace.SpanFromContext(r.Context())
@@ -187,9 +187,9 @@ func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
 	}
 }
 
-// caller returns the context of a request with the span of its client, or the option
-// that links to that span. event.ParseTrace bounds the client's tracestate, which
-// stays in memory with the spans.
+// caller returns the context and the options for the span of a request. If clients are trusted, the
+// context has the client's span as the parent. Otherwise an option links to that span.
+// event.ParseTrace bounds the client's tracestate, which stays in memory as long as the span.
 func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
 	ctx := r.Context()
 	theirs, ok := event.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
@@ -202,7 +202,7 @@ func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOpti
 	return ctx, nil
 }
 
-// extract returns a context with the span that a Trace names.
+// extract returns ctx with the span that t names.
 func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
@@ -226,14 +226,14 @@ func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	return err
 }
 
-// Trace is for webhook.Config.Trace: it returns the headers of the span in ctx.
+// Trace returns the headers of the span in ctx. It is the webhook.Config.Trace.
 func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 	headers := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, headers)
 	return headers["traceparent"], headers["tracestate"]
 }
 
-// parent returns a context with the put span of a delivery, and whether that span is
+// parent returns a context with the put span of a delivery, and reports whether that span is
 // recorded.
 func parent(t event.Trace) (context.Context, bool) {
 	ctx := extract(context.Background(), t)
@@ -271,7 +271,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
 }
 
-// server returns the attributes of an endpoint. Its URL has no user and no query.
+// server returns the attributes of an endpoint. The endpoint has no user and no query.
 func server(endpoint string) []attribute.KeyValue {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
@@ -303,8 +303,8 @@ func (t *Tracer) Ended(e webhook.Ended) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// about returns the attributes that name the delivery of a span, as valid UTF-8. Names
-// in a store that other programs use may be invalid, and one such attribute would cost
+// about returns the attributes that name the delivery of a span, as valid UTF-8. Other programs may
+// write invalid names into a shared store, and one invalid attribute would make the receiver refuse
 // all spans of its batch.
 func about(destination, id, kind string) []attribute.KeyValue {
 	text := func(key, value string) attribute.KeyValue {
