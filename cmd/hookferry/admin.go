@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// admin defines the flags of a command that asks a running server: where the server
-// is, its token, and --json. It returns do with the client of that server.
+// admin defines the flags of a command that calls the admin API of a running server: --admin,
+// --admin-token and --json. It returns an action that calls do with a client of that server.
 func (o *options) admin(do action) action {
 	o.jsonFlag()
 	o.adminFlag()
@@ -21,8 +21,8 @@ func (o *options) admin(do action) action {
 	return o.asking("admin", do)
 }
 
-// adminFlag says where the server is. If only serve's own variable is set, as in the
-// container of serve, the server is where it listens.
+// adminFlag defines the flag with the address of the server. If only the variable of serve's
+// listener is set, as in the container of serve, that address is used.
 func (o *options) adminFlag() *string {
 	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	o.variable("admin", nil, "admin-listen")
@@ -34,8 +34,9 @@ func (o *options) tokenFlag(usage string) {
 	o.variable("admin-token", nil)
 }
 
-// asking returns do with the client of the server that the flag called at names. Its
-// errors say what to do, and have their exit status.
+// asking returns an action that calls do with a client of the server. at names the flag that has
+// the server's address. asking turns errors of do into errors that say what to do, with the right
+// exit status.
 func (o *options) asking(at string, do action) action {
 	return func(ctx context.Context, c *call) (err error) {
 		if c.client, err = o.client(at); err != nil {
@@ -84,8 +85,9 @@ func (o *options) client(at string) (*api.Client, error) {
 	return c, nil
 }
 
-// soleDestination defines the flag of a command for one destination. It returns
-// what reads its id; without the flag that is the only destination of the server.
+// soleDestination defines the flag --destination of a command for one destination. It returns a
+// function that returns the id from the flag. Without the flag, that is the id of the server's only
+// destination.
 func (o *options) soleDestination() func(ctx context.Context, c *call) (string, error) {
 	id := o.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context, c *call) (string, error) {

@@ -19,7 +19,8 @@ func grouped[T int | int64](n T) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// counted returns a number of things: "1 dead letter", "2 deliveries".
+// counted returns a number with its noun, in the plural if necessary: "1 dead letter", "2
+// deliveries".
 func counted[T int | int64](n T, thing string) string {
 	if stem, ok := strings.CutSuffix(thing, "y"); ok && n != 1 {
 		return grouped(n) + " " + stem + "ies"
@@ -30,8 +31,7 @@ func counted[T int | int64](n T, thing string) string {
 	return grouped(n) + " " + thing
 }
 
-// rate returns a number per second. A small one that is not whole has a digit behind
-// the point.
+// rate formats a number per second. A small number that is not whole gets one decimal.
 func rate(n float64) string {
 	switch {
 	case n == math.Trunc(n) || n >= 100:
@@ -42,10 +42,10 @@ func rate(n float64) string {
 	return fmt.Sprintf("%.1f", n)
 }
 
-// megabytes returns a number of bytes in units of 1,000,000.
+// megabytes formats a number of bytes in MB of 1,000,000 bytes.
 func megabytes(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
 
-// millis returns a time in milliseconds: "0.4ms", "12ms", "1.2s".
+// millis formats a time given in milliseconds: "0.4ms", "12ms", "1.2s".
 func millis(ms float64) string {
 	switch {
 	case ms < 9.95:
@@ -56,7 +56,7 @@ func millis(ms float64) string {
 	return fmt.Sprintf("%.1fs", ms/1000)
 }
 
-// spell returns a duration by its two largest units: "3d4h", "12s".
+// spell formats a duration with its two largest units: "3d4h", "12s".
 func spell(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	day := 24 * time.Hour
@@ -71,7 +71,7 @@ func spell(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// parseTime reads a time: RFC 3339, a date, or a time ago, such as 2h, "2h ago" or 7d.
+// parseTime parses a time in RFC 3339, a date, or a time ago, such as 2h, "2h ago" or 7d.
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -92,5 +92,5 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// clock returns a time in the zone of the machine.
+// clock formats a time in the time zone of the machine.
 func clock(t time.Time) string { return t.Local().Format(time.RFC3339) }

@@ -11,12 +11,12 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// editAudience is the action that registers an audience, if create says so, and then
-// makes its members those of a file, if the arguments name one.
+// editAudience returns the action that creates an audience, if create is set. If the arguments name
+// a file, the action then makes the users in the file the audience's members.
 func editAudience(o *options, create bool) action {
 	destination := o.soleDestination()
 	return o.admin(func(ctx context.Context, c *call) (err error) {
-		// What may fail without anything done comes first.
+		// Steps that can fail without having changed anything come first.
 		var members io.ReadCloser
 		var part func() float64
 		if len(c.args) == 2 {

@@ -9,11 +9,11 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// callTypes are the types of calls.
+// callTypes has the types of calls.
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
-// callFlags are the flags of a call, each with the field of the message that it
-// sets. A field is a text, or a map that repeated flags of the form key=value make.
+// callFlags has the flags of a call, each with the field of the message that it sets. A field is
+// either a text or a map. A map is made of repeated flags of the form key=value.
 var callFlags = []struct{ name, field, usage string }{
 	{"user", "UserId", "`id` of the user"},
 	{"anonymous", "AnonymousId", "`id` of a user who is not known yet"},
@@ -30,15 +30,16 @@ var callFlags = []struct{ name, field, usage string }{
 	{"integration", "Integrations", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated"},
 }
 
-// messageFlags defines the flags of the fields that message has, so that any other
-// flag is an error. It returns what sets the fields and checks the message.
+// messageFlags defines flags for the fields that message has; any other flag is an error. It
+// returns a function that sets the fields and checks the message.
 func messageFlags(o *options, message analytics.Message) func() error {
 	fields := reflect.ValueOf(message).Elem()
 	var readMaps []func() error
 	for _, f := range callFlags {
 		field := fields.FieldByName(f.field)
 		switch {
-		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid(): // another name of the same
+		// The message has no such field, or has it under the name Properties.
+		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
 			o.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
 		default:
@@ -60,8 +61,8 @@ func messageFlags(o *options, message analytics.Message) func() error {
 	}
 }
 
-// inFlags makes an error about a field of a message or of the client one about the
-// flag that the field came from.
+// inFlags turns an error about a field of a message, or of the client, into an error about the flag
+// that sets the field.
 func inFlags(err error) error {
 	var field *analytics.FieldError
 	var setting *analytics.ConfigError
@@ -74,7 +75,7 @@ func inFlags(err error) error {
 	return err
 }
 
-// fieldFlags replaces the names of fields by those of flags.
+// fieldFlags replaces the names of fields by the names of their flags.
 var fieldFlags = func() *strings.Replacer {
 	pairs := []string{"Endpoint", "--endpoint", "write key", "--write-key"}
 	for _, f := range callFlags {
@@ -83,8 +84,8 @@ var fieldFlags = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// readPairs makes a map of key=value texts, nil if there are none. A value that is
-// JSON stays JSON; any other becomes a string.
+// readPairs makes a map of key=value texts, or returns nil if there are none. A value that is valid
+// JSON is kept as JSON. Any other value becomes a string.
 func readPairs(flag string, texts []string) (map[string]any, error) {
 	var m map[string]any
 	for _, text := range texts {

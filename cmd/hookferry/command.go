@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// The exit statuses.
+// The exit statuses of the program; see the documentation of the command.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -21,17 +21,17 @@ const (
 	exitNothing = 3
 )
 
-// A process is what the operating system gives a command.
+// A process has what a command uses of the operating system.
 type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	// listen and dial open listeners and connections. Nil means the system's.
+	// listen opens listeners, and dial opens connections. Nil means the functions of package net.
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// transport returns an HTTP transport on the network of the process.
+// transport returns an HTTP transport that uses the dial function of the process.
 func (p process) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if p.dial != nil {
@@ -40,22 +40,21 @@ func (p process) transport() *http.Transport {
 	return t
 }
 
-// A call is one call of a command.
+// A call is one invocation of a command.
 type call struct {
 	process
-	args   []string    // as many as the use of the command names
+	args   []string    // the arguments, as many as the command's use allows
 	json   bool        // --json
 	yes    bool        // --yes
-	client *api.Client // of commands that ask a server
+	client *api.Client // set for commands that call a server
 }
 
-// An action does the work of its command, until ctx is done. It returns a usagef error
-// if the command was called wrongly.
+// An action does the work of its command. It ends when ctx is done. It returns a usagef error if
+// the user invoked the command wrongly.
 type action func(ctx context.Context, c *call) error
 
-// define makes c a command that does what do returns, which defines its flags. Its
-// arguments are those that its use names, as in "sync AUDIENCE FILE" or
-// "replay [KEY...]".
+// define makes c run the action that do returns; do also defines the flags. The use of c names the
+// arguments that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
 func (p process) define(c *cobra.Command, do func(*options) action) {
 	o := &options{FlagSet: c.Flags(), command: c, process: p, split: map[string]func(string) []string{}}
 	act := do(o)
@@ -72,7 +71,7 @@ func (p process) define(c *cobra.Command, do func(*options) action) {
 	}
 }
 
-// run runs the command that args name, and returns the exit status.
+// run runs the command that args name. It returns the exit status.
 func run(ctx context.Context, args []string, p process) int {
 	root := p.commands()
 	if len(args) == 0 {
@@ -85,7 +84,7 @@ func run(ctx context.Context, args []string, p process) int {
 	if err == nil {
 		return exitOK
 	}
-	// An error may say what a server answered.
+	// An error may contain text from a server, so control characters are escaped.
 	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigin(c, err)))
 	var of *exitError
 	if !errors.As(err, &of) {

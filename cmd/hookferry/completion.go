@@ -14,13 +14,13 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// complete completes the value of a flag with a closed list of them.
+// complete registers the values of a flag that has a fixed set of values, for completion.
 func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeAll completes the values of all other flags, and the arguments, by what
-// the help calls them: a file or a folder, and what the server knows.
+// completeAll registers the completion of all other flags and of the arguments. The name of a value
+// in the help says which values are possible: files, folders, or names that the server knows.
 func (o *options) completeAll() {
 	by := func(what func(args []string) string) cobra.CompletionFunc {
 		return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -46,16 +46,16 @@ func (o *options) completeAll() {
 	})
 }
 
-// known returns what the server knows of a kind that begins with word. It gives the
-// server a second, as somebody waits at the keyboard. Without a server there are no
-// completions, and no error.
+// known returns the names of a kind that the server has and that begin with word. It waits at most
+// one second for the server, because a user waits at the keyboard. If the server does not answer,
+// known returns no names.
 func (o *options) known(ctx context.Context, kind, word string) []string {
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil
 	}
 	at := "admin"
 	if o.Lookup(at) == nil {
-		at = "from" // of listen
+		at = "from" // the command is listen, whose flag for the server is --from
 	}
 	c, err := o.client(at)
 	if err != nil {
@@ -79,8 +79,8 @@ func (o *options) known(ctx context.Context, kind, word string) []string {
 	return nil
 }
 
-// candidates returns up to 500 values of a listing, with what they are: a shell asks
-// before it shows so many. It leaves out names that a terminal would obey.
+// candidates returns up to 500 values of a listing with their descriptions. (A shell asks the user
+// before it shows so many.) It leaves out names with control characters.
 func candidates[T any](ctx context.Context, c *api.Client, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
 	if word != "" && path != api.DeadPath {

@@ -16,7 +16,7 @@ func exampleConfig(*options) action {
 	}
 }
 
-// A checkedConfig is what check prints as JSON.
+// A checkedConfig is the JSON output of the command "config check".
 type checkedConfig struct {
 	File         string           `json:"file"`
 	OK           bool             `json:"ok"`

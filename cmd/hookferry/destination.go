@@ -33,7 +33,7 @@ func showDestination(o *options) action {
 	})
 }
 
-// settingLines returns the names and values of the settings that are not the default.
+// settingLines returns the names and values of the settings that differ from their defaults.
 func settingLines(d *api.Destination) (lines [][2]string) {
 	add := func(name string, is bool, value any) {
 		if is {
@@ -70,8 +70,8 @@ func settingLines(d *api.Destination) (lines [][2]string) {
 	return lines
 }
 
-// byFlag defines the flag that says who changes a destination, and returns what
-// makes the parameter of it.
+// byFlag defines the flag that says who changes a destination. It returns a function that returns
+// the API parameter for it.
 func byFlag(o *options) func() url.Values {
 	by := o.String("by", "", "your `name` for the server's log (default $USER)")
 	return func() url.Values {
@@ -83,7 +83,7 @@ func byFlag(o *options) func() url.Values {
 	}
 }
 
-// editDestination is the action that sends the document of a destination.
+// editDestination returns the action that sends the document of a destination to the server.
 func editDestination(o *options, method, done string) action {
 	by := byFlag(o)
 	return o.admin(func(ctx context.Context, c *call) error {
@@ -103,8 +103,8 @@ func editDestination(o *options, method, done string) action {
 // maxDocument bounds the document of a destination in bytes, as the server does.
 const maxDocument = 1 << 20
 
-// readDocument reads the document of a destination from a file, or from standard
-// input for "-". The document has secrets, so no error repeats any of it.
+// readDocument reads the document of a destination from a file, or from standard input if name is
+// "-". The document contains secrets, so no error repeats any of its text.
 func (c *call) readDocument(name string) (document map[string]any, err error) {
 	file, _, err := c.openLines(name)
 	if err != nil {
@@ -127,9 +127,9 @@ func switchDestinations(o *options, done string, enabled bool) action {
 	return eachDestination(o, done, http.MethodPatch, api.DestinationPath, map[string]any{"enabled": enabled})
 }
 
-// eachDestination is the action that sends a request for each destination that the
-// arguments name. It goes on with the others if one fails. A request with a body changes
-// the document of its destination, and so says who does.
+// eachDestination returns the action that sends a request for each destination that the arguments
+// name. If one request fails, the action continues with the other destinations. A request with a
+// body changes the document of a destination, so the action then has the flag --by.
 func eachDestination(o *options, done, method, path string, body any) action {
 	by := func() url.Values { return nil }
 	if body != nil {

@@ -55,7 +55,7 @@ func writeLive(s screen, live api.Live, body bool) error {
 	return err
 }
 
-// happened says what an event is about.
+// happened returns a description of an event, and the style for its kind.
 func happened(s screen, e *api.Event) (style, string) {
 	subject := clean(e.Type) + "  " + s.paint(faint, clean(e.ID))
 	switch {

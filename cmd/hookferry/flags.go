@@ -12,22 +12,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// options are the flags of one command. An environment variable may stand in for
-// a flag: HOOKFERRY_LOG_LEVEL for --log-level. The flag wins. An empty variable
-// counts as not set. Errors name where a value came from.
+// options has the flags of one command. An environment variable can replace a flag:
+// HOOKFERRY_LOG_LEVEL for --log-level. If both are given, the flag wins. An empty variable counts
+// as not set. Errors name the flag or the variable that the value came from.
 //
-// The command checks lists and secrets after they are read, so that no error
+// Lists and secrets are parsed as plain texts. The command checks them later, so that no error
 // repeats their values.
 type options struct {
 	*pflag.FlagSet
 	command *cobra.Command
 	process process
-	split   map[string]func(string) []string // splits the variable of a repeated flag
+	split   map[string]func(string) []string // splits the variable of a repeated flag into values
 }
 
 // Annotations of flags.
 const (
-	variables = "variables" // the names of the variables, of which the first that is set counts
+	variables = "variables" // the names of the variables; the first one that is set wins
 	origin    = "origin"    // the variable that the value came from
 )
 
@@ -36,8 +36,8 @@ func variableOf(flag string) string {
 	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// variable lets the environment stand in for a flag, by its own variable or by that
-// of another flag. split makes the values of a repeated flag of a variable.
+// variable lets environment variables replace a flag: the flag's own variable, or those of the
+// flags in others. split splits a variable into the values of a repeated flag.
 func (o *options) variable(name string, split func(string) []string, others ...string) {
 	list := []string{variableOf(name)}
 	for _, other := range others {
@@ -48,12 +48,12 @@ func (o *options) variable(name string, split func(string) []string, others ...s
 	o.split[name] = split
 }
 
-// lines splits a variable whose values may hold spaces.
+// lines splits a variable with one value a line. The values may contain spaces.
 func lines(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// readVariables sets the flags that were not given by their variables.
+// readVariables sets flags from their variables, except the flags that the user gave.
 func (o *options) readVariables() (err error) {
 	o.VisitAll(func(f *pflag.Flag) {
 		i := slices.IndexFunc(f.Annotations[variables], func(name string) bool { return o.process.getenv(name) != "" })
@@ -76,7 +76,8 @@ func (o *options) readVariables() (err error) {
 	return err
 }
 
-// origin returns the variable that a flag was set by, or else the flag itself.
+// origin returns the name of the variable that set a flag. If no variable set the flag, it returns
+// the flag itself.
 func (o *options) origin(name string) string {
 	if from := o.Lookup(name).Annotations[origin]; from != nil {
 		return from[0]
@@ -84,8 +85,8 @@ func (o *options) origin(name string) string {
 	return "--" + name
 }
 
-// nameOrigin returns the text of err. If it begins with a flag that was set by a
-// variable, the variable takes the place of the flag.
+// nameOrigin returns the text of err. If the text begins with a flag that a variable has set, it
+// begins with the variable instead.
 func nameOrigin(c *cobra.Command, err error) string {
 	text := err.Error()
 	if rest, isFlag := strings.CutPrefix(text, "--"); isFlag {
@@ -121,14 +122,14 @@ func (o *options) number(name string, value, least, most int, usage string) *int
 	})
 }
 
-// choice is a flag with a closed list of values. The default may be "".
+// choice defines a flag that accepts only some values. The default may be "".
 func (o *options) choice(name, value, usage string, values []string) *string {
 	v := parsed(o, name, value, usage+": "+strings.Join(values, ", "), func(s string) (string, error) { return s, oneOf(s, values) })
 	o.complete(name, values)
 	return v
 }
 
-// choices is choice for a flag that may be repeated.
+// choices defines a flag like choice that may be repeated.
 func (o *options) choices(name, usage string, values []string) *[]string {
 	list := new([]string)
 	parsed(o, name, "", usage+": "+strings.Join(values, ", ")+"; may be repeated", func(s string) (string, error) {
@@ -146,7 +147,7 @@ func oneOf(s string, values []string) error {
 	return errors.New("want one of " + strings.Join(values, ", "))
 }
 
-// parsed is a flag whose text read reads.
+// parsed defines a flag whose value read parses.
 func parsed[T any](o *options, name string, value T, usage string, read func(string) (T, error)) *T {
 	v := &parsedValue[T]{value, read}
 	o.Var(v, name, usage)

@@ -8,9 +8,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// list is the action that prints a listing of the admin API: as a table, or as JSON.
-// Its flags are the parameters, and --limit, which has the default most. A
-// DESTINATION argument is a parameter, too. cells makes a row of a value.
+// list returns the action that prints a listing of the admin API, as a table or as JSON. Its flags
+// are parameters, and --limit with the default most. If the command has an argument, it is the
+// parameter destination. cells converts a value to a row.
 func list[T any](o *options, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := o.parameters(parameters...)
 	limit := o.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -44,8 +44,8 @@ func list[T any](o *options, path string, most int, t *table, cells func(v T, no
 	})
 }
 
-// print prints v as JSON, or else a line of text, with characters escaped that a
-// terminal would obey.
+// print prints v as JSON if --json is given. Otherwise it prints a line of text, with control
+// characters escaped.
 func (c *call) print(v any, format string, args ...any) error {
 	if c.json {
 		return printJSON(c.stdout, v)

@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// listenGrace bounds how long listen waits at its end for webhooks that are arriving.
+// listenGrace bounds how long listen still waits for incoming webhooks when it ends.
 const listenGrace = 2 * time.Second
 
 func listen(o *options) action {
@@ -36,7 +36,7 @@ func listen(o *options) action {
 		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces")
 	o.variable("standard-secret", strings.Fields)
 	o.tokenFlag("`token` of the admin API of --from, or file:PATH")
-	// Flags that mean nothing without --from, and with it.
+	// Flags that are only allowed with --from, and flags that are only allowed without it.
 	sending, receiving := []string{"to", "destination"}, []string{"listen", "status", "times", "delay"}
 	return func(ctx context.Context, c *call) error {
 		p := &printer{out: c.stdout, status: *status, times: *times, delay: *delay, asJSON: c.json}
@@ -83,7 +83,7 @@ func listen(o *options) action {
 	}
 }
 
-// receive serves the printer until ctx is done.
+// receive serves webhooks with p until ctx is done.
 func (c *call) receive(ctx context.Context, address string, p *printer, announce io.Writer) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return usagef("--listen: %q is not an address; want host:port or :port", address)
@@ -114,10 +114,10 @@ func (c *call) receive(ctx context.Context, address string, p *printer, announce
 	return nil
 }
 
-// maxPrinted bounds the bodies that listen reads: 1 MB, of 1,024 × 1,024 bytes.
+// maxPrinted bounds the bodies that listen reads, in bytes: 1 MB of 1,048,576 bytes.
 const maxPrinted = 1 << 20
 
-// A printer is a receiver that prints its webhooks.
+// A printer is an HTTP handler that prints the webhooks that it receives.
 type printer struct {
 	secrets  []signature.Secret // of X-Signature
 	standard []signature.Secret // of Standard Webhooks
@@ -126,8 +126,8 @@ type printer struct {
 	times    int // how many webhooks get that status and delay; 0 for all
 	asJSON   bool
 
-	mu   sync.Mutex // guards seen, and printing
-	seen int        // webhooks so far
+	mu   sync.Mutex // guards seen and out
+	seen int        // webhooks received so far
 	out  io.Writer
 }
 
@@ -143,7 +143,8 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, delay := p.take(body, r.Header)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the delay may be longer
+	// The delay may be longer than the server's deadline.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	select {
 	case <-time.After(delay):
 		w.WriteHeader(status)
@@ -151,7 +152,7 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take prints a webhook, and returns the status of its answer and the delay before it.
+// take prints a webhook. It returns the status of the answer, and the delay before the answer.
 func (p *printer) take(body []byte, h http.Header) (status int, delay time.Duration) {
 	what := p.check(body, h)
 	p.mu.Lock()
@@ -168,12 +169,12 @@ func (p *printer) take(body []byte, h http.Header) (status int, delay time.Durat
 	return status, delay
 }
 
-// received is what listen --json prints of each webhook. A body that is not JSON is a
-// string.
+// received is the JSON that listen --json prints for each webhook. A body that is not JSON becomes
+// a string.
 type received struct {
 	At        time.Time `json:"at"`
 	Signature string    `json:"signature,omitempty"`
-	Answer    string    `json:"answer,omitempty"` // of --to
+	Answer    string    `json:"answer,omitempty"` // the answer of --to
 	Body      any       `json:"body"`
 }
 

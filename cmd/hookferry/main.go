@@ -21,7 +21,7 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // until the process ends
+	go func() { // runs until the process ends
 		<-signals
 		// The first signal asks for an orderly stop. A second one ends the process at
 		// once, as signals usually do.

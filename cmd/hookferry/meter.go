@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// How often a meter prints: on a terminal, and elsewhere.
+// The time between two outputs of a meter: on a terminal, and elsewhere.
 const (
 	meterRedraw = 100 * time.Millisecond
 	meterLine   = 5 * time.Second
 )
 
-// A meter shows how far long work is: as a bar on a terminal, else by a line now and
-// then. Work that ends before the first line prints nothing.
+// A meter shows the progress of long work: as a bar on a terminal, elsewhere as a line every few
+// seconds. If the work ends before the first line is due, the meter prints nothing.
 type meter struct {
 	screen
 	verb string // such as "replayed"
-	// amount formats how much is done, and how much is done in a second.
+	// amount formats how many items are done, and how many are done per second.
 	amount func(float64) string
 	begin  time.Time
 	shown  time.Time
@@ -29,8 +29,8 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show shows that done of total things are done; 0 means an unknown total. Then
-// fraction is the part that is done, below 0 if unknown.
+// show shows that done of total items are done. A total of 0 is unknown. In that case fraction is
+// the part that is done, or negative if that is unknown, too.
 func (m *meter) show(done, total int64, fraction float64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {
@@ -58,13 +58,13 @@ func (m *meter) show(done, total int64, fraction float64) {
 		text = bar(fraction) + " " + text
 	}
 	if m.width > 0 {
-		text = shorten(text, m.width-1) // the last column would begin a new line
+		text = shorten(text, m.width-1) // a text in the last column would begin a new line
 	}
 	fmt.Fprintf(m, "\r\x1b[K%s", text)
 	m.drawn = true
 }
 
-// end removes the bar.
+// end removes the bar from the terminal.
 func (m *meter) end() {
 	if m.drawn {
 		fmt.Fprint(m, "\r\x1b[K")
@@ -72,7 +72,7 @@ func (m *meter) end() {
 	}
 }
 
-// bar draws a fraction.
+// bar draws a fraction as a bar.
 func bar(fraction float64) string {
 	const width = 20
 	fraction = min(max(fraction, 0), 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// An exitError is an error with an exit status of its own.
+// An exitError is an error with its own exit status.
 type exitError struct {
 	error
 	status int
@@ -17,17 +17,17 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// usagef returns the error of a command that was called wrongly.
+// usagef returns an error for a command that the user invoked wrongly.
 func usagef(format string, args ...any) error {
 	return &exitError{fmt.Errorf(format, args...), exitUsage}
 }
 
-// nothing returns err as the error of a command whose object is not there.
+// nothing returns err with the exit status for an object that does not exist.
 func nothing(err error) error { return &exitError{err, exitNothing} }
 
-// argument returns the name of the n-th argument in the use of a command, and
-// whether it may be left out. In "sync AUDIENCE FILE" the second is FILE; in
-// "pause DESTINATION..." each is DESTINATION. The name is "" behind the last one.
+// argument returns the name of the n-th argument in the use of a command, from 0. optional says
+// that the argument may be left out. In "sync AUDIENCE FILE" the second argument is FILE. In "pause
+// DESTINATION..." every argument is DESTINATION. The name is "" if the use has no n-th argument.
 func argument(use string, n int) (name string, optional bool) {
 	names := strings.Fields(use)[1:]
 	if len(names) == 0 || n >= len(names) && !strings.Contains(names[len(names)-1], "...") {
@@ -37,14 +37,14 @@ func argument(use string, n int) (name string, optional bool) {
 	return strings.Trim(name, "[.]"), name[0] == '[' || n >= len(names)
 }
 
-// listedBy says which command lists what an argument may be.
+// listedBy says, for the name of an argument, which command lists the possible values.
 var listedBy = map[string]string{
 	"DESTINATION": "; 'hookferry status' lists them",
 	"KEY":         "; 'hookferry dead ls' lists them",
 	"AUDIENCE":    "; 'hookferry audience ls' lists them",
 }
 
-// checkArguments holds args to those that the use of c names.
+// checkArguments checks that args fit the use of c.
 func checkArguments(c *cobra.Command, args []string) error {
 	for i, arg := range args {
 		switch name, _ := argument(c.Use, i); {
@@ -60,7 +60,7 @@ func checkArguments(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// unexpected says that c has no place for an argument.
+// unexpected returns the error for an argument that c does not accept.
 func unexpected(c *cobra.Command, arg string) error {
 	if !c.HasSubCommands() {
 		return usagef("unexpected argument %q", arg)
@@ -83,7 +83,7 @@ func names(c *cobra.Command) string {
 	return strings.Join(list, ", ")
 }
 
-// flagError makes an error of pflag one of a wrong call.
+// flagError turns an error of pflag into a usagef error.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -93,7 +93,7 @@ func flagError(c *cobra.Command, err error) error {
 	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {
 		dashes, name = "-", short
 	}
-	// Flags that name may be a slip of are found as commands are.
+	// cobra only suggests commands. So the flags are added to a command as its commands.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}, Hidden: f.Hidden})

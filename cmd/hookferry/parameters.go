@@ -9,9 +9,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// parameters defines flags that select values of the admin API, and returns what
-// reads them. Each is the parameter of the API with its name; --query is
-// api.ParamQuery.
+// parameters defines flags that select values of the admin API. Each flag has the name of its API
+// parameter, except --query for api.ParamQuery. parameters returns a function that returns the
+// parameters from the flags.
 func (o *options) parameters(names ...string) func() url.Values {
 	read := map[string]func() []string{}
 	for _, name := range names {
@@ -45,10 +45,10 @@ func (o *options) parameters(names ...string) func() url.Values {
 	}
 }
 
-// parameterFlags has the flag of each parameter.
+// parameterFlags has the properties of the flag of each parameter.
 var parameterFlags = map[string]struct {
 	usage    string
-	values   []string // the only ones, if the list is closed
+	values   []string // the allowed values; nil allows all
 	standard string   // the default
 	repeated bool
 	time     bool
@@ -69,7 +69,7 @@ var parameterFlags = map[string]struct {
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
 }
 
-// reasons are why deliveries are given up.
+// reasons has the reasons for which deliveries are given up.
 var reasons = []string{
 	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
 	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
@@ -77,7 +77,7 @@ var reasons = []string{
 	string(webhook.ReasonDisabled),
 }
 
-// object returns parameters as an object of JSON, whose keys have one value each.
+// object returns parameters as a JSON object with one value for each key.
 func object(parameters url.Values) map[string]string {
 	o := map[string]string{}
 	for name := range parameters {

@@ -12,8 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// describe returns in a few words what a webhook is about: its type, what happened,
-// and to whom.
+// describe summarizes a webhook in a few words: its type, the event, and the user.
 func describe(body []byte) string {
 	var call map[string]any
 	if json.Unmarshal(body, &call) != nil {
@@ -52,7 +51,7 @@ func describe(body []byte) string {
 	return strings.Join(words, "  ")
 }
 
-// plain returns s, quoted if it has spaces, quotes, or characters that do not print.
+// plain returns s. It quotes s if s contains spaces, quotes or unprintable characters.
 func plain(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
@@ -60,8 +59,7 @@ func plain(s string) string {
 	return s
 }
 
-// appendPretty appends body, indented and with a newline at the end. It escapes
-// characters that a terminal would obey.
+// appendPretty appends body, indented and with a newline at the end. It escapes control characters.
 func appendPretty(dst, body []byte) []byte {
 	var indented bytes.Buffer
 	if json.Indent(&indented, body, "", "  ") != nil {
@@ -70,15 +68,14 @@ func appendPretty(dst, body []byte) []byte {
 	return append(appendEscaped(dst, indented.Bytes()), '\n')
 }
 
-// appendEscaped appends JSON of the same meaning, with characters escaped that a
-// terminal would obey.
+// appendEscaped appends JSON with control characters escaped. The JSON keeps its meaning.
 func appendEscaped(dst, text []byte) []byte {
 	for _, r := range string(text) {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
 			dst = utf8.AppendRune(dst, r)
 		case r > 0xffff:
-			// Such a character is inside a string of JSON, and may be escaped.
+			// Such a character can only be in a JSON string, so it may be escaped.
 			high, low := utf16.EncodeRune(r)
 			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
 		default:

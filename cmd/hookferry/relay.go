@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// relayTimeout bounds one request to --to. It is longer than the 5 seconds of a
-	// destination, so that somebody can step through the code that answers.
+	// relayTimeout bounds one request to --to. It is longer than the 5 seconds that a destination
+	// has, so that a developer can step through the receiver with a debugger.
 	relayTimeout = 30 * time.Second
 
-	// relayPause is how long a relay waits before it asks the server again.
+	// relayPause is how long a relay waits before it connects to the server again.
 	relayPause = time.Second
 )
 
-// A relay posts what a server elsewhere accepts to a URL, one event after the other.
-// The server keeps a bounded number of the latest events meanwhile, and says how many
-// it left out.
+// A relay posts the events that a remote server accepts to a URL, one after the other. If the relay
+// is slower than the server, the server keeps only a bounded number of events. It then tells the
+// relay how many it left out.
 type relay struct {
 	to      *url.URL
 	printer *printer
@@ -53,9 +53,10 @@ func newRelay(to string, printer *printer, c *call) (*relay, error) {
 		return nil, usagef("--to: want a URL without a user")
 	}
 	r := &relay{to: u, printer: printer, stderr: c.stderr, client: &http.Client{
-		Transport:     c.transport(),
-		Timeout:       relayTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as the server does
+		Transport: c.transport(),
+		Timeout:   relayTimeout,
+		// The server follows no redirects, either.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if len(printer.standard) > 0 {
 		if r.signer, err = signature.NewStandardSigner(printer.standard...); err != nil {
@@ -65,11 +66,11 @@ func newRelay(to string, printer *printer, c *call) (*relay, error) {
 	return r, nil
 }
 
-// follow posts what the server accepts for the destination, until ctx is done. Once the
-// stream has begun, follow reconnects after restarts of the server.
+// follow posts the events that the server accepts for the destination, until ctx is done. After the
+// stream has begun once, follow reconnects when the server restarts.
 func (r *relay) follow(ctx context.Context, c *api.Client, destination string, announce io.Writer) error {
 	defer r.client.CloseIdleConnections()
-	// A stream of an unknown destination would be an empty one.
+	// For an unknown destination, the server would send an empty stream instead of an error.
 	if _, err := api.Do[api.Destination](ctx, c, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	answer, err := r.request(ctx, e)
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // the line that announced --to names it
+		err = wrapped.Err // without the URL, which was printed at the start
 	}
 	if err != nil {
 		answer = "no answer: " + err.Error()
@@ -130,7 +131,7 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 }
 
-// request returns what --to answers.
+// request posts one event to --to, and returns a description of the answer.
 func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to.String(), bytes.NewReader(e.Body))
 	if err != nil {
@@ -160,8 +161,8 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	return "answered " + response.Status, err
 }
 
-// webhookID returns the webhook-id of an event: visible ASCII without a full stop. The
-// id that the server itself sends differs for events of a source.
+// webhookID returns a webhook-id for an event: visible ASCII without a full stop. For an event of a
+// source, the server itself sends another id.
 func webhookID(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen is what a command prints on. One that is no terminal has no colours and no
-// width, and nothing on it is overwritten.
+// A screen is the output of a command. An output that is not a terminal has no colours and no
+// width, and the command never overwrites its text.
 type screen struct {
 	io.Writer
 	terminal      bool
@@ -22,7 +22,7 @@ type screen struct {
 	width, height int // in characters; 0 means no bound
 }
 
-// screen returns the screen that writes to w.
+// screen returns the screen for the output w.
 func (p process) screen(w io.Writer) screen {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("TERM") == "dumb" {
@@ -35,7 +35,7 @@ func (p process) screen(w io.Writer) screen {
 	return s
 }
 
-// A style is how a terminal shows a text: the numbers of its escape sequence.
+// A style is the look of a text on a terminal: the parameters of its escape sequence.
 type style string
 
 const (
@@ -47,7 +47,7 @@ const (
 	bad    style = "31" // red
 )
 
-// paint returns a clean text in a style.
+// paint returns a text in a style. The text must be clean.
 func (s screen) paint(how style, text string) string {
 	if !s.color || how == normal || text == "" {
 		return text
@@ -55,7 +55,8 @@ func (s screen) paint(how style, text string) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-// clean returns text with characters escaped that a terminal would obey.
+// clean returns text with unprintable characters escaped, so that a terminal does not interpret
+// them.
 func clean(text string) string {
 	if strings.IndexFunc(text, unprintable) < 0 && utf8.ValidString(text) {
 		return text
@@ -64,7 +65,7 @@ func clean(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// cleanLines is clean that keeps the ends of lines.
+// cleanLines is like clean, but keeps line breaks.
 func cleanLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -75,8 +76,8 @@ func cleanLines(text string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// printJSON writes a value on a line of its own. Characters that a terminal would obey
-// are escaped, which does not change the value.
+// printJSON writes a value as JSON on its own line. It escapes control characters, which does not
+// change the value.
 func printJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -48,8 +48,8 @@ func send(o *options, message analytics.Message) action {
 	}
 }
 
-// deliver sends one message, by a client that nothing else uses, and returns
-// its messageId once the server has taken it.
+// deliver sends one message with a client that nothing else uses. It returns the messageId once the
+// server has accepted the message.
 func (c *call) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) (string, error) {
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
@@ -72,7 +72,8 @@ func (c *call) deliver(ctx context.Context, client *analytics.Client, m analytic
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// Shutdown returns nil for a message that was refused before Shutdown was called.
+	// If the message was refused before Shutdown was called, Shutdown returns nil. Then outcome
+	// says so.
 	if err := client.Shutdown(ctx); err != nil || outcome.Reason != "" {
 		return "", undelivered(outcome, timeout, err)
 	}
@@ -93,7 +94,7 @@ func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	return err
 }
 
-// A reportingTransport says on standard error which requests fail and are tried again.
+// A reportingTransport prints the requests that failed and will be repeated on standard error.
 type reportingTransport struct {
 	http.RoundTripper
 	stderr io.Writer

@@ -20,12 +20,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// onlyName is the name of the one source and the one destination of flags.
+// onlyName is the name of the single source, and of the single destination, of settings from flags.
 const onlyName = "default"
 
-// serveFlags are the flags of serve beside --config, each with the key of the setting
-// that it sets. A key with [] is of a list: its flag may be repeated, and appends a
-// value each time. split makes the values of its variable.
+// serveFlags has the flags of serve, except --config. Each has the key of the setting that it sets.
+// If the key contains [], the flag may be repeated, and each value is appended to a list. split
+// splits the flag's variable into such values.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string
@@ -124,8 +124,8 @@ func serve(o *options) action {
 	}
 }
 
-// serveSettings returns a function that loads the settings: those of the flags, or
-// those of the file, where flags that are not about sources and webhooks win.
+// serveSettings returns a function that loads the settings, either from the flags or from the file.
+// With a file, the flags override it, but flags about sources and webhooks are not allowed.
 func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
@@ -202,8 +202,8 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors returns err with the flag or variable of each wrong setting in place of
-// its key. Settings of the file keep their keys.
+// flagErrors returns err with the flags or variables of wrong settings instead of their keys.
+// Settings from the file keep their keys.
 func flagErrors(o *options, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
@@ -223,7 +223,8 @@ func flagErrors(o *options, err error) error {
 	return usagef("%s", strings.Join(append(flags, keys...), "\n"))
 }
 
-// flagText names the flag or variable of a setting, and the value of several that is wrong.
+// flagText returns the flag or variable of a setting. If the flag has several values, it also says
+// which one is wrong.
 func flagText(o *options, name, key string) string {
 	origin := o.origin(name)
 	if name == "webhook" {
@@ -238,7 +239,7 @@ func flagText(o *options, name, key string) string {
 	return origin + ":"
 }
 
-// flagOf returns the flag that may have set a key, or "".
+// flagOf returns the name of the flag that can set a key, or "" if there is none.
 func flagOf(key string) string {
 	for _, f := range serveFlags {
 		if key == f.key || strings.HasPrefix(f.key, key+"[") || indexed.ReplaceAllString(key, "[]") == indexed.ReplaceAllString(f.key, "[]") {
@@ -251,5 +252,5 @@ func flagOf(key string) string {
 	return ""
 }
 
-// indexed matches the index of a list in a key, which serveFlags leaves out.
+// indexed matches the index of a list in a key. The keys in serveFlags have no index.
 var indexed = regexp.MustCompile(`\[\d*\]`)

@@ -14,9 +14,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// check says whether the signatures of a webhook are good: X-Signature, those of
-// Standard Webhooks, or both. Both sign the same body, so one that is good shows that
-// the body is the one that was signed.
+// check says whether the signatures of a webhook are valid: X-Signature, those of Standard
+// Webhooks, or both. Both sign the same body. So if one of them is valid, the body is unchanged.
 func (p *printer) check(body []byte, h http.Header) string {
 	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
 	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }
@@ -50,8 +49,8 @@ func (p *printer) check(body []byte, h http.Header) string {
 	return cmp.Or(strings.Join(found, ", "), "unsigned")
 }
 
-// mismatch says why a well-formed signature is not that of body. verify returns nil for
-// the signed body. whole says that another signature of body is good.
+// mismatch says why a well-formed signature does not match body. verify returns nil for the body
+// that was signed. whole says that another signature proves that body is unchanged.
 func mismatch(body []byte, verify func([]byte) error, whole bool) string {
 	var compact bytes.Buffer
 	switch {
@@ -63,7 +62,7 @@ func mismatch(body []byte, verify func([]byte) error, whole bool) string {
 	return "made with another secret, or of another body"
 }
 
-// fault says which header of Standard Webhooks is wrong, and how.
+// fault says which header of Standard Webhooks is wrong, and why.
 func fault(h http.Header, err error) string {
 	headers := []string{signature.StandardID, signature.StandardTimestamp, signature.StandardSignature}
 	for _, name := range headers {
@@ -90,7 +89,7 @@ func fault(h http.Header, err error) string {
 	return "webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"
 }
 
-// versions lists the versions of the signatures of Standard Webhooks.
+// versions lists the versions of the signatures in the header of Standard Webhooks.
 func versions(h http.Header) string {
 	var list []string
 	for s := range strings.SplitSeq(h.Get(signature.StandardSignature), " ") {
@@ -100,7 +99,7 @@ func versions(h http.Header) string {
 	return strings.Join(list, ", ")
 }
 
-// checkable reports whether the printer has a secret for one of the versions in h.
+// checkable reports whether the printer has a secret for one of these versions.
 func (p *printer) checkable(h http.Header) bool {
 	has := strings.Split(versions(h), ", ")
 	return slices.ContainsFunc(p.standard, func(s signature.Secret) bool {

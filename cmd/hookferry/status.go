@@ -15,10 +15,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// maxListed bounds the destinations in one request, as the server does.
+// maxListed is the largest number of destinations in one request; the server has the same limit.
 const maxListed = 500
 
-// An overview is what status prints.
+// An overview is the output of status.
 type overview struct {
 	Status  api.Status   `json:"status"`
 	Nodes   api.Nodes    `json:"nodes"`
@@ -63,8 +63,8 @@ func status(o *options) action {
 	})
 }
 
-// ask asks for an overview, with up to limit destinations, or all. The sources are
-// for JSON alone.
+// ask requests the data of an overview, with up to limit destinations, or with all. It requests the
+// sources only for JSON output.
 func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (v overview, err error) {
 	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err
@@ -99,19 +99,19 @@ func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (
 	}
 }
 
-// redraw replaces what the terminal shows by text, as much of it as fits.
+// redraw replaces the content of the terminal by text, cut to the height of the terminal.
 func redraw(s screen, text string) error {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 1 && len(lines) > s.height-1 {
 		hidden := len(lines) - (s.height - 2)
 		lines = append(lines[:s.height-2], s.paint(faint, "and "+counted(hidden, "more line")))
 	}
-	// Move home, erase behind each line, and erase below the last.
+	// Move the cursor to the top, erase the rest of each line, and erase the lines below the text.
 	_, err := fmt.Fprintf(s, "\x1b[H%s\x1b[K\n\x1b[J", strings.Join(lines, "\x1b[K\n"))
 	return err
 }
 
-// lines returns the overview as text.
+// lines returns the overview as text for a screen.
 func (v *overview) lines(s screen) string {
 	var b strings.Builder
 	s.Writer = &b
@@ -168,7 +168,7 @@ func (v *overview) lines(s screen) string {
 	return b.String()
 }
 
-// total adds the counts of all reasons.
+// total returns the sum of the counts of all reasons.
 func total(byReason map[string]int64) (n int64) {
 	for _, of := range byReason {
 		n += of
@@ -176,7 +176,7 @@ func total(byReason map[string]int64) (n int64) {
 	return n
 }
 
-// nodeTable lists the servers of a store that is shared.
+// nodeTable returns a table of the servers that share the store.
 func (v *overview) nodeTable() *table {
 	t := &table{columns: []column{
 		{title: "SERVER", flexible: true}, {title: "VERSION", spare: 3}, {title: "STATE"}, {title: "UP", right: true, spare: 2}, {title: "IN FLIGHT", right: true, spare: 4},
@@ -203,13 +203,13 @@ func (v *overview) nodeTable() *table {
 	return t
 }
 
-// An amount is a number of something.
+// An amount is a number with its description and style.
 type amount struct {
 	number, what string
 	style
 }
 
-// failed is an amount that had better be 0.
+// failed returns the amount of something that should be 0.
 func failed(n int64, what string) amount {
 	if n == 0 {
 		return amount{"0", what, faint}
@@ -217,7 +217,7 @@ func failed(n int64, what string) amount {
 	return amount{grouped(n), what, uneasy}
 }
 
-// amounts prints amounts behind a label: in one line, or in several on a narrow terminal.
+// amounts prints amounts after a label, on one line, or on several lines if the terminal is narrow.
 func amounts(s screen, indent int, label string, list ...amount) {
 	used := indent
 	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
@@ -260,7 +260,7 @@ func (v *overview) table() *table {
 	return t
 }
 
-// number is a count that had better be 0.
+// number returns the cell of a count that should be 0.
 func number(n int64) cell {
 	a := failed(n, "")
 	return cell{a.number, a.style}
@@ -279,8 +279,8 @@ func styleOf(state string) style {
 	return uneasy
 }
 
-// why returns lines that say why a destination does not accept its deliveries: its last
-// answer, and the time of the next attempt.
+// why returns lines that explain why deliveries to a destination fail or wait: the last answer, and
+// the time of the next attempt.
 func why(d api.Destination, now time.Time) (lines []string) {
 	var words []string
 	add := func(text string) { words = append(words, text) }
@@ -317,11 +317,11 @@ func why(d api.Destination, now time.Time) (lines []string) {
 	return append(lines, strings.Join(words, ", "))
 }
 
-// tag matches a tag of HTML, which may be cut.
+// tag matches an HTML tag, even if its end was cut off.
 var tag = regexp.MustCompile(`<[^>]*>?`)
 
-// answered returns the answer to a failed request, or why there was none, in one line.
-// Tags of HTML are left out.
+// answered returns the answer to a failed request on one line, without HTML tags. If there was no
+// answer, it returns the reason.
 func answered(a *api.Attempt) string {
 	what, words := cmp.Or(a.Reason, "no answer"), a.Error
 	if a.Status != 0 {

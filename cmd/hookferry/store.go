@@ -11,14 +11,14 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// dataFlag is the folder that a command for a store is about.
+// dataFlag defines the flag with the data folder whose store a command reads.
 func dataFlag(o *options) *string {
 	data := o.String("data", config.DefaultData, "data `folder` of serve")
 	o.variable("data", nil)
 	return data
 }
 
-// A found is what a store holds and what is missing, as JSON.
+// A found has the counts and the missing parts of a store, for JSON output.
 type found struct {
 	Waiting   int      `json:"waiting"`
 	Dead      int      `json:"dead"`
@@ -27,7 +27,7 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read reads a store by one of filequeue's functions, and shows how far it is.
+// read runs a function of filequeue that reads a store, and shows its progress.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = megabytes
@@ -36,7 +36,7 @@ func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, 
 	return r, found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}, err
 }
 
-// print prints what a store holds, and a line for each thing that is missing.
+// print prints the counts, and a line for each missing part.
 func (f found) print(c *call) {
 	fmt.Fprintf(c.stdout, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
 		grouped(f.Waiting), grouped(f.Dead), grouped(f.Delivered), grouped(f.Settings), grouped(len(f.Missing)))

@@ -15,11 +15,12 @@ type table struct {
 
 type row struct {
 	cells []cell
-	notes []string // clean texts, a line each, below the row
+	notes []string // clean texts, printed on a line each below the row
 }
 
-// On a narrow terminal the flexible column is cut, and then columns are left out, the
-// one with the highest spare first. A column with spare 0 stays.
+// A column is a column of a table. On a narrow terminal, first the flexible column is cut. Then
+// whole columns are left out, the one with the highest spare first. A column with spare 0 always
+// stays.
 type column struct {
 	title    string
 	right    bool
@@ -27,20 +28,19 @@ type column struct {
 	flexible bool
 }
 
-// A cell is a text and how it is shown.
+// A cell is a text with its style.
 type cell struct {
 	text string
 	style
 }
 
-// leastFlexible is the width to which the flexible column is cut before others are
-// left out.
+// leastFlexible is the smallest width of the flexible column, in characters. If that does not
+// suffice, other columns are left out.
 const leastFlexible = 12
 
-const gap = 2 // between columns
+const gap = 2 // spaces between columns
 
-// add adds a row of cells, texts and numbers. Characters that a terminal would obey
-// are escaped.
+// add adds a row of cells, texts and numbers. It escapes control characters.
 func (t *table) add(values ...any) {
 	cells := make([]cell, len(values))
 	for i, v := range values {
@@ -62,7 +62,7 @@ func (t *table) add(values ...any) {
 // note adds lines below the latest row.
 func (t *table) note(lines ...string) { t.rows[len(t.rows)-1].notes = lines }
 
-// print prints the rows below their titles.
+// print prints the titles of the columns, and the rows below.
 func (t *table) print(s screen) {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -110,7 +110,8 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 	fmt.Fprintln(s, line.String())
 }
 
-// fit makes the widths of columns fit into total. A width of 0 leaves a column out.
+// fit reduces widths until the columns fit into total characters. A column of width 0 is left out.
+// A total of 0 means no bound.
 func (t *table) fit(widths []int, total int) {
 	if total <= 0 {
 		return
@@ -143,10 +144,10 @@ func (t *table) fit(widths []int, total int) {
 	}
 }
 
-// narrow counts ambiguous characters as one column.
+// narrow counts characters of ambiguous width as one column.
 var narrow = &runewidth.Condition{}
 
-// columns returns how many columns of a terminal a clean text takes.
+// columns returns how many terminal columns a clean text takes.
 func columns(text string) int { return narrow.StringWidth(text) }
 
 // shorten cuts text to a number of columns.

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// actions has the action of each command.
+// actions has the action of each command, by the command's words.
 var actions = map[string]func(*options) action{
 	"serve":               serve,
 	"listen":              listen,
@@ -66,8 +66,8 @@ var actions = map[string]func(*options) action{
 //go:embed help.txt
 var help string
 
-// commands returns "hookferry" with all commands below it: one for each section of
-// help.txt. A section without an action is a group of commands.
+// commands returns the command "hookferry" with all commands below it, one for each section of
+// help.txt. A section for which actions has no entry is a group of commands.
 func (p process) commands() *cobra.Command {
 	byWords := map[string]*cobra.Command{}
 	for section := range strings.SplitSeq(strings.TrimPrefix(help, "## "), "\n## ") {
@@ -125,7 +125,7 @@ func (p process) commands() *cobra.Command {
 	return root
 }
 
-// wantCommand makes it an error to call c without one of the commands below it.
+// wantCommand makes c return an error if the user gives none of the commands below it.
 func wantCommand(c *cobra.Command) *cobra.Command {
 	c.Use += " COMMAND"
 	c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
@@ -138,8 +138,8 @@ func wantCommand(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// writeHelp prints the help of c for terminals of 80 columns. A template of cobra
-// would do, but links text/template, and with it every method of every type.
+// writeHelp prints the help of c for terminals with 80 columns. It does not use cobra's templates:
+// they link text/template, which makes the linker keep every exported method.
 func writeHelp(c *cobra.Command, _ []string) {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "Usage: %s\n\n%s\n", c.UseLine(), strings.TrimRight(c.Long, "\n"))
@@ -160,6 +160,7 @@ func writeHelp(c *cobra.Command, _ []string) {
 		}
 	}
 	flags := c.LocalFlags().FlagUsagesWrapped(80)
-	flags = strings.ReplaceAll(flags, "[=true|false]", "             ") // a switch is given or not; the columns stay
+	// A switch takes no value; the spaces keep the columns aligned.
+	flags = strings.ReplaceAll(flags, "[=true|false]", "             ")
 	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s\n", strings.TrimRight(flags, "\n"))
 }

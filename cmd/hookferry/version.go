@@ -6,11 +6,11 @@ import (
 	"runtime/debug"
 )
 
-// A build is what version --json prints.
+// A build is the JSON output of version.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
-	Date    string `json:"date,omitempty"` // of the commit, as RFC 3339 in UTC
+	Date    string `json:"date,omitempty"` // time of the commit, as RFC 3339 in UTC
 	Go      string `json:"go"`
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
@@ -28,12 +28,12 @@ func printVersion(o *options) action {
 	}
 }
 
-// version returns the version of the module: the tag or the commit that the program
-// was built from, or "devel" if go had neither.
+// version returns the version of the module: the tag or the commit from which the program was
+// built. It returns "devel" if the Go command had neither.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
-// buildOf returns what go has recorded in a program. For a downloaded module it
-// records no commit; the version names it.
+// buildOf returns the version data that the Go command has recorded in a program. For a downloaded
+// module there is no commit, but the version identifies it.
 func buildOf(info *debug.BuildInfo, _ bool) build {
 	if info == nil {
 		return build{Version: "devel"}

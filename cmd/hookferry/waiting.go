@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// waitingParameters select of what waits for a destination.
+// waitingParameters has the API parameters that select waiting deliveries of a destination.
 var waitingParameters = []string{api.ParamID, api.ParamUser, api.ParamEvent}
 
 func listWaiting(o *options) action {
@@ -54,8 +54,8 @@ func discardWaiting(o *options) action {
 	})
 }
 
-// changeWaiting changes what the filter selects of what waits for the destination.
-// It fails with the text none if nothing waits.
+// changeWaiting changes the waiting deliveries of the destination that the filter selects. If there
+// are none, it returns an error with the text none.
 func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values, done, none string) error {
 	filter.Set(api.ParamDestination, c.args[0])
 	n, err := api.Do[api.Changed](ctx, c.client, api.Request{Method: http.MethodPost, Path: path, Body: object(filter), Timeout: api.StoreTimeout})

@@ -15,8 +15,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// confirm asks a question on the terminal unless --yes is given, and returns nil for
-// a yes. Without a terminal it is a wrong call.
+// confirm asks a question on the terminal, unless --yes is given. It returns nil if the answer is
+// yes. Without a terminal and without --yes, it returns a usagef error.
 func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	if c.yes {
 		return nil
@@ -28,7 +28,7 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	}
 	fmt.Fprintf(c.stderr, "%s [y/N] ", question)
 	answer := make(chan string, 1)
-	go func() { // until there is an answer, or the process ends
+	go func() { // runs until the user answers, or the process ends
 		line, _ := bufio.NewReader(in).ReadString('\n')
 		answer <- line
 	}()
@@ -45,15 +45,14 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	}
 }
 
-// work starts long work, shows on standard error how far it is, and returns its last
-// progress. done says what happens to each thing, such as "replayed". part returns the
-// fraction of the work that is done, for work whose progress does not say so; it may
-// be nil.
+// work starts a long request, and shows its progress on standard error. It returns the last
+// progress. done is the verb for an item, such as "replayed". If the progress has no total, part
+// returns the fraction of the work that is done. part may be nil.
 func (c *call) work(ctx context.Context, done string, part func() float64, r api.Request) (api.Progress, error) {
 	return c.follow(ctx, newMeter(c.screen(c.stderr), done), part, api.Work(ctx, c.client, r))
 }
 
-// follow shows each progress by the meter, and prints it with --json.
+// follow shows each progress with the meter and, with --json, prints it.
 func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
 	defer m.end()
 	for progress, err := range stream {
@@ -81,8 +80,8 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 	return last, nil
 }
 
-// workOn is work on things that the request selects. It says how many were done,
-// and fails with the text none if there were none.
+// workOn is work for a request that selects items. It prints how many items were done. If there
+// were none, it returns an error with the text none.
 func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {
@@ -96,8 +95,8 @@ func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Reque
 	return err
 }
 
-// openLines opens a file of user ids, or standard input for "-". part returns the
-// fraction of the file that was read, below 0 if its size is not known.
+// openLines opens a file, or standard input if name is "-". part returns the fraction of the file
+// that was read, or a negative number if the size is unknown. part is nil for standard input.
 func (c *call) openLines(name string) (file io.ReadCloser, part func() float64, err error) {
 	if name == "-" {
 		return io.NopCloser(c.stdin), nil, nil

@@ -10,16 +10,17 @@ import (
 	"strings"
 )
 
-// writeKeyFile is the file in the data folder with the write key that serve makes up.
+// writeKeyFile is the name of the file, in the data folder, with the write key that serve
+// generates.
 //
-// Without --write-key, serve must not accept any key, nor a fixed one: it listens on
-// all addresses of the machine unless told otherwise, and browsers let any web page
-// send to localhost. The file has a random key, and only its owner can read it; send
-// finds the key there.
+// Without --write-key, serve must neither accept every key nor use a fixed one: by default it
+// listens on all addresses of the machine, and browsers let any web page send requests to
+// localhost. So the file has a random key. Only the owner of the file can read it. The command send
+// reads the key from there.
 const writeKeyFile = "write-key"
 
-// readWriteKey returns the key in the data folder. The error wraps
-// fs.ErrNotExist if there is none.
+// readWriteKey returns the write key in the data folder. If there is none, the error wraps
+// fs.ErrNotExist.
 func readWriteKey(data string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(data, writeKeyFile))
 	if err != nil {
@@ -32,15 +33,15 @@ func readWriteKey(data string) (string, error) {
 	return key, nil
 }
 
-// makeWriteKey returns the key in the data folder, and makes one if there is none. The
-// caller holds the lock of the store, so that no other server does the same.
+// makeWriteKey returns the write key in the data folder, and creates one if there is none. The
+// caller holds the lock of the store, so no other server creates one at the same time.
 func makeWriteKey(data string) (string, error) {
 	key, err := readWriteKey(data)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
 	key = rand.Text()
-	// The file is renamed once it is whole, so that nobody reads a part of it.
+	// The file gets its final name only when it is complete, so nobody can read a part of the key.
 	f, err := os.CreateTemp(data, writeKeyFile+"-*") // with mode 0600
 	if err != nil {
 		return "", err
