@@ -8,9 +8,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Bench measures a store: what a put costs, and the life of a delivery, which is put, fetched and
-// settled, for batches of several sizes over several destinations, with bodies of 450 bytes. The
-// store has to have room for some millions of deliveries.
+// Bench measures the speed of a store. It measures puts alone, and the life of a delivery: put,
+// fetch and settle. It uses several batch sizes and numbers of destinations. Bodies have 450 bytes.
+// The store must have room for some millions of deliveries.
 func Bench(b *testing.B, open Open) {
 	for _, endpoints := range []int{1, 10, 10_000} {
 		for _, batch := range []int{1, 64, 512} {
@@ -22,7 +22,7 @@ func Bench(b *testing.B, open Open) {
 						switch r.put(); {
 						case op == "life":
 							r.settle()
-						case r.stored-r.settled > 50_000: // a put is measured, not a backlog
+						case r.stored-r.settled > 50_000: // measures a put, not a backlog
 							b.StopTimer()
 							r.settle()
 							b.StartTimer()
@@ -38,7 +38,7 @@ func Bench(b *testing.B, open Open) {
 	}
 }
 
-// A rig is a store that is measured.
+// A rig is a store under measurement.
 type rig struct {
 	*testing.B
 	s                webhook.Store
@@ -53,10 +53,10 @@ type rig struct {
 
 var body = bytes.Repeat([]byte("abcdefghi"), 50)
 
-// destination returns the destination of the delivery that is put as number n.
+// destination returns the destination of the n-th delivery that is put.
 func (r *rig) destination(n int) string { return fmt.Sprintf("destination-%d", n%r.endpoints) }
 
-// put puts a batch.
+// put puts one batch.
 func (r *rig) put() {
 	at := r.s.Now()
 	r.ps, r.results = r.ps[:0], make([]webhook.Result, r.batch)
@@ -71,7 +71,7 @@ func (r *rig) put() {
 	}
 }
 
-// settle fetches and settles what was put, a batch at a time, in the order it was put.
+// settle fetches and settles all deliveries that were put, in batches, in the order of the puts.
 func (r *rig) settle() {
 	for r.settled < r.stored {
 		r.wants, r.ss = r.wants[:0], r.ss[:0]

@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// busy fills the store so that all methods have something to do: each list has an element, and one
-// delivery is claimed. It returns a call of each method.
+// busy fills the store so that every method has something to do: each list has an element, and one
+// delivery is claimed. It returns, for each method, a function that calls it.
 func (k *kit) busy() map[string]func(ctx context.Context) error {
 	k.Helper()
 	s, dead := k.s, k.bury(2)[0].Key
@@ -57,7 +57,7 @@ func (k *kit) busy() map[string]func(ctx context.Context) error {
 	return calls
 }
 
-// callCases are about calls of any method.
+// callCases test properties that all methods share.
 var callCases = []testCase{
 	{"ListsHoldNoLock", "It holds no lock between two yields.", func(k *kit) {
 		k.busy()
@@ -121,7 +121,7 @@ var durableCases = []testCase{
 				}
 			})
 		}
-		for range 40 { // now some of them are likely to put
+		for range 40 { // by now some goroutines are likely to be in a Put
 			k.hold(<-stored)
 		}
 		if err := k.s.Close(); err != nil {
@@ -138,10 +138,10 @@ var durableCases = []testCase{
 	}},
 }
 
-// together has goroutines put deliveries, each in two of them, and others fetch them from each of
-// the stores. Each delivery is retried once and then done. Others add to a setting. Meanwhile it does
-// something else. It checks that each delivery was stored once, and that none was handed out while it
-// was claimed.
+// together runs goroutines on the stores. Some put deliveries; two goroutines put each delivery.
+// Others fetch the deliveries, retry each once, and then settle it as done. Others append to a
+// setting. Meanwhile together calls meanwhile. At the end it checks that each delivery was stored
+// once. It also checks that no delivery was handed out while it was claimed.
 func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
 	const total = 300
 	_, names := k.many(20, 0)
@@ -210,7 +210,8 @@ func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
 				k.Errorf("Settings = %v, %v, want one", held, err)
 				return
 			}
-			held[0].Value = append(bytes.Clone(held[0].Value), 'x') // it is the store's
+			// The value belongs to the store, so it must not be changed.
+			held[0].Value = append(bytes.Clone(held[0].Value), 'x')
 			if _, err := s.Set(k.ctx, held[0]); err == nil {
 				added++
 			} else if !errors.Is(err, webhook.ErrConflict) {

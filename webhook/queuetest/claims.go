@@ -7,7 +7,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// claimCases are the cases of Fetch, Settle, Heads and Now.
+// claimCases test Fetch, Settle, Heads and Now.
 var claimCases = []testCase{
 	{"FetchOrder", "Fetch claims up to Max deliveries of its queue that are due, the earliest first. It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if there is none.", func(k *kit) {
 		ds := k.deliveries("a", 100)
@@ -19,7 +19,7 @@ var claimCases = []testCase{
 		k.put(ds[60:]...)
 		for _, max := range []int{1, 3, 30, 10, 46, 1} {
 			got := k.fetchQueue(max, "a", false)
-			k.settle(verdicts[max%2*3], got...) // done or returned
+			k.settle(verdicts[max%2*3], got...) // Done or Return
 			k.restart()
 		}
 		k.fetch(100, "a", "b")
@@ -62,7 +62,7 @@ var claimCases = []testCase{
 		k.settle(webhook.Retry, d)
 		second := k.fetchOne("a")
 		k.settle(webhook.Done, second)
-		for i := range 100 { // a store may use its memory again
+		for i := range 100 { // a store may reuse its memory
 			k.put(k.full("a", fmt.Sprint("other", i)))
 		}
 		equal(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
@@ -153,7 +153,8 @@ var claimCases = []testCase{
 	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads were changed since the call before by something other than Put, Fetch and Settle: Revive, Change. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads.", func(k *kit) {
 		noNews := func() {
 			k.Helper()
-			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // others may have changed heads
+			// Other nodes may have changed heads.
+			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share {
 				k.Fatalf("Heads(false) yields %v, which nobody else has changed since the call before", heads)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// bury makes n dead letters, of four destinations, two types and three reasons. Each two of
-// them die at the same time, a minute after those before, from now on.
+// bury makes n dead letters, with four destinations, two types and three reasons. Two of them die
+// at the same time, and the next two a minute later. The first two die now.
 func (k *kit) bury(n int) []webhook.DeadLetter {
 	k.Helper()
 	ds, names := k.many(4, (n+3)/4)
@@ -30,7 +30,7 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 	return k.deadLetters(webhook.DeadFilter{})
 }
 
-// deadAfter returns what Dead yields after one of the dead letters that it yields.
+// deadAfter returns the dead letters that Dead yields behind the dead letter after.
 func (k *kit) deadAfter(filter webhook.DeadFilter, after webhook.DeadLetter) []webhook.DeadLetter {
 	k.Helper()
 	return all(k, k.s.Dead(k.ctx, filter, after.Key))
@@ -116,12 +116,12 @@ var deadCases = []testCase{
 	}},
 }
 
-// historyCases are for a store that is a History.
+// historyCases test a store that is a webhook.History.
 var historyCases = []testCase{
 	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. It begins behind the one whose Key is after. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
 		k.delivered = make(map[string]webhook.DeadLetter)
 		s := func() webhook.History { return k.s.(webhook.History) }
-		ds, names := k.many(3, 200) // more than a store reads at once
+		ds, names := k.many(3, 200) // more than a store reads in one page
 		for i := range ds {
 			d := k.full(ds[i].Destination, ds[i].ID)
 			d.MessageID, d.User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)

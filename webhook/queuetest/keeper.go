@@ -37,7 +37,7 @@ var keeperCases = []testCase{
 			if err != nil || d.ID != ds[n].ID {
 				k.Fatalf("Waiting yields %s, %v, want %s", d.ID, err, ds[n].ID)
 			}
-			k.settle(verdicts[n%2*2], got[n]) // done or buried
+			k.settle(verdicts[n%2*2], got[n]) // Done or Bury
 			if n++; n == 10 {
 				break
 			}
@@ -54,7 +54,7 @@ var keeperCases = []testCase{
 			if i%3 == 0 {
 				d = k.delivery(d.Destination, d.ID)
 			}
-			d.User = []string{"ann", "bob", "an", "", "ann"}[i%5] // "an" is a part of another's name
+			d.User = []string{"ann", "bob", "an", "", "ann"}[i%5] // "an" is the beginning of "ann"
 			k.put(d)
 		}
 		got := k.fetch(10, "d0", "d1")
@@ -107,11 +107,11 @@ var keeperCases = []testCase{
 		k.restart()
 		k.change(webhook.WaitingFilter{Destination: "d"}, webhook.Discarded)
 		k.compare()
-		k.put(got...) // are remembered
+		k.put(got...) // the store remembers them, so it leaves them out
 		k.compare()
 	}},
 	{"Settings", "Settings yields the settings whose names begin with prefix, in the order of their names. It holds no lock between two yields.", func(k *kit) {
-		for i := range 600 { // more than a store reads at once
+		for i := range 600 { // more than a store reads in one page
 			k.set(fmt.Sprintf("list/%04d", i*7%600), fmt.Append(nil, "value ", i), 0)
 		}
 		for _, name := range []string{"list", "list/", "listen", "other/" + strings.Repeat("x", 506), "\xff\xff", "pause/odd \x00\xff\"\\"} {

@@ -20,7 +20,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A kit is what the cases work with: a store, and a model of what it has to hold.
+// A kit is the environment of a case: a store, and a model of the contents that the store must
+// have.
 type kit struct {
 	*testing.T
 	ctx    context.Context
@@ -29,8 +30,8 @@ type kit struct {
 	dir    string
 	s      webhook.Store
 	r      *rand.Rand
-	unit   time.Duration // a while: a minute in a bubble
-	// between is called between the first two yields of each list. It may be nil.
+	unit   time.Duration // a short time: a minute in a bubble, 5 ms in real time
+	// between is called between the first two yields of each list. Nil calls nothing.
 	between func()
 	model
 }
@@ -46,7 +47,7 @@ func (k *kit) close() {
 	k.s = nil
 }
 
-// reopen closes the store, if it is open, and opens it again. All claims end.
+// reopen closes the store, if it is open, and opens it again. That ends all claims.
 func (k *kit) reopen() {
 	k.Helper()
 	k.close()
@@ -57,7 +58,7 @@ func (k *kit) reopen() {
 	}
 }
 
-// restart is reopen for a store that is durable.
+// restart reopens a durable store, and does nothing for other stores.
 func (k *kit) restart() {
 	k.Helper()
 	if k.traits.Durable {
@@ -82,8 +83,8 @@ func (k *kit) delivery(destination, id string) webhook.Delivery {
 	return webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
 }
 
-// deliveries returns n deliveries of one destination, each due a microsecond
-// after the one before.
+// deliveries returns n fresh deliveries of one destination. Each is due a microsecond after the one
+// before.
 func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
 	ds := make([]webhook.Delivery, n)
 	base := k.s.Now().Add(-time.Second)
@@ -94,7 +95,7 @@ func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
 	return ds
 }
 
-// many returns the deliveries of many destinations, and their names.
+// many returns deliveries of many destinations, with the names of the destinations.
 func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []string) {
 	for i := range destinations {
 		names = append(names, fmt.Sprint("d", i))
@@ -103,7 +104,7 @@ func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []strin
 	return ds, names
 }
 
-// full returns a retry with something in every field.
+// full returns a retry in which every field has a value.
 func (k *kit) full(destination, id string) webhook.Delivery {
 	d := k.delivery(destination, id)
 	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
@@ -119,8 +120,8 @@ func (k *kit) full(destination, id string) webhook.Delivery {
 	return d
 }
 
-// lend returns d with copies of what it refers to, and a function that overwrites them. A store is
-// handed the copies, as it may keep nothing of them.
+// lend returns d with copies of its slices, and a function that overwrites these copies. The store
+// gets the copies, because it must not keep its arguments.
 func lend(d webhook.Delivery) (lent webhook.Delivery, spoil func()) {
 	d.Body, d.Closed, d.Attempts = bytes.Clone(d.Body), slices.Clone(d.Closed), slices.Clone(d.Attempts)
 	return d, func() {
@@ -136,7 +137,7 @@ func lend(d webhook.Delivery) (lent webhook.Delivery, spoil func()) {
 	}
 }
 
-// puts asks to keep none of ds.
+// puts returns a Put without Keep for each delivery.
 func puts(ds ...webhook.Delivery) []webhook.Put {
 	ps := make([]webhook.Put, len(ds))
 	for i := range ds {
@@ -145,7 +146,7 @@ func puts(ds ...webhook.Delivery) []webhook.Put {
 	return ps
 }
 
-// tryPut puts ps, and leaves the model alone.
+// tryPut puts ps without a change of the model.
 func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
 	lent := slices.Clone(ps)
 	for i := range lent {
@@ -161,7 +162,7 @@ func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.
 // noLimit is more bytes than any case fetches.
 const noLimit = 1 << 40
 
-// wants asks for max of both queues of each destination.
+// wants returns wants for up to max deliveries of both queues of each destination.
 func wants(max int, destinations ...string) (ws []webhook.Want) {
 	for _, name := range destinations {
 		ws = append(ws, webhook.Want{Destination: name, Max: max}, webhook.Want{Destination: name, Retries: true, Max: max})
@@ -174,7 +175,7 @@ var verdicts = []webhook.Verdict{webhook.Done, webhook.Retry, webhook.Bury, webh
 func settlements(s webhook.Store, verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
 	ss := make([]webhook.Settlement, len(ds))
 	for i, d := range ds {
-		d.Body = nil // Settle does not look at it
+		d.Body = nil // Settle does not read it
 		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
 		if verdict == webhook.Bury {
 			ss[i].Reason = webhook.ReasonExpired
@@ -193,8 +194,8 @@ func ids(ds []webhook.Delivery) []string {
 	return out
 }
 
-// list returns all that seq yields, and the error that ends it. It calls between, if that is not nil,
-// before the second yield.
+// list returns all values that seq yields, and the error that ends it. Before the second yield it
+// calls between, unless that is nil.
 func list[T any](seq iter.Seq2[T, error], between func()) (all []T, err error) {
 	for e, failed := range seq {
 		if err != nil {
@@ -210,7 +211,7 @@ func list[T any](seq iter.Seq2[T, error], between func()) (all []T, err error) {
 	return all, err
 }
 
-// all is list for what does not fail.
+// all is list for a sequence that must not yield an error.
 func all[T any](k *kit, seq iter.Seq2[T, error]) []T {
 	k.Helper()
 	es, err := list(seq, k.between)
@@ -220,7 +221,7 @@ func all[T any](k *kit, seq iter.Seq2[T, error]) []T {
 	return es
 }
 
-// heads returns what Heads yields, without the destinations that have no head.
+// heads returns the heads that Heads yields. It leaves out destinations without a head.
 func (k *kit) heads(every bool) map[string]webhook.Head {
 	k.Helper()
 	got, seen := make(map[string]webhook.Head), make(map[string]bool)
@@ -235,8 +236,8 @@ func (k *kit) heads(every bool) map[string]webhook.Head {
 	return got
 }
 
-// news waits until Changed has had values that lead to all heads that are wanted: enough is asked of
-// the destinations that Heads(false) has yielded. A store in a bubble has an hour.
+// news reads Heads(false) each time Changed has a value. It returns once enough accepts all heads
+// that it has read. In a bubble it fails after an hour.
 func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
 	k.Helper()
 	late := time.After(time.Hour)
@@ -249,20 +250,20 @@ func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
 	}
 }
 
-// alike reports whether x and y are the same but for their claims. It is a
-// quick way to find that there is no difference.
+// alike reports whether x and y are equal except for their claims. It is faster than package cmp.
 func alike(x, y webhook.Delivery) bool {
 	a, err1 := x.AppendBinary(nil)
 	b, err2 := y.AppendBinary(nil)
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// sameSetting tells cmp how to compare long values quickly, as alike does.
+// sameSetting reports whether two settings are equal. It is faster than package cmp for long
+// values.
 func sameSetting(x, y webhook.Setting) bool {
 	return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Value, y.Value)
 }
 
-// equal checks what a call returned. Claims do not matter.
+// equal fails the case if a call returned another value than the model wants. It ignores claims.
 func equal[T any](k *kit, what string, got, want T) {
 	k.Helper()
 	if cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike), cmp.Comparer(sameSetting)) {
@@ -271,7 +272,7 @@ func equal[T any](k *kit, what string, got, want T) {
 	k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
 }
 
-// equalSets is equal for deliveries in any order.
+// equalSets is equal for deliveries whose order does not matter.
 func (k *kit) equalSets(what string, got, want []webhook.Delivery) {
 	k.Helper()
 	byKey := func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) }

@@ -13,16 +13,20 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A model says what a store holds after the calls of a case, by the contract. The methods of kit in
-// this file make a call, change the model, and check that the store returns what the model does.
+// A model has the contents that the store must have, by the contract, after the calls of a case.
+// The methods of kit in this file make a call, change the model, and compare the result of the call
+// with the model.
 type model struct {
-	held      map[string]*webhook.Delivery  // what waits, by key; with a Claim if it is claimed
-	known     map[string]bool               // the keys that were put
-	used      map[string]bool               // the claims of this Store value, behind their keys
-	dead      map[string]webhook.DeadLetter // with a Key once the store has said it
-	delivered map[string]webhook.DeadLetter // the history, without reasons; nil if there is none
+	// The waiting deliveries by key; Claim is set for claimed ones.
+	held  map[string]*webhook.Delivery
+	known map[string]bool // the keys of all deliveries that were put
+	// Claims that this Store value has handed out, each with the key of its delivery.
+	used map[string]bool
+	dead map[string]webhook.DeadLetter // Key is set once the store has returned it
+	// The history without reasons; nil if the store has none.
+	delivered map[string]webhook.DeadLetter
 	settings  map[string]webhook.Setting
-	versions  map[string]uint64 // the latest of each setting
+	versions  map[string]uint64 // the latest version of each setting
 }
 
 func newModel() model {
@@ -36,14 +40,14 @@ func newModel() model {
 	}
 }
 
-// inOrder returns what is held, in the order of Due.
+// inOrder returns the waiting deliveries in the order of Due.
 func (m *model) inOrder() []*webhook.Delivery {
 	return slices.SortedFunc(maps.Values(m.held), func(x, y *webhook.Delivery) int {
 		return cmp.Or(x.Due.Compare(y.Due), strings.Compare(x.Destination, y.Destination), strings.Compare(x.ID, y.ID))
 	})
 }
 
-// hold notes that the store has a delivery, which Put may have kept.
+// hold adds a delivery to the model. If the delivery has a claim, Put has kept it.
 func (k *kit) hold(d webhook.Delivery) {
 	k.Helper()
 	claim := d.Claim
@@ -54,7 +58,7 @@ func (k *kit) hold(d webhook.Delivery) {
 	}
 }
 
-// claim notes the claim of a delivery that the store handed out.
+// claim adds the claim of a delivery to the model.
 func (k *kit) claim(d *webhook.Delivery, claim uint64) {
 	k.Helper()
 	id := fmt.Sprint(key(d), " ", claim)
@@ -65,13 +69,13 @@ func (k *kit) claim(d *webhook.Delivery, claim uint64) {
 	d.Claim = claim
 }
 
-// put puts ds, and asks to keep none.
+// put puts ds without Keep.
 func (k *kit) put(ds ...webhook.Delivery) {
 	k.Helper()
 	k.putAll(puts(ds...)...)
 }
 
-// putAll puts ps, and returns those that were kept.
+// putAll puts ps, and returns the deliveries that the store has kept for the caller.
 func (k *kit) putAll(ps ...webhook.Put) (kept []webhook.Delivery) {
 	k.Helper()
 	out, err := tryPut(k.ctx, k.s, ps...)
@@ -103,7 +107,7 @@ func (k *kit) fetch(max int, destinations ...string) []webhook.Delivery {
 	return k.fetchWants(noLimit, wants(max, destinations...)...)
 }
 
-// fetchOne fetches the one delivery of a destination that is due.
+// fetchOne fetches from a destination that must have exactly one due delivery.
 func (k *kit) fetchOne(destination string) webhook.Delivery {
 	k.Helper()
 	ds := k.fetch(10, destination)
@@ -113,13 +117,13 @@ func (k *kit) fetchOne(destination string) webhook.Delivery {
 	return ds[0]
 }
 
-// fetchQueue fetches from one queue.
+// fetchQueue fetches from one queue of a destination.
 func (k *kit) fetchQueue(max int, destination string, retries bool) []webhook.Delivery {
 	k.Helper()
 	return k.fetchWants(noLimit, webhook.Want{Destination: destination, Retries: retries, Max: max})
 }
 
-// fetchWants fetches from queues, each of which is in ws once.
+// fetchWants fetches with ws and checks the result. Each queue is in ws at most once.
 func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery {
 	k.Helper()
 	before, first := k.s.Now(), webhook.Delivery{ID: "first"}
@@ -132,7 +136,7 @@ func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery 
 		k.Fatalf("Fetch returned %v, %v, want what was in dst, and more", ids(ds), err)
 	}
 	ds = ds[1:]
-	next, bytes, full := 0, int64(0), false // next is the index of the next delivery to be judged
+	next, bytes, full := 0, int64(0), false // next is the index of the next delivery to check
 	unclaimed := make(map[webhook.Want][]*webhook.Delivery)
 	for _, d := range k.inOrder() {
 		if q := queueOf(d); d.Claim == 0 {
@@ -182,12 +186,12 @@ func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery 
 	return ds
 }
 
-// queueOf names the queue of a delivery.
+// queueOf returns a Want that names the queue of a delivery.
 func queueOf(d *webhook.Delivery) webhook.Want {
 	return webhook.Want{Destination: d.Destination, Retries: !d.Expires.IsZero()}
 }
 
-// largestFirst returns the size of the largest body among the deliveries that are due first.
+// largestFirst returns the size of the largest body among the deliveries with the earliest Due.
 func largestFirst(ds []*webhook.Delivery) (size int64) {
 	for _, d := range ds {
 		if d.Due.Equal(ds[0].Due) {
@@ -216,7 +220,7 @@ func (k *kit) settleAll(ss ...webhook.Settlement) {
 	}
 }
 
-// settled makes the change that a settlement stands for.
+// settled makes the change of a settlement in the model.
 func (m *model) settled(s *webhook.Settlement) {
 	d := &s.Delivery
 	h := m.held[key(d)]
@@ -294,8 +298,8 @@ func (k *kit) change(f webhook.WaitingFilter, to webhook.Change) {
 	k.dueNow(began, hastened)
 }
 
-// dueNow checks that the store has made ds due by a call that has just returned. The model takes the
-// times from the store.
+// dueNow checks that the store has made ds due during the call that began at began. It copies the
+// times from the store to the model.
 func (k *kit) dueNow(began time.Time, ds []*webhook.Delivery) {
 	k.Helper()
 	due := make(map[string]time.Time)
@@ -352,7 +356,7 @@ func (k *kit) set(name string, value []byte, version uint64) {
 	}
 }
 
-// compare compares all that can be asked for.
+// compare compares all lists and counts of the store with the model.
 func (k *kit) compare() {
 	k.Helper()
 	want := webhook.Counts{Waiting: len(k.held), Dead: len(k.dead), Delivered: len(k.delivered)}
@@ -394,7 +398,7 @@ func (k *kit) compare() {
 		want.DeliveredBytes += d.Size()
 	}
 	got, err := k.s.Count(k.ctx)
-	if got.DeadBytes == -1 { // unknown, as may be OldestDead
+	if got.DeadBytes == -1 { // -1 means unknown; OldestDead may then be unknown, too
 		want.DeadBytes, want.OldestDead = -1, got.OldestDead
 	}
 	if err != nil {
@@ -403,7 +407,7 @@ func (k *kit) compare() {
 	equal(k, "Count", got, want)
 	gotCounts := make(map[string]webhook.DestinationCounts)
 	for _, c := range all(k, k.s.CountByDestination(k.ctx)) {
-		c.Waiting += gotCounts[c.Destination].Waiting // is then wrong for one that is yielded twice
+		c.Waiting += gotCounts[c.Destination].Waiting // is wrong if a destination is yielded twice
 		gotCounts[c.Destination] = c
 	}
 	equal(k, "CountByDestination", gotCounts, counts)
@@ -418,7 +422,7 @@ func (k *kit) compare() {
 	k.compareSettings("")
 }
 
-// waiting returns what Waiting yields.
+// waiting returns the deliveries that Waiting yields, and checks their order.
 func (k *kit) waiting(destination, after string) []webhook.Delivery {
 	k.Helper()
 	got := all(k, k.s.Waiting(k.ctx, destination, after))
@@ -439,7 +443,7 @@ func (k *kit) compareSettings(prefix string) {
 	equal(k, fmt.Sprintf("Settings(%q)", prefix), all(k, k.s.Settings(k.ctx, prefix)), want)
 }
 
-// deadLetters returns the dead letters that filter selects, having compared them with the model.
+// deadLetters returns the dead letters that filter selects. It compares them with the model.
 func (k *kit) deadLetters(filter webhook.DeadFilter) []webhook.DeadLetter {
 	k.Helper()
 	got := all(k, k.s.Dead(k.ctx, filter, ""))
@@ -447,7 +451,7 @@ func (k *kit) deadLetters(filter webhook.DeadFilter) []webhook.DeadLetter {
 	return got
 }
 
-// history returns what Delivered yields, having compared it with the model.
+// history returns the deliveries that Delivered yields. It compares them with the model.
 func (k *kit) history(filter webhook.DeliveredFilter) []webhook.Delivered {
 	k.Helper()
 	got := all(k, k.s.(webhook.History).Delivered(k.ctx, filter, ""))
@@ -462,8 +466,8 @@ func (k *kit) history(filter webhook.DeliveredFilter) []webhook.Delivered {
 	return got
 }
 
-// judge checks that a list yields those of the model that match, in the order of Died. The model
-// takes the keys from the list.
+// judge checks that a list has exactly the entries of the model that match, in the order of Died.
+// It copies the keys from the list to the model.
 func (k *kit) judge(what string, got []webhook.DeadLetter, of map[string]webhook.DeadLetter, match func(*webhook.DeadLetter) bool, newestFirst bool) {
 	k.Helper()
 	for i, d := range got {

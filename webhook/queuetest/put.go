@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// outside are changes that put a delivery outside the limits of its fields.
+// outside has changes that each make a delivery violate a limit of its fields.
 var outside = []func(*webhook.Delivery){
 	func(d *webhook.Delivery) { d.Tries = -1 },
 	func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Try: -1}} },
@@ -104,7 +104,8 @@ var putCases = []testCase{
 			go cancel()
 			out, err := tryPut(ctx, k.s, webhook.Put{Delivery: d, Keep: true})
 			switch {
-			case errors.Is(err, context.Canceled): // it may be stored or not; now it is
+			// It is unknown whether the first Put stored it; the second one stores it if not.
+			case errors.Is(err, context.Canceled):
 				if _, err := tryPut(k.ctx, k.s, webhook.Put{Delivery: d}); err != nil {
 					k.Fatal(err)
 				}
@@ -120,7 +121,7 @@ var putCases = []testCase{
 	}},
 }
 
-// fullCases are for a store with a bound.
+// fullCases test a store with a bound.
 var fullCases = []testCase{
 	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or stores none and returns an error.", func(k *kit) {
 		ds := k.deliveries("a", 80)
@@ -149,7 +150,7 @@ var fullCases = []testCase{
 		if !errors.Is(err, webhook.ErrQueueFull) {
 			k.Fatalf("Put with %d bodies of %d bytes stored: %v, want ErrQueueFull", len(k.held), size, err)
 		}
-		for len(k.held) > 0 { // settling makes room, even where nothing more can be put
+		for len(k.held) > 0 { // settling makes room, even if nothing more can be put
 			k.settle(webhook.Done, k.fetch(64, "a")...)
 		}
 		k.put(ds...)

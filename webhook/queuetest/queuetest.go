@@ -1,18 +1,20 @@
-// Package queuetest is what a store for webhook.Forwarder has to pass: cases for the sentences
-// of the contract of webhook.Store, webhook.History and webhook.Shared, and at the end random
-// operations compared with a model.
+// Package queuetest tests a store for webhook.Forwarder. It has cases for the sentences of the
+// contract of webhook.Store, webhook.History and webhook.Shared. The last case compares random
+// operations with a model.
 //
 //	func TestStore(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
 //	}
 //
-// A case that fails prints its sentences. An audience.Roster is tested by package rostertest.
+// A case that fails prints the sentences of the contract that it tests. Package rostertest tests an
+// audience.Roster.
 //
-// The random operations have a fixed seed, so that every run is the same. Two flags run them, and
-// nothing else, with other seeds: -soak.for=1m draws seeds for a minute, -soak.seed=42 takes that one.
+// The random operations use a fixed seed, so that every run is the same. Two flags run only the
+// random operations, with other seeds: -soak.for=1m draws seeds for a minute, and -soak.seed=42
+// uses this seed.
 //
-// No case has a time limit of its own. If a store never does what a case waits for, the time limit of
-// the test binary ends the wait (go test -timeout).
+// The cases have no time limits of their own. If a store never does something that a case waits
+// for, the time limit of the test binary ends the wait (go test -timeout).
 package queuetest
 
 import (
@@ -26,45 +28,43 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Open opens the store that is kept in dir, which is a new and empty folder of
-// the test's own, or one that was opened and closed before. A store on a server
-// uses the name as that of its schema or stream. Open fails the test if it
-// cannot.
+// Open opens the store in dir. The folder dir belongs to the test. It is new and empty, or a store
+// in it was opened and closed before. A store on a server uses the name of dir as the name of its
+// schema or stream. If Open cannot open the store, it fails the test.
 type Open = func(t testing.TB, dir string) webhook.Store
 
-// Traits says what a store is.
+// Traits describes a store.
 type Traits struct {
-	// Durable: what was stored is there when the same folder is opened again.
+	// Durable says that the contents of the store are still there when the same folder is opened
+	// again.
 	Durable bool
-	// Bubble: the cases may run in synctest bubbles, where hours pass at once,
-	// because all goroutines of the store wait for nothing but channels, condition
-	// variables and the time package. They may wait for a server, too, if that
-	// tells the time of the bubble and always answers. Else some cases wait for
-	// a few milliseconds of real time.
+	// Bubble says that the cases may run in synctest bubbles, where hours pass at once. So the
+	// goroutines of the store must only wait for channels, condition variables and the time
+	// package. They may also wait for a server that uses the time of the bubble and always answers.
+	// Without Bubble, some cases wait for a few milliseconds of real time.
 	Bubble bool
-	// OpenFull opens a store whose bound is so low that it is reached within
-	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
-	// no bound of its own.
+	// OpenFull opens a store that reaches its bound within 64 MB of bodies. Nil is for a store
+	// without a bound of its own, and leaves out the cases of ErrQueueFull.
 	OpenFull Open
-	// OpenHistory opens a webhook.History that keeps all that the cases deliver. Nil leaves its
-	// cases out.
+	// OpenHistory opens a webhook.History that keeps all deliveries which the cases deliver. Nil
+	// leaves out the cases of webhook.History.
 	OpenHistory Open
-	// Share: the same folder may be open several times at once, as by several
-	// processes. Cases for webhook.Shared are left out if the store does not implement it.
+	// Share says that the same folder may be open several times at once, as if several processes
+	// shared the store. Cases of webhook.Shared are left out if the store does not implement it.
 	Share bool
-	// Abandon leaves a store as the end of its process would: nothing is given
-	// back. It is closed later. Nil leaves the case of that out.
+	// Abandon leaves a store in the state in which the death of its process would leave it: without
+	// returning any claim. The store is closed later. Nil leaves out the case of a node that died.
 	Abandon func(t testing.TB, s webhook.Store)
 }
 
-// A testCase is a few sentences of the contract, and how they are checked.
+// A testCase has some sentences of the contract, and the function that tests them.
 type testCase struct {
 	name     string
 	sentence string
 	run      func(k *kit)
 }
 
-// Run runs all cases, each as a subtest with a store of its own.
+// Run runs all cases, each as a subtest with its own store.
 func Run(t *testing.T, open Open, traits Traits) {
 	groups := []struct {
 		applies bool
@@ -79,7 +79,8 @@ func Run(t *testing.T, open Open, traits Traits) {
 		{traits.Share && traits.Abandon != nil, open, abandonCases},
 	}
 	for _, g := range groups {
-		if !g.applies || soak.On() && traits.Bubble { // the soak repeats these only where time is real
+		// The soak repeats these cases only in real time.
+		if !g.applies || soak.On() && traits.Bubble {
 			continue
 		}
 		for _, c := range g.cases {

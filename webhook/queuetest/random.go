@@ -10,7 +10,8 @@ import (
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
 	w := &walk{kit: k}
-	var operations []func() // each as often as it is to be done in about a hundred steps
+	// Each is repeated as often as it should happen in about a hundred steps.
+	var operations []func()
 	add := func(times int, do func()) { operations = append(operations, slices.Repeat([]func(){do}, times)...) }
 	add(30, w.puts)
 	add(25, w.fetches)
@@ -25,7 +26,7 @@ var randomCase = testCase{"Random", "All of it at once: random operations do to 
 	if k.traits.Durable {
 		add(1, func() { w.reopen(); w.past = nil })
 	}
-	if k.traits.Bubble { // in real time a delivery may become due while it is hastened
+	if k.traits.Bubble { // in real time, a delivery may become due while DueNow changes it
 		add(1, func() { w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow) })
 		add(6, func() { w.pass(time.Duration(w.r.Int64N(int64(w.unit)))) })
 	}
@@ -51,17 +52,17 @@ var randomCase = testCase{"Random", "All of it at once: random operations do to 
 	k.compare()
 }}
 
-// A walk is a sequence of random operations.
+// A walk is a sequence of random operations on a kit.
 type walk struct {
 	*kit
-	old  []webhook.Delivery // to be put again
-	past []webhook.Delivery // with claims that no longer hold
+	old  []webhook.Delivery // deliveries to put again
+	past []webhook.Delivery // deliveries with claims that have ended
 }
 
 func (w *walk) destination() string { return fmt.Sprint("d", w.r.IntN(5)) }
 func (w *walk) user() string        { return fmt.Sprint("user ", w.r.IntN(30)) }
 
-// within returns a random time from now on, or before now if d is negative.
+// within returns a random time between now and d from now. d may be negative.
 func (w *walk) within(d time.Duration) time.Time {
 	after := time.Duration(w.r.Int64N(int64(d.Abs())))
 	if d < 0 {
@@ -137,7 +138,7 @@ func (w *walk) settles() {
 	w.past = w.past[max(0, len(w.past)-500):]
 }
 
-// takesDead revives some dead letters, and discards others.
+// takesDead revives some random dead letters, and discards others.
 func (w *walk) takesDead() {
 	w.Helper()
 	for _, d := range w.deadLetters(webhook.DeadFilter{}) {

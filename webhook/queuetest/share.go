@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// another opens the store once more, until the case ends.
+// another opens the store a second time, until the end of the case.
 func (k *kit) another() webhook.Store {
 	k.Helper()
 	s := k.open(k, k.dir)
@@ -22,7 +22,7 @@ func (k *kit) another() webhook.Store {
 	return s
 }
 
-// fetchFrom fetches fresh deliveries from the stores until it has n or more.
+// fetchFrom fetches deliveries from the stores until it has at least n.
 func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []webhook.Delivery) {
 	k.Helper()
 	testkit.Until(k, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
@@ -37,7 +37,7 @@ func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []we
 	return ds
 }
 
-// nodes waits until s returns as many nodes as there are notes, with these notes.
+// nodes waits until s returns nodes with exactly these notes, in this order.
 func (k *kit) nodes(s webhook.Shared, notes ...string) (nodes []webhook.Node) {
 	k.Helper()
 	testkit.Until(k, "Nodes returns the nodes that are open, with their notes", func() bool {
@@ -50,12 +50,12 @@ func (k *kit) nodes(s webhook.Shared, notes ...string) (nodes []webhook.Node) {
 	return nodes
 }
 
-// Where there are many destinations, a store may have each node serve some.
+// A store with many destinations may let each node serve only some of them.
 var shareCases = []testCase{
 	{"ShareClaims", "A claim is the right to settle a delivery, also where several nodes share a store, of which some come and go.", func(k *kit) {
 		k.together(func() {
 			for range 5 {
-				k.pass(time.Millisecond) // now others have claims
+				k.pass(time.Millisecond) // by now others have claims
 				if err := k.open(k, k.dir).Close(); err != nil {
 					k.Errorf("Close: %v", err)
 				}
@@ -74,7 +74,8 @@ var shareCases = []testCase{
 		})
 		k.put(append(ds, k.delivery("d0", "new"))...)
 		for _, s := range []webhook.Store{first, other} {
-			testkit.Until(k, "Count returns 41 that wait", func() bool { // what another did may be in it later
+			// The changes of another node may be counted later.
+			testkit.Until(k, "Count returns 41 that wait", func() bool {
 				c, err := s.Count(k.ctx)
 				return err == nil && c.Waiting == 41
 			})
@@ -135,18 +136,18 @@ var shareCases = []testCase{
 		if err := shared.Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
 			k.Fatal(err)
 		}
-		// What is claimed may keep the rest of its destination.
+		// A claimed delivery may keep the other deliveries of its destination with this node.
 		got := k.fetchFrom(len(want)/2, names, other)
 		k.settle(webhook.Done, held[:4]...)
 		k.settle(webhook.Return, held[4:]...)
 		got = append(got, k.fetchFrom(len(want)-4-len(got), names, other)...)
 		k.equalSets("what was handed out", append(got, held[:4]...), want)
-		k.put(k.delivery("d1", "late")) // what is put now is for others too
+		k.put(k.delivery("d1", "late")) // deliveries that are put now are for other nodes, too
 		k.fetchFrom(1, names, other)
 	}},
 }
 
-// abandonCases are for a store that Traits.Abandon can leave.
+// abandonCases test a store with Traits.Abandon.
 var abandonCases = []testCase{
 	{"ShareTakeOver", "The claims of a node that died end when its last heartbeat is too old.", func(k *kit) {
 		dead := k.another()
