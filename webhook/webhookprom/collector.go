@@ -12,17 +12,17 @@ import (
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
-// scrapeTimeout bounds what the store is asked for a scrape; Prometheus gives
-// up after ten seconds unless told otherwise.
+// scrapeTimeout bounds the time of the store's answer to a scrape. By default Prometheus gives up a
+// scrape after ten seconds.
 const scrapeTimeout = 5 * time.Second
 
-// Collector returns the collector of m and of what f and its store know, which it asks at each
-// scrape. f is the Forwarder whose Observer m is. It is called once, and what it returns is
-// registered once.
+// Collector returns a collector of the metrics of m, and of the counts of f and its store, which it
+// reads at each scrape. m must be the Observer of f. Call Collector only once, and register its
+// result only once.
 //
-// While the store does not count, within five seconds, the metrics that it knows are left out
-// and the scrape has an error: promhttp.HandlerOpts say whether the others are served
-// (promhttp.ContinueOnError).
+// If the store does not return its counts within five seconds, the scrape has an error, and the
+// metrics that come from the store are missing. promhttp.HandlerOpts.ErrorHandling decides whether
+// the other metrics are served then; promhttp.ContinueOnError serves them.
 func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
@@ -48,18 +48,18 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 	}
 }
 
-// A collector asks the forwarder at each scrape.
+// A collector reads the counts of the forwarder at each scrape.
 type collector struct {
 	metrics      *Metrics
 	forwarder    *webhook.Forwarder
-	turn         chan struct{} // held by the scrape whose turn it is
+	turn         chan struct{} // has a value while a scrape is in progress
 	retriedSoFar series.Ledger
 
 	accepted, duplicate, off, filtered, untransformed, retried, resent, forgotten, panics *prometheus.Desc
 	inFlight, ready, waiting, oldest, held                                                *prometheus.Desc
 }
 
-// counted are the metrics that the observer counts.
+// counted returns the metrics that m counts as an observer.
 func (m *Metrics) counted() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.seconds, m.delivered, m.dead, m.age}
 }
@@ -77,7 +77,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It does one scrape after the other.
+// Collect implements prometheus.Collector. Only one scrape at a time reads the forwarder.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.inFlight, float64(stats.InFlight))
 	gauge(c.ready, float64(stats.Ready))
 
-	// What the destinations with the same label have is added up.
+	// Destinations with the same label are added up.
 	all, err := c.forwarder.DestinationStats(ctx)
 	retried := make([]series.Reading, len(all))
 	for i, d := range all {
@@ -120,7 +120,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for label, n := range c.retriedSoFar.Read(retried) {
 		count(c.retried, n, label)
 	}
-	if err != nil { // of the store, of what waits
+	if err != nil { // the store could not count the waiting deliveries
 		ch <- prometheus.NewInvalidMetric(c.waiting, fmt.Errorf("counting by destination: %w", err))
 		return
 	}

@@ -1,16 +1,16 @@
-// Package webhookprom tells Prometheus what a webhook.Forwarder does, in three lines:
+// Package webhookprom exports what a webhook.Forwarder does to Prometheus, in three lines:
 //
 //	metrics := webhookprom.New()
 //	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: all, Observer: metrics})
 //	prometheus.MustRegister(metrics.Collector(forwarder))
 //
-// The metrics are those of docs/metrics.md that begin with hookferry_deliveries_,
+// The metrics are those in docs/metrics.md whose names begin with hookferry_deliveries_,
 // hookferry_delivery_, hookferry_destinations_, hookferry_events_, hookferry_webhook_,
-// hookferry_dead_letters_ and hookferry_observer_: the server has them from here, so its
-// dashboard and its alerts serve programs that have the library inside.
+// hookferry_dead_letters_ and hookferry_observer_. The server uses this package, too. So its
+// dashboard and its alerts also work for programs that use the library.
 //
-// Labels are bounded. The first series.MaxLabels destinations that are seen have a label of
-// their own, the others share one. All other labels have closed lists of values.
+// The number of labels is bounded. The first series.MaxLabels destinations have a label of their
+// own, and the others share one. All other labels have fixed sets of values.
 package webhookprom
 
 import (
@@ -20,9 +20,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
-// The reasons and outcomes are those of the library. A destination's series of
-// dead letters begin at zero, because an increase from nothing is no increase to
-// Prometheus.
+// reasons has the reasons of the library for dead letters. Each destination gets a series at zero
+// for each reason, because Prometheus counts no increase for a series that begins above zero.
 var reasons = []webhook.Reason{
 	webhook.ReasonTimeout, webhook.ReasonDNS, webhook.ReasonConnection, webhook.ReasonProtocol,
 	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonAuthorize, webhook.ReasonRedirect,
@@ -30,8 +29,8 @@ var reasons = []webhook.Reason{
 	webhook.ReasonDisabled,
 }
 
-// Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use, and
-// serves one Forwarder.
+// Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use. Each
+// Forwarder needs a Metrics of its own.
 type Metrics struct {
 	destinations series.Labels
 	requests     *prometheus.CounterVec
@@ -43,7 +42,7 @@ type Metrics struct {
 
 var _ webhook.Observer = (*Metrics)(nil)
 
-// New returns Metrics that have counted nothing.
+// New returns Metrics with all counts at zero.
 func New() *Metrics {
 	return &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -71,8 +70,8 @@ func New() *Metrics {
 	}
 }
 
-// destination returns the label of a destination. Whoever meets a destination
-// first, a scrape included, begins its counters at zero by it.
+// destination returns the label of a destination. The first call for a label, which may come from a
+// scrape, creates the label's counters at zero.
 func (m *Metrics) destination(id string) string {
 	label, first := m.destinations.Of(id)
 	if first {
@@ -84,8 +83,8 @@ func (m *Metrics) destination(id string) string {
 	return label
 }
 
-// Accepted implements webhook.Observer. What is accepted is in the forwarder's
-// own counts, which the Collector has.
+// Accepted implements webhook.Observer. It does nothing: the forwarder counts accepted deliveries
+// itself, and the Collector reads that count.
 func (m *Metrics) Accepted(webhook.Accepted) {}
 
 // Attempted implements webhook.Observer.

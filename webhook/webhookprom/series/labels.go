@@ -1,5 +1,5 @@
-// Package series bounds the series of metrics that have names as labels, such as those of
-// customers, of which there may be any number.
+// Package series bounds the number of series of metrics whose labels are names, such as the names
+// of customers, because there may be any number of names.
 package series
 
 import (
@@ -9,24 +9,24 @@ import (
 	"sync/atomic"
 )
 
-// MaxLabels is how many names have a label of their own.
+// MaxLabels is how many names get their own label.
 const MaxLabels = 256
 
 // Other is the label of the names beyond MaxLabels.
 const Other = "other"
 
-// Labels gives names their labels: the first MaxLabels names are their own labels,
-// all others share one. A name keeps its label, so that no counter goes on under
-// another. The zero value has no names yet. Its method may be called concurrently.
+// Labels assigns labels to names. The first MaxLabels names are their own labels. All other names
+// share the label Other. A name keeps its label forever, so that its counter never continues under
+// another label. The zero value has no names. The method Of may be called concurrently.
 type Labels struct {
-	// The set is copied for each new name, so that finding one takes no lock.
+	// named is copied for each new name, so that find takes no lock.
 	named  atomic.Pointer[map[string]struct{}]
-	shared atomic.Bool // the label Other was given out
-	mu     sync.Mutex  // to replace the set
+	shared atomic.Bool // Of has returned the label Other
+	mu     sync.Mutex  // held while named is replaced
 }
 
-// Of returns the label of a name, and whether that label is new. Labels are UTF-8,
-// which names in a store that others use too may not be.
+// Of returns the label of a name, and reports whether it is the first call with this label. Labels
+// are valid UTF-8. Names may be invalid, because other programs may share the store.
 func (l *Labels) Of(name string) (label string, first bool) {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	label, ok := l.find(name)
@@ -42,7 +42,7 @@ func (l *Labels) Of(name string) (label string, first bool) {
 	return label, false
 }
 
-// find returns false for a name that has no label yet.
+// find returns the label of a name. ok is false if the name has no label yet.
 func (l *Labels) find(name string) (label string, ok bool) {
 	named := l.named.Load()
 	if named == nil {
@@ -54,7 +54,8 @@ func (l *Labels) find(name string) (label string, ok bool) {
 	return Other, len(*named) >= MaxLabels
 }
 
-// add gives a name a label of its own, unless it has one or there is no room.
+// add makes a name its own label, unless it has a label or MaxLabels names have one. It reports
+// whether it did.
 func (l *Labels) add(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,9 @@
 package series
 
-// A Ledger adds up the counts of names that share a label, to counters that never
-// fall: when a name goes away, what it had counted stays in its label's counter, and
-// when it comes back and counts from zero again, that is added. The zero value has counted
-// nothing. It is not for concurrent use.
+// A Ledger adds up the counts of the names that share a label, into counters that never decrease.
+// If a name disappears, its count stays in the counter of its label. If the name comes back and
+// counts from zero again, the new count is added. The zero value has counted nothing. A Ledger is
+// not safe for concurrent use.
 type Ledger struct {
 	seen map[string]int64 // the counts at the last reading, by name
 	sums map[string]int64 // the counters, by label
@@ -15,9 +15,9 @@ type Reading struct {
 	Count       int64
 }
 
-// Read takes the counts of all names there are now, each once, and returns the
-// counters by label, until the next call. Counts are read in the order of the
-// calls: an older one would look like one that began anew.
+// Read takes the current counts of all names, each name once. It returns the counters by label; the
+// map is valid until the next call. Calls must have the order in which the counts were taken,
+// because a lower count looks like a name that counts from zero again.
 func (l *Ledger) Read(all []Reading) map[string]int64 {
 	if l.sums == nil {
 		l.sums = map[string]int64{}
@@ -26,7 +26,7 @@ func (l *Ledger) Read(all []Reading) map[string]int64 {
 	for _, r := range all {
 		more := r.Count - l.seen[r.Name]
 		if more < 0 {
-			more = r.Count // it began anew
+			more = r.Count // the name counts from zero again
 		}
 		l.sums[r.Label] += more
 		seen[r.Name] = r.Count
