@@ -41,9 +41,9 @@ func Check(dir string) (Report, error) { return CheckContext(context.Background(
 
 // CheckContext reads the whole store in a folder. No process may have the store open. CheckContext
 // writes nothing. It returns ErrDamaged if a part of the store is missing or unreadable. Its other
-// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. If progress is
-// not nil, CheckContext calls it now and then, and once at the end. Its arguments are the bytes
-// read so far and the bytes to read.
+// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. CheckContext
+// calls progress now and then, and once at the end, with the number of bytes read and the number of
+// bytes to read. progress may be nil.
 func CheckContext(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
 	ld, err := examine(ctx, dir, progress)
 	if err != nil {

@@ -23,7 +23,7 @@ type picked struct {
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	for i := range wants {
 		if wants[i].Max < 1 {
-			return dst, fmt.Errorf("filequeue: fetch of %d deliveries", wants[i].Max)
+			return dst, fmt.Errorf("filequeue: Want.Max is %d; it must be at least 1", wants[i].Max)
 		}
 	}
 	if err := s.enter(ctx); err != nil {

@@ -126,7 +126,7 @@ func (x *index) waiting() (n int) {
 	return n
 }
 
-// lane returns the lane of a destination, and makes it if it is missing.
+// lane returns the lane of a destination. It creates a missing lane.
 func (x *index) lane(name string) *lane {
 	l := x.lanes[name]
 	if l == nil {

@@ -42,8 +42,9 @@ func Open(dir string, c Config) (*Store, error) {
 	return open(disk.Folder(dir), dir, c)
 }
 
-// syncParents makes a new folder durable: it syncs its parent, and the folders above, which may be
-// new, too. It stops at the first of those that this process may not read.
+// syncParents makes a new folder durable: it syncs the parent of the folder, and all folders above,
+// because these may be new, too. Above the parent, it stops at the first folder that this process
+// may not read.
 func syncParents(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -139,7 +140,7 @@ func checkManifest(d disk.Disk, create bool) error {
 	case err == nil && strings.HasPrefix(string(b), manifestMagic):
 		return fmt.Errorf("%w: %q", ErrVersion, strings.TrimSpace(string(b)))
 	case err == nil:
-		return fmt.Errorf("%w: %s is not that of a store", ErrDamaged, manifestName)
+		return fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("filequeue: %w", err)
 	}

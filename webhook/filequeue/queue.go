@@ -215,8 +215,8 @@ func (q *queue) before(p point, n int, dst []entry) []entry {
 	return dst
 }
 
-// collect adds an entry in any order, which is fast for many entries. The caller calls sort before
-// any other method.
+// collect adds an entry without sorting, which is fast for many entries. The caller calls sort
+// before any other method.
 func (q *queue) collect(e entry) {
 	q.len++
 	q.bytes += e.bytes()

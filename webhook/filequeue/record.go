@@ -199,7 +199,7 @@ func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
 	}}
 	b, err := state.AppendBinary(nil)
 	if err == nil && recordSize(len(b)) > maxState {
-		err = fmt.Errorf("attempts of %d bytes, more than %d", len(b), maxState)
+		err = fmt.Errorf("the attempts of a delivery have %d bytes; the limit is %d", len(b), maxState)
 	}
 	if err != nil {
 		return record{}, fmt.Errorf("filequeue: %w", err)

@@ -42,7 +42,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store, webhook.History and audience.Roster.
+// A Store is a webhook.Store, webhook.History and audience.Roster. It is safe for concurrent use.
 type Store struct {
 	*roster
 	config  Config

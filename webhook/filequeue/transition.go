@@ -15,7 +15,8 @@ type transition struct {
 	record
 	bytes int64 // the result of entry.bytes in the next state
 
-	// Where the delivery is: it has this claim, or it is at this point of a queue.
+	// The place of the delivery: either id is its claim, or it is at the point at of the queue
+	// from.
 	id   uint64
 	from where
 	at   point
