@@ -293,7 +293,7 @@ func TestAdminErrors(t *testing.T) {
 		{name: "the token by a file", args: []string{"--admin-token", "file:" + tokenFile}},
 		{name: "no such file", args: []string{"--admin-token", "file:" + tokenFile + ".not"}, status: 1, stderr: `--admin-token: file:.*\.not: reading the file: no such file or directory\n$`},
 		{name: "no token at all", args: []string{"--admin-token", "pa55\nword"}, status: 2, stderr: `--admin-token: has characters that no token has`},
-		{name: "no admin API", args: []string{"--admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, not as an admin API does`},
+		{name: "no admin API", args: []string{"--admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, which is not an answer of an admin API`},
 		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "", "HOOKFERRY_ADMIN_LISTEN": "off"}, status: 2, stderr: `: HOOKFERRY_ADMIN_LISTEN: the server's admin API is switched off`},
 		{name: "no address", args: []string{"--admin", "ftp://pa55@a.example"}, status: 2, stderr: `--admin: has the scheme "ftp"`},
 	} {

@@ -43,6 +43,6 @@ func checkConfig(o *options) action {
 		} else {
 			_, err = fmt.Fprintln(c.stdout, wrong)
 		}
-		return errors.Join(err, errors.New("the configuration would not be used"))
+		return errors.Join(err, errors.New("the configuration is not valid"))
 	}
 }

@@ -23,9 +23,10 @@ import (
 // config.ParseDestination.
 type document = map[string]any
 
-// edit replaces the document of a destination by the result of change, and logs who did that.
-// change gets nil if the destination does not exist, and returns nil to delete it. what is the verb
-// for the log. edit refuses to change destinations of the configuration file.
+// edit replaces the document of a destination by the result of change, and logs who did that. It
+// calls change with nil if the destination does not exist; change returns nil to delete it. The
+// parameter what is the verb for the log. edit refuses to change destinations of the configuration
+// file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {

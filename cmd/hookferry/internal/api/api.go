@@ -131,7 +131,7 @@ type Config struct {
 	Loaded time.Time `json:"loaded"`
 	// Error is why the newest version of the file is not in use.
 	Error string `json:"error,omitempty"`
-	// Restart names the keys whose newest values count only after a restart.
+	// Restart names the keys whose newest values take effect only after a restart.
 	Restart []string `json:"restart,omitempty"`
 	History bool     `json:"history,omitempty"` // the server keeps delivered deliveries
 }
@@ -200,7 +200,7 @@ type Source struct {
 	Keys             int       `json:"keys"` // how many
 	Enabled          bool      `json:"enabled"`
 	Destinations     []string  `json:"destinations"`     // the first 10
-	DestinationCount int       `json:"destinationCount"` // the number of all destinations
+	DestinationCount int       `json:"destinationCount"` // how many destinations it has in all
 	Rate             float64   `json:"rate,omitempty"`   // calls a second; 0 is no limit
 	Burst            int       `json:"burst,omitempty"`
 	Accepted         int64     `json:"accepted"` // calls, since the start
@@ -264,7 +264,7 @@ type Destination struct {
 	ID            string     `json:"id"`
 	State         string     `json:"state"`       // one of States
 	Sources       []string   `json:"sources"`     // the first 10
-	SourceCount   int        `json:"sourceCount"` // the number of all sources
+	SourceCount   int        `json:"sourceCount"` // how many sources it has in all
 	Enabled       bool       `json:"enabled"`
 	Paused        bool       `json:"paused"`
 	Endpoints     []Endpoint `json:"endpoints"`

@@ -119,9 +119,9 @@ func Path(path string, names ...string) string {
 	return path
 }
 
-// Do sends a request and decodes the answer. Its error is an *Error if the server
-// refused the request, and what net/http returns if the server was not reached.
-// Stream, Work and List return the same errors.
+// Do sends a request and decodes the answer. If the server refused the request, the error is an
+// *Error. If the server was not reached, it is the error of net/http. Stream, Work and List return
+// the same errors.
 func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	timeout := cmp.Or(r.Timeout, answerTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
@@ -272,7 +272,7 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	defer answer.Body.Close()
 	refusal := new(Error)
 	if json.NewDecoder(io.LimitReader(answer.Body, maxRefusal)).Decode(refusal) != nil || refusal.Code == "" {
-		return nil, fmt.Errorf("%s answered %s, not as an admin API does", c.base.Host, answer.Status)
+		return nil, fmt.Errorf("%s answered %s, which is not an answer of an admin API", c.base.Host, answer.Status)
 	}
 	return nil, refusal
 }

@@ -115,7 +115,7 @@ func TestErrors(t *testing.T) {
 		text   string // else a part of what is said
 	}{
 		{name: "refused", handle: answer(404, `{"code":"not_found","message":"no destination \"x\""}`), code: api.CodeNotFound},
-		{name: "no admin API", handle: answer(404, "404 page not found"), text: "answered 404 Not Found, not as an admin API does"},
+		{name: "no admin API", handle: answer(404, "404 page not found"), text: "answered 404 Not Found, which is not an answer of an admin API"},
 		{name: "other JSON", handle: answer(500, `{"success":false}`), text: "answered 500"},
 		{name: "a redirect is not followed", handle: answer(307, ""), text: "answered 307"},
 		{name: "not JSON", handle: answer(200, "<html>"), text: "reading the answer"},

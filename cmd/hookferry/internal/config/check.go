@@ -356,7 +356,8 @@ func (r *reader) sources(s *Settings) {
 	for i := range s.Destinations {
 		known[s.Destinations[i].ID] = true
 	}
-	// If one id could not be read, a source may name the destination that has it.
+	// allKnown says that the ids of all destinations could be read. Otherwise a source may name a
+	// destination whose id could not be read.
 	allKnown := !known[""] && !r.unreadable("destinations")
 	names, keys := map[string]string{}, map[string]string{}
 	for i := range s.Sources {

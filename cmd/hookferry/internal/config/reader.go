@@ -48,9 +48,9 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
 }
 
-// problem notes what is wrong with the value at key. A value that could not be read gets no second
+// problem notes a problem of the value at key. A value that could not be read gets no second
 // problem. The place of the problem is that of the key. If the file does not have the key, it is
-// that of the nearest key above, if there is one.
+// the place of the nearest key above, if there is one.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -104,7 +104,8 @@ func (r *reader) decode(text []byte, v any) {
 	case errors.As(err, &syntax):
 		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
 		text := "is not YAML"
-		switch syntax.Stage { // only the messages of these two stages never repeat values
+		// Messages of other stages than the scanner and the parser may repeat values.
+		switch syntax.Stage {
 		case yaml.ScannerStage, yaml.ParserStage:
 			text = syntax.Message
 		case yaml.ComposerStage:

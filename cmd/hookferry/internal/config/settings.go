@@ -47,8 +47,8 @@ type Settings struct {
 	Listen string `yaml:"listen" restart:"true"`
 	// TLS is the certificate of that listener. Nil means plain HTTP.
 	TLS *Certificate `yaml:"tls" restart:"true"`
-	// BaseURL is the URL at which browsers reach the server. It is only needed if the requests do
-	// not tell it; see collector.Config.
+	// BaseURL is the URL at which browsers reach the server. It is needed if the URLs of the
+	// requests that arrive differ from it; see collector.Config.
 	BaseURL string `yaml:"baseURL" restart:"true"`
 	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
 	// Limits.ConnectionsPerAddress does not apply to their connections.

@@ -108,7 +108,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	// story count as the duplicates, and the others as new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
-	var c *counts // the counts of the destination of
+	var c *counts // the counts of the latest destination, which is in of
 	var of string
 	for i := range a.Deliveries {
 		d := &a.Deliveries[i]
@@ -259,7 +259,7 @@ type Filter struct {
 	Destination, Type string
 	// Kinds are the kinds that are selected. None means all.
 	Kinds []string
-	// Query selects events that have it in their id or body, in upper or lower case.
+	// Query selects the events whose id or body contains this text, in upper or lower case.
 	Query string
 }
 

@@ -160,7 +160,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if s.destinations, err = stored.Open(ctx, stored.Config{
 		Store: s.store.Store, Allow: first.Webhooks.Allow, Changed: s.useStored, Logger: s.log,
 	}); err != nil {
-		return fmt.Errorf("reading the destinations that are stored: %w", err)
+		return fmt.Errorf("reading the destinations in the store: %w", err)
 	}
 	if err := s.assemble(ctx); err != nil {
 		return err

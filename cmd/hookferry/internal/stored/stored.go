@@ -172,7 +172,7 @@ func (s *Destinations) put(id string, setting webhook.Setting) {
 	}
 	d, err := s.parse(id, setting.Value)
 	if err != nil {
-		s.config.Logger.Error("a stored destination is not valid; its deliveries wait until it is changed", "destination", id, "error", err)
+		s.config.Logger.Error("a destination in the store is not valid; its deliveries wait until somebody corrects it", "destination", id, "error", err)
 	}
 	d.Stored.Version = setting.Version
 	s.all[id] = d

@@ -113,7 +113,7 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 // would ignore the certificates that the environment names.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
-		return nil, fmt.Errorf("the receiver answers %d to %s, and redirects are not followed", r.Response.StatusCode, r.URL.Host)
+		return nil, fmt.Errorf("the receiver of traces answered %d, a redirect to %s; redirects are not followed", r.Response.StatusCode, r.URL.Host)
 	}
 	return http.ProxyFromEnvironment(r)
 }
