@@ -20,7 +20,8 @@ import (
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
-	// maxPerAddress does not apply to a trusted proxy, which serves many clients.
+	// isProxy reports whether an address is a trusted proxy. maxPerAddress does not apply to such an
+	// address, because a proxy serves many clients.
 	isProxy func(netip.Addr) bool
 	logger  *slog.Logger
 
