@@ -24,7 +24,6 @@ type Lane struct {
 	queued   bool  // in runQueue.lanes or runQueue.behind
 	behind   bool  // the delivery that was claimed last was late; see backlog
 	largest  int64 // about the size of the largest recent body, in bytes
-	answers  int   // answers since the last fetch
 	answered time.Time
 
 	breaker breaker
@@ -114,7 +113,7 @@ const (
 	firstSlots = 4
 	// laneRest is how long an idle lane keeps slots beyond firstSlots.
 	laneRest = time.Second
-	// moving is for how long after an answer a lane counts as being answered; see slotsOf.
+	// moving is for how long after an answer a lane counts as being answered; see shares.isAnswered.
 	moving = 100 * time.Millisecond
 	// idleLane is how long an idle lane without deliveries is kept.
 	idleLane = time.Minute
@@ -143,7 +142,6 @@ func (l *Lane) answer(now time.Time) {
 	if 2*l.active >= l.slots {
 		l.slots = min(l.slots+1, l.limit)
 	}
-	l.answers++
 	l.answered = now
 	if l.slots >= min(firstSlots, l.limit) {
 		l.breaker.forgive()

@@ -34,7 +34,7 @@ func (ls *lanes) of(destination string, now time.Time) *Lane {
 // beyond firstSlots.
 func (ls *lanes) touch(l *Lane, now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
-		l.slots, l.answers = min(l.slots, firstSlots), 0
+		l.slots = min(l.slots, firstSlots)
 	}
 	l.touched = now
 	if ls.touched.last != l {

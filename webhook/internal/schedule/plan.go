@@ -49,7 +49,6 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 			n -= w.fresh + w.retries
 			s.shares.offered[l.standing] += w.fresh + w.retries
 		}
-		l.answers = 0
 		l.fetching = true
 		l.fresh.noted, l.retry.noted = time.Time{}, time.Time{}
 		s.places.update(l, now)

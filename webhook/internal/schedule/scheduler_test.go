@@ -462,7 +462,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.mu.Lock()
 		l := w.lanes.byID["crm"]
 		w.shares.setStanding(l, proven)
-		l.slots, l.answers = 500, 500
+		l.slots = 500
 		w.places.update(l, time.Now())
 		w.mu.Unlock()
 		w.fetch()

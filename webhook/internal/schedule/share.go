@@ -68,8 +68,8 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     lane that is being answered may have more: an eighth of the free slots in these three
 //     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
 //     fewer when that is almost used up.
-//   - Beyond its slots, a lane may have as many deliveries in memory as it got answers since the
-//     last fetch. So hanging destinations do not fill the memory.
+//   - While a lane is being answered, it may have as many deliveries in memory beyond its slots as it
+//     has slots. So hanging destinations do not fill the memory.
 //
 // A lane has no room while more than half of its slots have a ready delivery waiting, so that each
 // fetch brings many.
@@ -78,12 +78,13 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	switch {
 	case l.hold != "", l.breaker.open:
 		n = 1 - held
-	case l.ready.len() > l.slots/2:
+	case l.ready.len() > s.slotsOf(l)/2:
 	case l.standing == proven:
-		// As many deliveries may be ready as active. So a worker whose attempt ends finds the next
-		// delivery at once.
-		w := s.slotsOf(l)
-		n = w + min(l.answers, w) - held
+		n = s.slotsOf(l)
+		if s.isAnswered(l) {
+			n *= 2 // so that a worker whose attempt ends finds the next delivery at once
+		}
+		n -= held
 	default:
 		n = l.slots - held
 	}
@@ -131,13 +132,16 @@ func (s *shares) slotsOf(l *Lane) int {
 	n := int(s.part(int64(s.slots)))
 	free := s.slots - s.active
 	switch {
-	case s.clock.Sub(l.answered) < moving:
+	case s.isAnswered(l):
 		n = max(n, (free-s.slots/4)/8)
 	case free <= s.slots/4:
 		n = min(n, firstSlots, max(16*free/s.slots, 1))
 	}
 	return min(l.slots, n)
 }
+
+// isAnswered reports whether l is being answered: its latest answer came within the time moving.
+func (s *shares) isAnswered(l *Lane) bool { return s.clock.Sub(l.answered) < moving }
 
 // part returns the share of n that a busy lane gets: all of n if no other lane is busy, otherwise
 // at least 1.
