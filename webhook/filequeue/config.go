@@ -46,7 +46,7 @@ type Config struct {
 	// DedupWindow is how long Put recognises a delivery that was put before, also after a
 	// restart. Zero means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds how many deliveries the dedup window remembers. Each takes about 32 bytes of
+	// DedupMax bounds how many deliveries the dedup window remembers. Each takes about 40 bytes of
 	// memory and 16 bytes of the disk. The latest DedupMax/2 stay for the whole DedupWindow. Zero
 	// means DefaultDedupMax, 1,000,000.
 	DedupMax int

@@ -12,7 +12,7 @@
 // records. It copies the needed records of a mostly unneeded segment to the active one, and removes
 // that segment, too.
 //
-// The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 32
+// The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
 // bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
 // usually has them in its cache. For a fast start, each sealed segment has a hint file with all
 // that the index needs from it.
