@@ -168,8 +168,8 @@ func (m *reservation) give(n int) {
 	m.add(-int64(n))
 }
 
-// add adds n, which may be negative, to all counts of bytes that the request belongs to. The caller
-// holds s.mu.
+// add adds n bytes, which may be negative, to what is held for the request, its client, its source and
+// all requests. The caller holds s.mu.
 func (m *reservation) add(n int64) {
 	m.held += n
 	m.s.held += n

@@ -48,7 +48,7 @@ func (e *eraser) run() error {
 	if err := e.each(e.find); err != nil {
 		return err
 	}
-	// The op has its group for itself, so the same commit settles no delivery.
+	// With alone, the commit contains no other operation, so none of these deliveries is settled in it.
 	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
 		e.erased = 0
 		return err

@@ -60,10 +60,9 @@ type Feed struct {
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
-	// Counts were removed at the bound, so a destination without counts may have had events.
-	forgot  bool
-	looked  int64 // when forget last searched, in Unix seconds
-	readers map[*Reader]struct{}
+	forgot       bool  // counts were removed to keep the bound, so a destination without counts may have had events
+	looked       int64 // when forget last searched, in Unix seconds
+	readers      map[*Reader]struct{}
 }
 
 // An event is an event that was told, with the body of its delivery.
