@@ -279,8 +279,8 @@ func TestProblems(t *testing.T) {
 		{"given twice within", "log: {level: info, level: warn}\n" + minimal, []string{"1:20: log.level: is given twice; first in line 1"}},
 		{"without a value", "listen:\n" + minimal, []string{"1:8: listen: has no value; leave the key out for the default"}},
 		{"merge", "log: {<<: {level: info}}\n" + minimal, []string{"1:7: log.<<: there is no such key"}},
-		{"tag that does not fit", "listen: !!int secret\n" + minimal, []string{"1:9: listen: has a tag"}},
-		{"tag", "listen: !!str :1\n" + minimal, []string{"1:9: listen: has a tag"}},
+		{"tag that does not fit", "listen: !!int secret\n" + minimal, []string{"1:9: listen: has a YAML tag; tags are not allowed"}},
+		{"tag", "listen: !!str :1\n" + minimal, []string{"1:9: listen: has a YAML tag; tags are not allowed"}},
 		{"anchor that is not there", "listen: *x\n" + minimal, []string{"1:9: refers to an anchor that is not above"}},
 		{"of the wrong kind", "listen: [a]\nlog: 3\ntrustedProxies: x\nmetrics: yes\nlimits: {connections: ten}\ntracing: {sample: all}\ngrace: 10\n" + minimal, []string{
 			"1:9: listen: want a single value",
