@@ -13,8 +13,8 @@ import (
 
 // A client is one of the clients that are measured.
 type client interface {
-	// track makes one call. The properties belong to the calling goroutine. It returns
-	// errFull if the client's queue is full.
+	// track makes one call. No other goroutine uses the map properties, so the client may write to
+	// it. track returns errFull if the queue of the client is full.
 	track(properties map[string]any) error
 	// close delivers the queued events.
 	close() error
@@ -22,8 +22,8 @@ type client interface {
 
 var errFull = errors.New("the queue is full")
 
-// A contender is a client and its name. All have the same batch size, no compression, no
-// log, and their makers' defaults otherwise.
+// A contender is a client to measure, with its name. All contenders have the same batch size, no
+// compression and no log. All other settings are the defaults of their makers.
 type contender struct {
 	name   string
 	module string // whose version is shown

@@ -23,8 +23,8 @@ type tally struct {
 	events atomic.Int64
 }
 
-// runCollector runs in the collector's process. It writes its address as a line to out,
-// and serves until in ends.
+// runCollector is the main function of the collector's process. It writes the address of
+// the collector to out, as one line. Then it serves until it has read in to its end.
 func runCollector(in io.Reader, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

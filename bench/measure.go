@@ -33,8 +33,8 @@ type result struct {
 const (
 	warmUp = 5000 // events
 
-	// fullWait is how long a caller waits when the queue is full. Clients
-	// that make callers wait do it by themselves.
+	// fullWait is how long a caller waits before it repeats a call that returned errFull.
+	// Some clients block while their queue is full, and never return errFull.
 	fullWait = 50 * time.Microsecond
 )
 
@@ -157,8 +157,9 @@ func (a *caller) run(c client, m measurement, start time.Time) {
 	}
 }
 
-// paced makes the calls that are due, once a millisecond. It makes all calls that are due
-// before the end, however late.
+// paced makes calls at this caller's share of the measurement's rate. Each millisecond it
+// makes the calls that are due. If the client is too slow, paced goes on after the end,
+// until it has made all calls that were due by then.
 func (a *caller) paced(c client, m measurement, start time.Time) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

@@ -112,7 +112,8 @@ func (p *plan) about() {
 	}
 }
 
-// cpuModel returns the name of the processor if the system has it in a file, otherwise "".
+// cpuModel returns the name of the processor from /proc/cpuinfo, or "" if the system has
+// no such file or the file has no such name.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -126,9 +127,9 @@ func cpuModel() string {
 	return ""
 }
 
-// measure measures some columns. It returns the results by column and contender, one of
-// each round. Rounds alternate between contenders, so that a disturbance of the machine
-// hits all of them.
+// measure measures some columns. The results are indexed by column, contender and round.
+// Rounds alternate between contenders, so that a disturbance of the machine hits all of
+// them.
 func (p *plan) measure(columns []column) ([][][]result, error) {
 	results := make([][][]result, len(columns))
 	for i := range results {
@@ -180,7 +181,8 @@ func (m measurement) runApart() (result, error) {
 func perSecond(r result) float64    { return float64(r.Received) / r.Wall.Seconds() }
 func perCPUSecond(r result) float64 { return float64(r.Received) / r.CPU.Seconds() }
 
-// median returns the median of a value of the rounds. of returns the value of one round.
+// median returns the median of one value over all rounds. It calls of to get the value of
+// a round.
 func median(rounds []result, of func(result) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, r := range rounds {
@@ -199,8 +201,8 @@ func (p *plan) begin(title string, columns []column) {
 	fmt.Fprintf(p.out, "\n|---|%s\n", strings.Repeat("---:|", len(columns)))
 }
 
-// table prints a rate for each contender, and the first one's ratio to the best
-// of the others.
+// table prints the median rate of each contender in each column. It also prints the ratio
+// of the first contender's rate to the highest rate of the others.
 func (p *plan) table(title string, columns []column, results [][][]result, of func(result) float64) {
 	p.begin(title, columns)
 	for j, c := range contenders {

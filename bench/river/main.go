@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command river delivers the same webhooks by a webhook.Forwarder on pgqueue, and by a worker
-// of River with a plain http.Client, in one run on the same PostgreSQL server.
+// Command river compares a webhook.Forwarder on pgqueue with a worker of River that uses a
+// plain http.Client. Both deliver the same webhooks, in one run on the same PostgreSQL server.
 //
 //	cd bench/river; GOWORK=off go run .
 //
@@ -59,7 +59,8 @@ func main() {
 	}
 }
 
-// receive answers 200 to everything, as a process of its own, until its input ends.
+// receive runs the receiver in a process of its own. It answers 200 to every request, until
+// its standard input ends.
 func receive() {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
 	fmt.Println(s.URL)
@@ -267,8 +268,8 @@ func (w *worker) Work(ctx context.Context, job *river.Job[delivery]) error {
 	return nil
 }
 
-// riverJobs delivers n jobs with River. It keeps River's defaults except for two settings: the
-// number of workers, and the time between two fetches, which has River's minimum.
+// riverJobs delivers n jobs with River. It changes only two of River's defaults: the number of
+// workers, and the time between two fetches, which it sets to the shortest that River allows.
 func riverJobs(ctx context.Context, pool *pgxpool.Pool, url string, body []byte, n int) (time.Duration, error) {
 	w := &worker{client: newClient(), left: new(atomic.Int64), done: make(chan struct{})}
 	defer w.client.CloseIdleConnections()
