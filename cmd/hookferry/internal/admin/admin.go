@@ -1,13 +1,14 @@
 // Package admin has the handler of the admin listener: the admin API, and the page that uses it.
 //
-// If there is a token, every request of the API must carry it, except the request that asks whether
-// a token is needed. If there is none, the handler answers only requests from this machine, to one
-// of its own names. It refuses requests of pages of other origins; see Guard.
+// If a token is configured, every request of the API must carry it, except the request that asks
+// whether a token is needed. Without a token, the handler answers only requests that come from this
+// machine and whose Host is a name of this machine. With or without a token, it refuses requests
+// that a browser sends for a page of another origin; see Guard.
 //
-// Package api has the paths and types, and openapi.json describes them. Tests compare the three.
-// Long work, such as a replay or a sync, is one request: it sends a line of progress every second,
-// and ends when the client goes away. Work that was done before stays done, and the same request
-// again continues.
+// Package api has the paths and types, and openapi.json describes them. Tests check that both agree
+// with the routes of this package. Long work, such as a replay or a sync, is one request. The
+// handler sends a line of progress every second, and ends the work when the client disconnects. The
+// items that are done stay done, so a client can repeat the request to do the rest.
 //
 // Package feed provides the data about single deliveries. A slow reader of the live stream is told
 // how many events it missed. It never delays a delivery.
@@ -71,8 +72,8 @@ type Handler struct {
 	close     context.CancelFunc
 }
 
-// The largest numbers of requests with long work, and of tests, that run at the same time. Further
-// ones get CodeUnavailable.
+// maxWorks bounds how many requests with long work run at the same time, and maxTests how many
+// tests. Further requests get CodeUnavailable.
 const (
 	maxWorks = 8
 	maxTests = 4

@@ -12,7 +12,7 @@ import (
 const (
 	// maxKeys is the largest number of keys in a Selection.
 	maxKeys = 10_000
-	// keyChunk is how many of these keys are replayed or discarded in one commit.
+	// keyChunk is how many keys of a Selection are replayed or discarded in one commit of the store.
 	keyChunk = 256
 )
 
@@ -53,8 +53,9 @@ func listDead(q *request) (any, error) {
 	return answer, err
 }
 
-// listsDead reports whether the store can list dead letters from the first one on. If it can, but
-// listing behind a key failed, then the key is wrong.
+// listsDead reports whether the store can list dead letters from the first one on. It tells two
+// errors apart after a listing behind a key has failed: if the store can list dead letters, the
+// key is wrong; otherwise the store fails.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil

@@ -8,10 +8,10 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// No store counts dead letters by destination, so get reads all of them to count them. Reading
-// stops after countTime, and the counts are then unknown; that happens beyond some tens of
-// thousands of dead letters. The next count starts countEvery later at the earliest, and at least
-// countRest times as long later as the last count took.
+// No store counts dead letters by destination, so get reads all dead letters to count them. These
+// constants bound the load. get stops reading after countTime, and the counts are then unknown;
+// that happens beyond some tens of thousands of dead letters. The next count starts after
+// countEvery, or after countRest times the time that the last count took, whichever is longer.
 const (
 	countTime  = 500 * time.Millisecond
 	countEvery = 5 * time.Second

@@ -19,8 +19,8 @@ import (
 // namedSources is how many sources are listed for each destination.
 const namedSources = 10
 
-// A destination has the data that every listing needs about each destination, also about those that
-// it does not show.
+// A destination has the data by which a listing selects and orders destinations. Every listing
+// needs this data about all destinations, including those that are not on the page.
 type destination struct {
 	id       string
 	settings *config.Destination // nil if the settings no longer have the destination
@@ -91,8 +91,9 @@ func (d *destination) compare(other *destination) int {
 	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.id, other.id))
 }
 
-// afterDestination returns the rank and the id behind which the listing continues, or nil for the
-// first page. This position stays the same if other destinations change their rank.
+// afterDestination returns the position after which the listing continues: a destination with only
+// a rank and an id. It returns nil for the first page. The position stays valid if destinations
+// change their rank between two pages.
 func afterDestination(q *request) *destination {
 	text := q.param(api.ParamAfter)
 	if text == "" {
@@ -106,8 +107,9 @@ func afterDestination(q *request) *destination {
 	return &destination{rank: n, id: id}
 }
 
-// matching returns the destinations that the parameters select. The parameter q selects by a part
-// of the id or of a URL, and source by a source.
+// matching returns the destinations that the parameters select. The parameter q selects the
+// destinations that have its text in their id or in a URL. The parameter source selects the
+// destinations of that source.
 func (q *request) matching(all []*destination) []*destination {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)

@@ -23,10 +23,10 @@ import (
 // config.ParseDestination.
 type document = map[string]any
 
-// edit replaces the document of a destination by the result of change, and logs who did that. It
-// calls change with nil if the destination does not exist; change returns nil to delete it. The
-// parameter what is the verb for the log. edit refuses to change destinations of the configuration
-// file.
+// edit replaces the document of a destination by the result of the function change, and logs who
+// changed it. If the destination does not exist, edit calls change with nil. If change returns nil,
+// edit deletes the destination. The log line says what was done with the verb in the parameter
+// what. edit refuses to change destinations of the configuration file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
@@ -87,7 +87,8 @@ func changeDestination(q *request, body *document) (any, error) {
 	})
 }
 
-// write stores the document that merge makes of the old document and the body.
+// write stores a new version of a document by calling edit. merge makes the new version from the
+// old version and the body.
 func (q *request) write(what string, body document, edit func(string, func(document) (document, error)) error, merge func(old, body document) document) (any, error) {
 	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
 		return nil, badRequest("id", "id differs from the id in the path")
@@ -102,8 +103,8 @@ func (q *request) write(what string, body document, edit func(string, func(docum
 	return getDestination(q)
 }
 
-// checkDocument checks those parts of a document that depend on the settings: the sources and the
-// number of destinations.
+// checkDocument checks a document against the settings in use: the sources in the document must
+// exist, and a new destination must not exceed the largest number of destinations.
 func (q *request) checkDocument(d document, isNew bool) error {
 	settings := q.config.Settings()
 	list, ok := d["sources"].([]any)
@@ -171,9 +172,10 @@ func dropSecrets(q *request) (any, error) {
 	return getDestination(q)
 }
 
-// wrongDocument returns the answer for a document that package config refuses. at is the field of
-// the request that has the document. The answer names the first wrong key as its field. Its message
-// lists all problems.
+// wrongDocument converts an error of package config about a document to an answer for the client.
+// The prefix at is "document." if the document is in that field of the request, and "" if the
+// document is the whole body. The answer names the first wrong key as its field, and its message
+// lists all problems. wrongDocument returns any other error unchanged.
 func wrongDocument(at string, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
@@ -213,7 +215,7 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 	return s
 }
 
-// spelled returns a duration as documents have it, or "" for zero.
+// spelled returns a duration in the form that documents use, or "" for zero.
 func spelled(d time.Duration) string {
 	if d == 0 {
 		return ""

@@ -16,8 +16,8 @@ import (
 // token is configured, the request must come from this machine, and its Host must be localhost or a
 // loopback address. The check of the Host protects against DNS rebinding: a page of another site
 // can make its own name resolve to this machine, but the Host of its requests still is that name.
-// In both cases Guard refuses requests that a browser sends for a page of another origin. Every
-// handler of the admin listener except the page must be behind Guard.
+// With or without a token, Guard refuses requests that a browser sends for a page of another
+// origin. Every handler of the admin listener except the page must be behind Guard.
 func (h *Handler) Guard(next http.Handler) http.Handler {
 	return withHeaders(h.onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
@@ -98,8 +98,9 @@ func getAccess(q *request) (any, error) {
 	return api.Access{Granted: err == nil}, nil
 }
 
-// admit refuses a request without the token, and a request of a page of another origin. It also
-// refuses reads of such pages: they could not see the answers, but they could keep streams open.
+// admit refuses a request without the token, and a request of a page of another origin. It refuses
+// even read requests of such a page: the page could not see the answers, but it could keep streams
+// open.
 func (h *Handler) admit(r *http.Request) *failure {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if err := h.cross.Check(r); err != nil || site != "" && site != "same-origin" && site != "none" {

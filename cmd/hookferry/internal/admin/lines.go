@@ -17,12 +17,12 @@ import (
 const (
 	// uploadTimeout is how long an upload may send no byte.
 	uploadTimeout = 30 * time.Second
-	// maxLine bounds a line, in bytes. It is longer than any user id, so that the error of a
-	// slightly too long id can say its length.
+	// maxLine bounds a line, in bytes. It is larger than the limit of a user id. So the handler can
+	// read an id that is slightly too long, and say its length in the error.
 	maxLine = 64 << 10
 	// maxRefused bounds how many bytes of a refused upload are read and thrown away. The handler
 	// reads them because a client does not see the answer while it is still sending. refusedTimeout
-	// bounds the time for that.
+	// bounds how long the handler reads them.
 	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
@@ -46,16 +46,17 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
 	n, err := l.body.Read(p)
 	if err != nil {
-		// net/http now waits for the client to close the connection, by a read in the background.
-		// With the deadline still set, it would take a timeout for that.
+		// From now on, net/http reads in the background to notice when the client closes the
+		// connection. If the deadline stayed set, net/http would mistake the timeout for a closed
+		// connection.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines of the body that are not empty, without their line breaks. Before each
-// line it calls each with the number of the line, from 1. It ends at the first error. If the upload
-// was cut off, it yields an error instead of the incomplete line.
+// lines yields the lines of the body that are not empty, without their line breaks. Before it
+// yields a line, it calls the function each with the number of the line, counted from 1. It ends at
+// the first error. If the upload was cut off, it yields an error instead of the incomplete line.
 func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(l, maxLine)

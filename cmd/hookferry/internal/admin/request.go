@@ -20,8 +20,8 @@ const (
 	maxJSON = 1 << 20
 	// maxRepeated is the largest number of values of one parameter.
 	maxRepeated = 100
-	// A page of a listing has up to defaultPage values, or up to the number in the parameter limit,
-	// which is at most maxPage.
+	// A page of a listing has up to defaultPage values. With the parameter limit, a client can ask
+	// for another number, up to maxPage.
 	defaultPage = 50
 	maxPage     = 500
 )
@@ -128,8 +128,9 @@ func (q *request) filter(filter any) {
 	}
 }
 
-// page returns the first page of all, with values converted by answer. If there are more values,
-// after is the key of the last value, which is the parameter after of the next page.
+// page returns the first page of the values in all, converted by the function answer. If more
+// values follow, after is the key of the last value on the page. A client sends it as the parameter
+// after to get the next page.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
 	limit := q.limit(defaultPage, maxPage)
 	if q.err != nil {
@@ -148,8 +149,9 @@ func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key 
 	return list, "", nil
 }
 
-// cut returns the values of one page of an ordered listing: up to limit values, from the first one
-// for which behind is true. more reports whether further values follow.
+// cut returns one page of an ordered listing. The page begins with the first value for which the
+// function behind returns true, and has up to limit values. more reports whether further values
+// follow.
 func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	from := slices.IndexFunc(all, behind)
 	if from < 0 {

@@ -15,14 +15,15 @@ import (
 const (
 	// findTime bounds the time of a search in the store.
 	findTime = 2 * time.Second
-	// findBefore is how much earlier a delivery may have died than the feed says.
+	// findBefore widens a search by time: the store may say that a delivery died up to findBefore
+	// earlier than the feed says.
 	findBefore = time.Minute
 )
 
 // getStory answers with everything that is known about a delivery. The feed remembers recent
-// deliveries. For a dead letter, and for a delivery that the feed does not remember, the store is
-// searched, too. The id is a query parameter because it may be any text: in a path, ".." would mean
-// the parent folder.
+// deliveries. getStory also searches the store if the delivery is a dead letter, or if the feed
+// does not remember it. The id is a query parameter because it may be any text: in a path, ".."
+// would mean the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.param(api.ParamSource)
 	if q.err != nil {

@@ -114,7 +114,8 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns the destination that a test request asks for.
+// testDestination returns the destination that a test request asks for: a destination of the
+// settings, or a temporary one for a URL or a document.
 func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:

@@ -5,8 +5,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// listWaiting answers with a page of the waiting deliveries of a destination. The settings need not
-// have the destination.
+// listWaiting answers with a page of the waiting deliveries of a destination. The destination may
+// be missing from the settings.
 func listWaiting(q *request) (any, error) {
 	var f api.WaitingFilter
 	q.required(api.ParamDestination)

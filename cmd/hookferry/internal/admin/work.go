@@ -48,7 +48,8 @@ func (p *progress) follow(work iter.Seq2[int, error]) error {
 	return nil
 }
 
-// counting returns users. It counts each user as done when the work has read it.
+// counting returns an iterator over users that also counts them. A user counts as done when the
+// work asks for the next user.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		done := 0
@@ -63,8 +64,8 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 }
 
 // upload runs long work that reads users, one a line of the body. Then it reads the rest of the
-// body, because a client that sends all of the body before it reads would not get the answer
-// otherwise. An error about a user names the line.
+// body, because some clients read the answer only after they have sent the whole body. An error
+// about a user names the line.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {
@@ -82,8 +83,9 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 	return err
 }
 
-// work runs a long request. It sends the progress to the client every second, and once at the end.
-// The context of do ends if the client goes away, and at Close.
+// work runs a long request by calling do. It sends the progress to the client every second, and
+// once at the end. It cancels the context that it passes to do when the client disconnects, and at
+// Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
 	select {
 	case q.works <- struct{}{}:
