@@ -13,7 +13,8 @@ import (
 )
 
 // admin defines the flags of a command that calls the admin API of a running server: --admin,
-// --admin-token and --json. It returns an action that calls do with a client of that server.
+// --admin-token and --json. It returns an action that opens a client of that server and then runs
+// the action do.
 func (o *options) admin(do action) action {
 	o.jsonFlag()
 	o.adminFlag()
@@ -21,8 +22,10 @@ func (o *options) admin(do action) action {
 	return o.asking("admin", do)
 }
 
-// adminFlag defines the flag with the address of the server. If only the variable of serve's
-// listener is set, as in the container of serve, that address is used.
+// adminFlag defines --admin, the flag with the address of the server's admin API. If the flag's own
+// environment variable is not set, the variable of serve's --admin-listen counts instead. That
+// variable is set in the container of serve, so other commands find the server there without a
+// flag.
 func (o *options) adminFlag() *string {
 	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	o.variable("admin", nil, "admin-listen")
@@ -34,9 +37,9 @@ func (o *options) tokenFlag(usage string) {
 	o.variable("admin-token", nil)
 }
 
-// asking returns an action that calls do with a client of the server. at names the flag that has
-// the server's address. asking turns errors of do into errors that say what to do, with the right
-// exit status.
+// asking returns an action that opens a client of the server and then runs the action do. The
+// parameter at is the name of the flag that has the server's address. If do fails, the returned
+// action fails with an error that says what to do and that has the right exit status.
 func (o *options) asking(at string, do action) action {
 	return func(ctx context.Context, c *call) (err error) {
 		if c.client, err = o.client(at); err != nil {

@@ -11,12 +11,13 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// editAudience returns the action that creates an audience, if create is set. If the arguments name
-// a file, the action then makes the users in the file the audience's members.
+// editAudience returns an action that creates an audience, replaces its members, or does both. The
+// action creates the audience if create is true. If the arguments name a file, the users in the
+// file then become the members.
 func editAudience(o *options, create bool) action {
 	destination := o.soleDestination()
 	return o.admin(func(ctx context.Context, c *call) (err error) {
-		// Steps that can fail without having changed anything come first.
+		// The steps that change nothing come first. If one of them fails, the server is as before.
 		var members io.ReadCloser
 		var part func() float64
 		if len(c.args) == 2 {

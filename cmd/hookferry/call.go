@@ -12,8 +12,8 @@ import (
 // callTypes has the types of calls.
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
-// callFlags has the flags of a call, each with the field of the message that it sets. A field is
-// either a text or a map. A map is made of repeated flags of the form key=value.
+// callFlags has the flags that describe a call. Each flag sets one field of the message. If that
+// field is a map, the flag may be repeated, and each key=value sets one key of the map.
 var callFlags = []struct{ name, field, usage string }{
 	{"user", "UserId", "`id` of the user"},
 	{"anonymous", "AnonymousId", "`id` of a user who is not known yet"},
@@ -38,7 +38,8 @@ func messageFlags(o *options, message analytics.Message) func() error {
 	for _, f := range callFlags {
 		field := fields.FieldByName(f.field)
 		switch {
-		// The message has no such field, or has it under the name Properties.
+		// Skip a flag if the message has no such field. Skip --trait if the message has Properties,
+		// too: its Traits are then only another name of Properties, which --property sets.
 		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
 			o.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
@@ -61,8 +62,8 @@ func messageFlags(o *options, message analytics.Message) func() error {
 	}
 }
 
-// inFlags turns an error about a field of a message, or of the client, into an error about the flag
-// that sets the field.
+// inFlags converts an error about a field of a message, or about a setting of the client, into an
+// error about the flag that sets this field or setting.
 func inFlags(err error) error {
 	var field *analytics.FieldError
 	var setting *analytics.ConfigError

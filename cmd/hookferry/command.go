@@ -26,7 +26,8 @@ type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	// listen opens listeners, and dial opens connections. Nil means the functions of package net.
+	// listen opens listeners, and dial opens connections. Nil means net.ListenConfig.Listen and
+	// net.Dialer.DialContext.
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -53,8 +54,9 @@ type call struct {
 // the user invoked the command wrongly.
 type action func(ctx context.Context, c *call) error
 
-// define makes c run the action that do returns; do also defines the flags. The use of c names the
-// arguments that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
+// define gives the command c its flags and its action. It calls do, which defines the flags and
+// returns the action. The field Use of c names the arguments that c accepts, as in "sync AUDIENCE
+// FILE" or "replay [KEY...]".
 func (p process) define(c *cobra.Command, do func(*options) action) {
 	o := &options{FlagSet: c.Flags(), command: c, process: p, split: map[string]func(string) []string{}}
 	act := do(o)

@@ -19,8 +19,9 @@ func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeAll registers the completion of all other flags and of the arguments. The name of a value
-// in the help says which values are possible: files, folders, or names that the server knows.
+// completeAll registers the completion of all other flags and of the arguments. The help text has a
+// placeholder for each value, such as FILE or DESTINATION. completeAll uses the placeholder to
+// choose between files, folders, and the names that the server knows.
 func (o *options) completeAll() {
 	by := func(what func(args []string) string) cobra.CompletionFunc {
 		return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

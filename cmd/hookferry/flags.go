@@ -36,8 +36,9 @@ func variableOf(flag string) string {
 	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// variable lets environment variables replace a flag: the flag's own variable, or those of the
-// flags in others. split splits a variable into the values of a repeated flag.
+// variable lets environment variables set the flag with this name. The flag's own variable comes
+// first, then the variables of the flags in others. For a repeated flag, split splits the text of
+// a variable into values.
 func (o *options) variable(name string, split func(string) []string, others ...string) {
 	list := []string{variableOf(name)}
 	for _, other := range others {
@@ -48,7 +49,8 @@ func (o *options) variable(name string, split func(string) []string, others ...s
 	o.split[name] = split
 }
 
-// lines splits a variable with one value a line. The values may contain spaces.
+// lines splits the text of a variable into its lines. Each line is one value, which may contain
+// spaces.
 func lines(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 }
@@ -85,8 +87,8 @@ func (o *options) origin(name string) string {
 	return "--" + name
 }
 
-// nameOrigin returns the text of err. If the text begins with a flag that a variable has set, it
-// begins with the variable instead.
+// nameOrigin returns the text of err. If the text begins with a flag whose value comes from an
+// environment variable, nameOrigin replaces the flag by that variable.
 func nameOrigin(c *cobra.Command, err error) string {
 	text := err.Error()
 	if rest, isFlag := strings.CutPrefix(text, "--"); isFlag {

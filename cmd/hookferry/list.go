@@ -8,9 +8,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// list returns the action that prints a listing of the admin API, as a table or as JSON. Its flags
-// are parameters, and --limit with the default most. If the command has an argument, it is the
-// parameter destination. cells converts a value to a row.
+// list returns an action that prints a listing of the admin API, as a table or as JSON. The
+// command has a flag for each name in parameters, and --limit with the default most. If the
+// command has an argument, the argument becomes the query parameter destination. cells converts a
+// value of the listing to a row of the table.
 func list[T any](o *options, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := o.parameters(parameters...)
 	limit := o.number("limit", most, 1, 1_000_000, "how `many` at most")

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// The time between two outputs of a meter: on a terminal, and elsewhere.
+// A meter prints at most once per meterRedraw on a terminal, and at most once per meterLine
+// elsewhere.
 const (
 	meterRedraw = 100 * time.Millisecond
 	meterLine   = 5 * time.Second
@@ -29,8 +30,9 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show shows that done of total items are done. A total of 0 is unknown. In that case fraction is
-// the part that is done, or negative if that is unknown, too.
+// show displays that done of total items are done. A total of 0 means that the total is unknown.
+// Then fraction says which part of the work is done, and a negative fraction means that this is
+// unknown, too.
 func (m *meter) show(done, total int64, fraction float64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {

@@ -25,9 +25,10 @@ func usagef(format string, args ...any) error {
 // nothing returns err with the exit status for an object that does not exist.
 func nothing(err error) error { return &exitError{err, exitNothing} }
 
-// argument returns the name of the n-th argument in the use of a command, from 0. optional says
-// that the argument may be left out. In "sync AUDIENCE FILE" the second argument is FILE. In "pause
-// DESTINATION..." every argument is DESTINATION. The name is "" if the use has no n-th argument.
+// argument returns the name of argument n, counted from 0, in the usage line of a command. In "sync
+// AUDIENCE FILE", argument 1 is FILE. In "pause DESTINATION...", every argument is DESTINATION. If
+// the line has no argument n, the name is "". optional reports whether the user may leave out the
+// argument.
 func argument(use string, n int) (name string, optional bool) {
 	names := strings.Fields(use)[1:]
 	if len(names) == 0 || n >= len(names) && !strings.Contains(names[len(names)-1], "...") {
@@ -37,7 +38,8 @@ func argument(use string, n int) (name string, optional bool) {
 	return strings.Trim(name, "[.]"), name[0] == '[' || n >= len(names)
 }
 
-// listedBy says, for the name of an argument, which command lists the possible values.
+// listedBy maps the name of an argument to a hint for the user: the command that lists the possible
+// values.
 var listedBy = map[string]string{
 	"DESTINATION": "; 'hookferry status' lists them",
 	"KEY":         "; 'hookferry dead ls' lists them",
@@ -93,7 +95,8 @@ func flagError(c *cobra.Command, err error) error {
 	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {
 		dashes, name = "-", short
 	}
-	// cobra only suggests commands. So the flags are added to a command as its commands.
+	// cobra suggests similar names for commands, but not for flags. So add the flags to a helper
+	// command, as if they were its commands.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}, Hidden: f.Hidden})

@@ -9,9 +9,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// parameters defines flags that select values of the admin API. Each flag has the name of its API
-// parameter, except --query for api.ParamQuery. parameters returns a function that returns the
-// parameters from the flags.
+// parameters defines one flag for each name. The names are query parameters of the admin API that
+// select values. A flag has the name of its parameter, except --query for api.ParamQuery. The
+// returned function converts the values of the flags to query parameters.
 func (o *options) parameters(names ...string) func() url.Values {
 	read := map[string]func() []string{}
 	for _, name := range names {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// relayTimeout bounds one request to --to. It is longer than the 5 seconds that a destination
-	// has, so that a developer can step through the receiver with a debugger.
+	// relayTimeout bounds one request to --to. It is longer than webhook.DefaultTimeout, so that a
+	// developer can step through the receiver with a debugger.
 	relayTimeout = 30 * time.Second
 
 	// relayPause is how long a relay waits before it connects to the server again.
@@ -26,8 +26,7 @@ const (
 )
 
 // A relay posts the events that a remote server accepts to a URL, one after the other. If the relay
-// is slower than the server, the server keeps only a bounded number of events. It then tells the
-// relay how many it left out.
+// is slower than the server, the server leaves out events and tells the relay how many.
 type relay struct {
 	to      *url.URL
 	printer *printer
@@ -161,8 +160,9 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	return "answered " + response.Status, err
 }
 
-// webhookID returns a webhook-id for an event: visible ASCII without a full stop. For an event of a
-// source, the server itself sends another id.
+// webhookID returns the value of the header webhook-id for an event: its id, escaped to visible
+// ASCII without a full stop. If the event comes from a source, the server itself sends another
+// webhook-id.
 func webhookID(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }

@@ -72,8 +72,8 @@ func (c *call) deliver(ctx context.Context, client *analytics.Client, m analytic
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// If the message was refused before Shutdown was called, Shutdown returns nil. Then outcome
-	// says so.
+	// If the message was refused before the call of Shutdown, Shutdown returns nil. Then only
+	// outcome.Reason shows the refusal.
 	if err := client.Shutdown(ctx); err != nil || outcome.Reason != "" {
 		return "", undelivered(outcome, timeout, err)
 	}

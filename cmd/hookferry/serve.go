@@ -20,12 +20,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// onlyName is the name of the single source, and of the single destination, of settings from flags.
+// Settings from flags have one source and one destination. onlyName is the name of both.
 const onlyName = "default"
 
-// serveFlags has the flags of serve, except --config. Each has the key of the setting that it sets.
-// If the key contains [], the flag may be repeated, and each value is appended to a list. split
-// splits the flag's variable into such values.
+// serveFlags has the flags of serve, except --config. The field key is the key of the setting that
+// the flag sets. If key contains [], the flag may be repeated, and each value is appended to the
+// list. The flag's environment variable then has several values, and split separates them.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string
@@ -124,8 +124,9 @@ func serve(o *options) action {
 	}
 }
 
-// serveSettings returns a function that loads the settings, either from the flags or from the file.
-// With a file, the flags override it, but flags about sources and webhooks are not allowed.
+// serveSettings returns a function that loads the settings. Without a configuration file, all
+// settings come from the flags. With a file, flags override its settings, but flags about sources
+// and webhooks are not allowed.
 func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
@@ -202,8 +203,9 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors returns err with the flags or variables of wrong settings instead of their keys.
-// Settings from the file keep their keys.
+// flagErrors rewrites an error about wrong settings for the user of the command line. It replaces
+// the key of each setting by the flag or the variable that set it. Settings from the file keep
+// their keys.
 func flagErrors(o *options, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {

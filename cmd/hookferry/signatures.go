@@ -14,8 +14,9 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// check says whether the signatures of a webhook are valid: X-Signature, those of Standard
-// Webhooks, or both. Both sign the same body. So if one of them is valid, the body is unchanged.
+// check says whether the signatures of a webhook are valid. A webhook may have X-Signature,
+// signatures of Standard Webhooks, or both. Both sign the same body. So if one of them is valid,
+// the body is unchanged.
 func (p *printer) check(body []byte, h http.Header) string {
 	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
 	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }
@@ -49,8 +50,9 @@ func (p *printer) check(body []byte, h http.Header) string {
 	return cmp.Or(strings.Join(found, ", "), "unsigned")
 }
 
-// mismatch says why a well-formed signature does not match body. verify returns nil for the body
-// that was signed. whole says that another signature proves that body is unchanged.
+// mismatch says why a well-formed signature does not match body. verify returns nil if its
+// argument is the body that was signed. whole is true if another signature proves that body is
+// unchanged.
 func mismatch(body []byte, verify func([]byte) error, whole bool) string {
 	var compact bytes.Buffer
 	switch {

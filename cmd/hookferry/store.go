@@ -27,7 +27,8 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read runs a function of filequeue that reads a store, and shows its progress.
+// read reads a store by calling a function of package filequeue, and shows the progress
+// on standard error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = megabytes

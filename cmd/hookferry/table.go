@@ -18,9 +18,9 @@ type row struct {
 	notes []string // clean texts, printed on a line each below the row
 }
 
-// A column is a column of a table. On a narrow terminal, first the flexible column is cut. Then
-// whole columns are left out, the one with the highest spare first. A column with spare 0 always
-// stays.
+// A column is a column of a table. If the terminal is too narrow, the table shortens its flexible
+// column first. Then it leaves out whole columns, the one with the highest spare first. It never
+// leaves out a column with spare 0.
 type column struct {
 	title    string
 	right    bool
@@ -34,8 +34,8 @@ type cell struct {
 	style
 }
 
-// leastFlexible is the smallest width of the flexible column, in characters. If that does not
-// suffice, other columns are left out.
+// leastFlexible is the smallest width of the flexible column, in characters. If the table is still
+// too wide at this width, it leaves out other columns.
 const leastFlexible = 12
 
 const gap = 2 // spaces between columns

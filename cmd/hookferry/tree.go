@@ -160,7 +160,8 @@ func writeHelp(c *cobra.Command, _ []string) {
 		}
 	}
 	flags := c.LocalFlags().FlagUsagesWrapped(80)
-	// A switch takes no value; the spaces keep the columns aligned.
+	// Remove the hint that a switch takes a value, because users need none. The spaces keep the
+	// columns aligned.
 	flags = strings.ReplaceAll(flags, "[=true|false]", "             ")
 	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s\n", strings.TrimRight(flags, "\n"))
 }
