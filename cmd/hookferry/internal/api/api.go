@@ -75,8 +75,8 @@ const (
 	CodeInternal     = "internal"
 )
 
-// Access says whether the API would answer requests with the same headers. It does if they carry
-// the token, or if the API needs none.
+// Access says whether a client has access to the API: either its request carried the token, or the
+// API needs no token.
 type Access struct {
 	Granted bool `json:"granted"`
 }
@@ -94,7 +94,7 @@ type Status struct {
 	Totals  Totals    `json:"totals"`
 	// Waiting, Claimed and Dead count the deliveries and dead letters in the store.
 	Waiting int `json:"waiting"`
-	// Waiting deliveries that a server has claimed, to attempt them.
+	// Claimed counts those waiting deliveries that a server has claimed in order to attempt them.
 	Claimed int              `json:"claimed"`
 	Dead    int              `json:"dead"`            // dead letters
 	Oldest  time.Time        `json:"oldest,omitzero"` // when the first unclaimed delivery was due
@@ -109,8 +109,8 @@ type Nodes struct {
 	Nodes  []Node `json:"nodes"`
 }
 
-// A Node is one of these servers. Its heartbeat carries the fields from Version on. A server of
-// another version may leave some out.
+// A Node is a server that shares the store. Its heartbeat carries the fields from Version on. A
+// server of another version may leave out some of them.
 type Node struct {
 	Name string    `json:"name"`           // the host's name and a random part
 	Self bool      `json:"self,omitempty"` // it is the server that answers the request
@@ -120,7 +120,8 @@ type Node struct {
 	Started  time.Time `json:"started,omitzero"`
 	Ready    bool      `json:"ready"` // it accepts calls
 	InFlight int       `json:"inFlight"`
-	// Since its start; as the Rates, 0 if it has no admin listener.
+	// Delivered counts the deliveries since the start of the server. Delivered and Rates are 0 if
+	// that server has no admin listener.
 	Delivered int64 `json:"delivered"`
 	Rates     Rates `json:"rates"`
 }
@@ -210,9 +211,9 @@ type Source struct {
 	Last             time.Time `json:"last,omitzero"`
 }
 
-// Destinations is a page of destinations. The parameters select those with q in their id or in a
-// URL, those of a source, and those in one of several states. They are in the order that sort asks
-// for.
+// Destinations is a page of destinations, in the order of the parameter sort. The parameter q
+// selects destinations by a part of the id or of a URL, source by a source, and state by one or
+// more states.
 type Destinations struct {
 	Destinations []Destination `json:"destinations"`
 	After        string        `json:"after,omitempty"` // continues the listing; empty at its end
@@ -412,9 +413,10 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The query parameters. All select by equality, except q. It selects by a part of the name, in
-// upper or lower case, or for events by a part of the id or of the body. The parameters kind and
-// state, and source for a deletion, may be repeated.
+// The query parameters. Each selects the values that are equal to it, except q. The parameter q
+// selects the values that have its text in their name, in upper or lower case. For events, q
+// selects by the id or the body instead. The parameters kind and state may be repeated; so may
+// source, for a deletion.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -446,11 +448,11 @@ type Events struct {
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream. It has an event, or the number of events that were left out.
-// Events are left out if the reader is too slow, or if more happen in a second than the limit.
-// Their number includes events that the filter would not have selected. The stream begins with the
-// next event. With the parameter after, it begins behind the event with that seq, so a reader can
-// resume the stream.
+// Live is one line of the live stream: an event, or the number of events that the server left out.
+// The server leaves out events if the reader is too slow, or if more events happen in a second than
+// the limit. Skipped also counts left-out events that the filter would not have selected. Without
+// the parameter after, the stream begins with the next event. With it, the stream begins behind the
+// event with that Seq, so a reader can resume the stream.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
@@ -473,8 +475,9 @@ type Story struct {
 	Body     json.RawMessage `json:"body,omitempty"`
 }
 
-// A WaitingFilter selects waiting deliveries of a destination, which need not be configured. Its
-// fields are query parameters or JSON. Each empty field except Destination selects all.
+// A WaitingFilter selects waiting deliveries of a destination, which may be missing from the
+// configuration. Its fields are query parameters or JSON. Each empty field except Destination
+// selects all.
 type WaitingFilter struct {
 	Destination string `json:"destination"`
 	ID          string `json:"id,omitempty"`
@@ -583,10 +586,10 @@ type Selection struct {
 	Filter *DeadFilter `json:"filter,omitempty"`
 }
 
-// Progress is one line of the stream of a long request, which sends one every second. If the last
-// line has neither Ended nor an Error, the connection was cut. Work on users counts the users that
-// the server has read. After an Error, the last 2,048 of them may not be done. The same request
-// again does the rest.
+// Progress is one line of the stream that answers a long request. The server sends a line every
+// second. If the last line has neither Ended nor an Error, the connection was cut. If the request
+// uploads users, Done counts the users that the server has read. After an Error, the last 2,048 of
+// these may not be done. A client can repeat the request to do the rest.
 type Progress struct {
 	Done   int  `json:"done"`
 	Total  int  `json:"total,omitempty"` // 0 if the total is unknown
@@ -608,7 +611,7 @@ type TestRequest struct {
 	Types    []string       `json:"types,omitempty"` // none means all six
 	// The name in track, page and screen calls; empty means the name of the sample.
 	Event string `json:"event,omitempty"`
-	// The filter of this source is checked beside that of the destination.
+	// Source is a source whose filter is checked, in addition to the filter of the destination.
 	Source string `json:"source,omitempty"`
 }
 
@@ -661,8 +664,8 @@ type Erased struct {
 	Claimed int `json:"claimed"` // not removed, because they are being attempted
 }
 
-// Deletion asks the server to tell destinations that they must delete users. For many users, the
-// body is LinesType instead, and id and source are query parameters.
+// Deletion asks the server to tell destinations that they must delete users. For many users, a
+// client sends a body of LinesType instead, and the id and the sources as query parameters.
 type Deletion struct {
 	// ID identifies the deletion: a repeated request with the same ID is the same deletion. If it
 	// is empty, the server makes one up.
@@ -672,16 +675,17 @@ type Deletion struct {
 	Sources []string `json:"sources,omitempty"`
 }
 
-// Audiences is a page of audiences, in the order of destination and trait. The parameters select by
-// the destination, and by q as a part of the name or of the trait.
+// Audiences is a page of audiences, in the order of destination and trait. The parameter
+// destination selects by the destination, and q by a part of the name or of the trait.
 type Audiences struct {
 	Audiences []Audience `json:"audiences"`
 	After     string     `json:"after,omitempty"` // continues the listing; empty at its end
 	Total     int        `json:"total"`           // how many audiences the parameters select
 }
 
-// An Audience is a set of users about which a destination is told. Requests may use its name, such
-// as "VIP Users", or its trait, such as vip_users.
+// An Audience is a named set of users of one destination. The server tells the destination which
+// users join and leave. Requests may use the name of the audience, such as "VIP Users", or its
+// trait, such as vip_users.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`

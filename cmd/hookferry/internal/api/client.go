@@ -229,8 +229,7 @@ func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] 
 	}
 }
 
-// Open sends a request and returns the body of an answer that is 2xx. The caller
-// closes it.
+// Open sends a request and returns the body of a 2xx answer. The caller closes the body.
 func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	body, contentType := io.Reader(nil), ""
 	switch content := r.Body.(type) {
