@@ -73,8 +73,8 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers of a request. net/http refuses each request with a wrong header. Of
-// two headers with the same name, it sends either.
+// headers checks the headers that are configured at key. net/http would refuse every request with
+// an invalid header. If two names differ only in case, net/http would send either header.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -112,8 +112,9 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// checkAdmin checks the admin listener. It checks the certificate even if the listener is off: a
-// listener that newer settings switch off runs with its certificate until the restart.
+// checkAdmin checks the admin listener. It checks the certificate even if the listener is off: if a
+// reload of the settings switches the listener off, the listener runs with this certificate until
+// the restart.
 func checkAdmin(r *reader, a *Admin) {
 	checkCertificate(r, "admin.tls", a.TLS)
 	if a.Listen == Off {
@@ -186,7 +187,7 @@ func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	}
 }
 
-// Config returns the TLS settings that the files describe. The settings must be complete.
+// Config returns the TLS settings that the files describe. Call it only after Complete.
 func (t *ClientTLS) Config() *tls.Config {
 	config := &tls.Config{}
 	if pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data)); err == nil {
@@ -199,7 +200,8 @@ func (t *ClientTLS) Config() *tls.Config {
 	return config
 }
 
-// ProxyURL returns Proxy as a URL, or nil if there is no proxy. The settings must be complete.
+// ProxyURL returns the setting Proxy as a URL. It returns nil if no proxy is set, or if the setting
+// is not a URL; Complete reports the latter.
 func (w *Webhooks) ProxyURL() *url.URL {
 	if w.Proxy == "" {
 		return nil
@@ -246,7 +248,7 @@ func (r *reader) name(key, s string) bool {
 	return true
 }
 
-// id checks the id of a destination. The admin API has the id in its paths.
+// id checks the id of a destination. The id must be usable in the paths of the admin API.
 func (r *reader) id(key, id string) bool {
 	if id == "." || id == ".." {
 		r.problem(key, "is no name in the path of a URL, where the admin API needs it")
@@ -299,8 +301,8 @@ func (r *reader) destination(key string, d *Destination) {
 	}
 }
 
-// refused notes the problems of the value at key that package webhook reports. It skips problems of
-// an id, because the reader has noted them already.
+// refused notes the problems in err, an error of package webhook about the value at key. It skips
+// problems of an id, because the reader has noted them already.
 func (r *reader) refused(key string, err error) {
 	var one *webhook.ConfigError
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
@@ -333,8 +335,8 @@ func keyOf(field string) string {
 	return key
 }
 
-// checkUnique notes a problem if another key has the same value as key. first has the first key of
-// each value.
+// checkUnique notes a problem if another key has the same value as key. first maps each value to
+// the first key that has it.
 func checkUnique(r *reader, first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {

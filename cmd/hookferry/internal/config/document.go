@@ -43,7 +43,8 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	d.ID, d.Stored = "test", new(Stored)
 	settings := maps.Clone(document)
 	delete(settings, "sources")
-	// JSON is YAML if it does not escape characters outside of ASCII, as json.Marshal does not.
+	// The output of json.Marshal is valid YAML, because it does not escape characters outside of
+	// ASCII.
 	text, err := json.Marshal(settings)
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}
@@ -82,8 +83,9 @@ func (r *reader) names(key string, value any) (names []string) {
 	return names
 }
 
-// public checks the hosts of endpoints that are addresses, or localhost: they must be public or in
-// allow. The guard of the forwarder checks the addresses of other names for each connection.
+// public checks the endpoints whose host is an IP address or localhost: the address must be public
+// or in allow. Other hosts need no check here, because the guard of the forwarder checks their
+// addresses for each connection.
 func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	for i := range endpoints {
 		u, err := url.Parse(endpoints[i].URL.Reveal())

@@ -48,9 +48,9 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
 }
 
-// problem notes a problem of the value at key. A value that could not be read gets no second
-// problem. The place of the problem is that of the key. If the file does not have the key, it is
-// the place of the nearest key above, if there is one.
+// problem notes a problem of the value at key. It ignores further problems of a value that could
+// not be read. The problem gets the line and the column of the key. If the file does not have the
+// key, it gets those of the nearest key above, if there is one.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -66,7 +66,7 @@ func (r *reader) problem(key, format string, args ...any) {
 	r.problems = append(r.problems, p)
 }
 
-// unreadable reports whether the value at key, or a value that it is a part of, could not be read.
+// unreadable reports whether the value at key, or a value that contains it, could not be read.
 func (r *reader) unreadable(key string) bool {
 	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return p.Key == key || within(key, p.Key) })
 }
@@ -82,7 +82,7 @@ func within(key, whole string) bool {
 	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
 }
 
-// under returns the key of the value with a name in the mapping at key.
+// under returns the key of the value called name in the mapping at key.
 func under(key, name string) string {
 	if key == "" {
 		return name
@@ -104,7 +104,8 @@ func (r *reader) decode(text []byte, v any) {
 	case errors.As(err, &syntax):
 		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
 		text := "is not YAML"
-		// Messages of other stages than the scanner and the parser may repeat values.
+		// Show only the messages of the scanner and the parser. Messages of other stages may repeat
+		// values.
 		switch syntax.Stage {
 		case yaml.ScannerStage, yaml.ParserStage:
 			text = syntax.Message
@@ -192,7 +193,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// mapping calls each for every key of n, which must be a mapping.
+// mapping calls the function each for every key of n, which must be a mapping.
 func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.problem(key, "want keys and values")

@@ -47,15 +47,15 @@ type Settings struct {
 	Listen string `yaml:"listen" restart:"true"`
 	// TLS is the certificate of that listener. Nil means plain HTTP.
 	TLS *Certificate `yaml:"tls" restart:"true"`
-	// BaseURL is the URL at which browsers reach the server. It is needed if the URLs of the
-	// requests that arrive differ from it; see collector.Config.
+	// BaseURL is the URL at which browsers reach the server. It is needed behind a proxy that ends
+	// TLS, or below a path; see collector.Config.
 	BaseURL string `yaml:"baseURL" restart:"true"`
 	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
 	// Limits.ConnectionsPerAddress does not apply to their connections.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
 	// Data is the folder for the data. The server creates a missing folder.
 	Data string `yaml:"data" restart:"true"`
-	// Queue is a store that keeps the calls instead of the data folder.
+	// Queue selects a shared store, which keeps the calls instead of the data folder.
 	Queue Queue `yaml:"queue" restart:"true"`
 	// Drain is how long the server still accepts calls after it was asked to stop. Meanwhile
 	// /readyz answers that the server is not ready, so that a load balancer can notice.
@@ -96,12 +96,12 @@ type NATS struct {
 	Stream string `yaml:"stream"`
 	// Credentials is the path of a file with the JWT and the seed of a NATS user. Empty means none.
 	Credentials string `yaml:"credentials"`
-	// TLS has the certificates for connections to the NATS servers, which are then encrypted. With
-	// nil, connections are encrypted only if the server asks for it, and the authorities of the
-	// system count.
+	// TLS has the certificates for connections to the NATS servers, which are then encrypted. If
+	// TLS is nil, connections are encrypted only if the server asks for it, and must then have a
+	// certificate of an authority that the system trusts.
 	TLS *ClientTLS `yaml:"tls"`
-	// Replicas is how many NATS servers keep the stream. Zero keeps the number of an existing
-	// stream. A new stream then gets 3 replicas, if there are as many servers.
+	// Replicas is how many NATS servers keep the stream. Zero means that an existing stream keeps
+	// its number, and that a new stream gets 3 replicas if there are that many servers.
 	Replicas int `yaml:"replicas" allow:"0 to 5"`
 	// Partitions is how many parts the destinations are divided into. It cannot be changed later.
 	Partitions int `yaml:"partitions" allow:"1 to 256"`
@@ -122,8 +122,8 @@ type Postgres struct {
 	// Pooler says that a connection pooler sits between the server and PostgreSQL, and assigns a
 	// connection for each transaction.
 	Pooler bool `yaml:"pooler"`
-	// Connections is the largest number of connections to PostgreSQL. One more listens for
-	// notifications.
+	// Connections is the largest number of connections to PostgreSQL. The server opens one more, to
+	// listen for notifications.
 	Connections int `yaml:"connections" allow:"5 to 1000"`
 	// Claim is the time within which other servers take over the deliveries of a server that died.
 	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
@@ -153,15 +153,15 @@ const (
 type Webhooks struct {
 	// Name is the product name in the User-Agent header.
 	Name string `yaml:"name"`
-	// Allow lists addresses that are not public and that webhooks may be sent to nevertheless if a
-	// host name resolves to them. Addresses and localhost that are written in a URL of the
-	// configuration need no entry.
+	// Allow lists non-public addresses to which webhooks may be sent if a host name resolves to
+	// them. If a URL of the configuration file contains such an address itself, or localhost, no
+	// entry is needed.
 	Allow []netip.Prefix `yaml:"allow"`
 	// DisableAfter is how long a destination may fail without a success before it is disabled. Zero
 	// means that it is never disabled.
 	DisableAfter time.Duration `yaml:"disableAfter" allow:"0s to 8760h"`
-	// WhenDisabled says what becomes of the deliveries of a destination that was disabled for that
-	// reason, or because it answered 410: they wait (Keep), or become dead letters (Dead).
+	// WhenDisabled says what becomes of the deliveries of a destination that was disabled by
+	// DisableAfter, or because it answered 410: they wait (Keep), or become dead letters (Dead).
 	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
 	// Operations is the id of a destination that gets an event when another destination is disabled
 	// or enabled. Empty means none.
@@ -188,7 +188,8 @@ type DeadLetters struct {
 type Limits struct {
 	// Connections is the largest number of open connections of each listener.
 	Connections int `yaml:"connections" allow:"1 to 1_000_000"`
-	// ConnectionsPerAddress is the largest number of these that one client address may have.
+	// ConnectionsPerAddress is the largest number of connections that one client address may have
+	// open at each listener.
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
 	// RequestsPerAddress is the largest number of requests of one client address that are in
 	// progress at the same time. Further requests wait.
@@ -208,8 +209,8 @@ type Limits struct {
 type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
-	// Access selects the successful requests that are logged: one of n, or none if n is 0. Failed
-	// requests are always logged.
+	// Access is n to log one of every n successful requests, or 0 to log none. Failed requests are
+	// always logged.
 	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
@@ -221,8 +222,9 @@ type Tracing struct {
 	Endpoint string `yaml:"endpoint"`
 	// Headers are added to each request to the receiver.
 	Headers map[string]signature.Secret `yaml:"headers"`
-	// Sample is the fraction of traces to record, of those that begin at this server. At 1, the
-	// sampler of the environment variables decides; by default it records all.
+	// Sample is the fraction of traces to record. It applies to traces that begin at this server.
+	// At 1, the sampler in the environment variable OTEL_TRACES_SAMPLER decides, which by default
+	// records all traces.
 	Sample float64 `yaml:"sample" allow:"0 to 1"`
 	// TrustClients makes calls part of the traces of their clients. The clients then decide which
 	// traces are recorded. So anybody with a write key, such as a browser, could have everything
@@ -245,9 +247,9 @@ type Source struct {
 	// Burst is how many calls the source may send at once after a time with fewer calls. Zero means
 	// the calls of one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
-	// ByteRate bounds the bytes a second of the webhooks that the calls become, counted once for
-	// each destination. Zero means 4 KB for each call of Rate and each destination, or no limit if
-	// Rate is zero.
+	// ByteRate bounds the bytes of webhooks a second that the calls of the source cause. A webhook
+	// counts once for each of its destinations. Zero means 4 KB for each call of Rate and each
+	// destination, or no limit if Rate is zero.
 	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
 	// Filter selects the calls that are forwarded. The others are accepted and counted.
 	Filter Filter `yaml:"filter"`
@@ -357,7 +359,7 @@ func Default() *Settings {
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 
-// Source returns the source with a name, or nil if there is none. The settings must be complete.
+// Source returns the source with a name, or nil if there is none. Call it only after Complete.
 func (s *Settings) Source(name string) *Source {
 	i, found := slices.BinarySearchFunc(s.Sources, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {
@@ -366,8 +368,8 @@ func (s *Settings) Source(name string) *Source {
 	return &s.Sources[i]
 }
 
-// Destination returns the destination with an id, or nil if there is none. The settings must be
-// complete.
+// Destination returns the destination with an id, or nil if there is none. Call it only after
+// Complete.
 func (s *Settings) Destination(id string) *Destination {
 	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
 	if !found {

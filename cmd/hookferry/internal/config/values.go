@@ -118,8 +118,8 @@ func (r *reader) set(v reflect.Value, text string) (problem string) {
 	return problem
 }
 
-// parse parses a text into p with read. If that fails, it returns a problem that says what is
-// wanted.
+// parse parses text with the function read, and stores the value in p. If that fails, it returns a
+// problem that says which values are wanted.
 func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
 	v, err := read(text)
 	if err != nil {
@@ -131,14 +131,16 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 
 // ReadSecret returns the secret that a text gives. The text is the secret itself, or file:PATH for
 // the content of a file. Relative paths are relative to the working directory. The error contains
-// the path, which is no secret: somebody typed it, or it is the value of a variable for a path.
+// the path. That is safe, because a path is no secret: somebody typed it, or it is the value of a
+// variable for a path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, reflect.ValueOf(&secret).Elem())
 }
 
 // Set sets the setting at a key, such as "log.level". The text has the form that it has in the
 // file, but without variables. In the key, "[0]" is the first value of a list, and "[]" appends a
-// new value. The error is like that of ReadSecret, or says which values are allowed.
+// new value. The error says which values are allowed. For a secret, the error is like that of
+// ReadSecret.
 func (s *Settings) Set(key, text string) error {
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(key, ".") {

@@ -12,7 +12,7 @@ type File struct {
 }
 
 func stat(path string) File {
-	// os.Stat follows symbolic links, because Kubernetes replaces files by changing links.
+	// Use os.Stat, which follows symbolic links, because Kubernetes replaces files by changing links.
 	info, err := os.Stat(path)
 	if err != nil {
 		return File{Path: path}
@@ -29,8 +29,9 @@ func (f File) same(g File) bool {
 	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
 }
 
-// A Watch notices when files change. Each call of Changed compares the states of the files. That
-// works for every way to replace a file, and on every file system.
+// A Watch notices when files change. Each call of Changed compares the states of the files,
+// without notifications of the operating system. So it works for every way to replace a file, and
+// on every file system.
 type Watch struct {
 	read []File // the states when the settings were read
 	seen []File // the states at the last call of Changed; nil if the files were as in read
@@ -42,8 +43,9 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file differs from the one that was read, and all files are the same as
-// at the last call. So it waits for a writer that needs some time to write a file.
+// Changed reports whether a file has changed since the settings were read, and no file has changed
+// since the last call. The second condition gives a program that takes some time to write a file
+// the time to finish.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	changed, settled := false, w.seen != nil
