@@ -8,17 +8,17 @@ const (
 	// eventBurst is how many events may be told at once after a quiet time.
 	eventBurst = 1000
 	// eventReserve is the part of eventBurst that only quiet destinations may use. So a busy
-	// destination does not hide them.
+	// destination cannot use up the budget for their events.
 	eventReserve = 200
-	// eventShare is the number of told events within a second from which a destination is not
-	// quiet.
+	// A destination is quiet while fewer than eventShare of its events were told in the current
+	// second.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go. A delivery whose first event was told may
-	// use this for its further events.
+	// eventDebt is how far below zero the budget may go, in events. Only the further events of a
+	// delivery whose first event was told may use this debt, so that its story is complete.
 	eventDebt = 1000
 )
 
-// A budget is a token bucket that limits the events which are told.
+// A budget is a token bucket that limits how many events are told.
 type budget struct {
 	tokens float64
 	at     time.Time // of the last refill
@@ -32,8 +32,8 @@ func (b *budget) refill(now time.Time) {
 	}
 }
 
-// begins reports whether a delivery whose first event is now may have its events told. quiet says
-// that its destination is quiet.
+// begins reports whether the budget has room for a new delivery, whose events are then all told.
+// quiet says whether the destination of the delivery is quiet.
 func (b *budget) begins(now time.Time, quiet bool) bool {
 	b.refill(now)
 	return b.tokens >= eventReserve || quiet && b.tokens >= 1

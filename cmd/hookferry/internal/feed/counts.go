@@ -7,7 +7,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts has the numbers of one destination, or of all together, over time.
+// counts has the numbers of one destination, or of all destinations together, over time.
 type counts struct {
 	id      string
 	levels  [3]level
@@ -26,7 +26,8 @@ var levels = [...]struct {
 	steps   int
 }{{1, 300}, {10, 360}, {300, 288}}
 
-// A level is a ring of the steps of one resolution. Its last step is open: it still counts.
+// A level is a ring buffer of the steps of one resolution. The latest step is open: new events
+// still count in it.
 type level struct {
 	seconds int64
 	cells   []cell
@@ -81,8 +82,8 @@ func (c *counts) advance(now time.Time) {
 			closed.timed = true
 		}
 		if i+1 < len(c.levels) {
-			// The next level is advanced after this one. So its open step still is the one that
-			// contains the closed step.
+			// The loop advances the next level after this one. So the open step of the next level
+			// still is the one that contains the closed step.
 			next := &c.levels[i+1]
 			next.cell(next.open).add(closed)
 			if l.latency.n > 0 {
@@ -202,9 +203,9 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget removes the counts of the destination that had no event for the longest time, if that is
-// at least bounds.idle. It reports whether it removed any. It searches all counts, so it runs at
-// most once a second.
+// forget removes the counts of one destination: the one that has had no event for the longest
+// time, if that time is at least bounds.idle. It reports whether it removed any. It searches all
+// counts, so it does so at most once a second.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

@@ -48,8 +48,7 @@ type Feed struct {
 	bounds bounds
 	since  time.Time
 
-	// mu guards the fields below. Each call holds it only for its own work, never during I/O or
-	// while it waits.
+	// mu guards the fields below. No method holds it during I/O or while it waits.
 	mu           sync.Mutex
 	budget       budget
 	seq          uint64   // the number of the latest event
@@ -103,8 +102,9 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total.at(now).accepted += uint32(a.Stored)
-	// The store does not say which deliveries it has left out as duplicates. So deliveries with a
-	// story count as the duplicates, and the others as new.
+	// The store says how many deliveries it has stored, but not which it has left out as
+	// duplicates. Assume that the deliveries with a story are the duplicates, and that the others
+	// are new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
 	var c *counts // the counts of the latest destination, which is in of

@@ -54,8 +54,9 @@ func (r *Reader) Close() {
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events the budget has left out so far, of the destination that the filter
-// selects, or of all. It returns 0 for a destination without counts. The caller holds Feed.mu.
+// left returns how many events the budget has left out so far. If the filter selects a destination,
+// only the events of that destination count. left returns 0 for a destination without counts. The
+// caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -96,7 +97,7 @@ func (r *Reader) read() (more bool, skipped int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := r.left()
-	// Negative if the counts of the destination were removed meanwhile.
+	// The difference is negative if the counts of the destination were removed meanwhile.
 	skipped = max(left-r.leftOut, 0)
 	r.leftOut = left
 	first := f.seq + 1 - uint64(len(f.events))

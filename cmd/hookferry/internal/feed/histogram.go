@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes. The width of a bucket is at most
-// an eighth of its durations.
+// A histogram counts durations from a microsecond to 35 minutes. A bucket covers a range of
+// durations. The width of the range is at most an eighth of the durations in it.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint32
@@ -50,8 +50,8 @@ func endOf(bucket int) float32 {
 	return float32(us) / 1000
 }
 
-// quantiles returns the durations, in milliseconds, that 50% and 99% of the durations do not
-// exceed. They are up to an eighth too long.
+// quantiles returns the median and the 99th percentile of the durations, in milliseconds. Both
+// are the ends of buckets, so they are up to an eighth too long.
 func (h *histogram) quantiles() (p50, p99 float32) {
 	half, most := (h.n+1)/2, (h.n*99+99)/100
 	seen, found := 0, false

@@ -100,7 +100,8 @@ func (f *Feed) Series(destination string, length int) api.Series {
 			continue
 		}
 		if i == n-1 {
-			// The open step does not contain the open steps of the shorter levels yet.
+			// The last step is open. It does not contain the open steps of the shorter levels yet,
+			// so add them.
 			both := l.latency
 			for j := length - 1; j >= 0; j-- {
 				below := &c.levels[j]

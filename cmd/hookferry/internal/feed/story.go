@@ -78,7 +78,7 @@ func (f *Feed) keepBody(s *story, body []byte) {
 }
 
 // setAttempts replaces the attempts of s. If there are more than webhook.MaxAttempts, it keeps the
-// first two and the latest. It may change the array of all.
+// first two and the latest. It may overwrite the elements of all.
 func (f *Feed) setAttempts(s *story, all []api.Attempt) {
 	grown := sizeOf(all) - sizeOf(s.attempts)
 	if more := len(all) - webhook.MaxAttempts; more > 0 {

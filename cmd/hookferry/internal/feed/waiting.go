@@ -40,8 +40,8 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait in all, and for each destination. A destination that by does
-// not have has none.
+// waits notes how many deliveries wait: all is the number of all destinations together, and by has
+// the number of each destination. A destination that is missing from by has no waiting deliveries.
 func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
