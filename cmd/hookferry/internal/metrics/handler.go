@@ -33,8 +33,8 @@ type State struct {
 	Logger *slog.Logger
 }
 
-// scrapeTimeout bounds the time of calls of the store for a scrape. By default Prometheus gives up
-// a scrape after ten seconds.
+// scrapeTimeout bounds how long a scrape waits for the store. By default Prometheus gives up a
+// scrape after ten seconds, so scrapeTimeout is shorter.
 const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It must be called only once.
