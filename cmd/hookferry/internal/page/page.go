@@ -30,7 +30,8 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// types has the content types of all assets. The system's table differs between systems.
+// types has the content types of all assets. Package mime would use the table of the operating
+// system, which differs between systems.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
