@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// conns is a listener that bounds the number of its connections: all together, and those of one
+// conns is a listener that bounds how many connections are open, in all and for each client
 // address.
 //
-// If all together have reached their bound, a new connection replaces an idle one. This is the
-// longest idle connection of the address that has the most connections. So a client that leaves
+// If a new connection exceeds the bound for all, it replaces an idle connection: of the address
+// that has the most connections, the one that has been idle the longest. So a client that leaves
 // many connections idle takes none from other clients. If no connection is idle, or if the address
-// has reached its bound, the new connection is closed. HTTP clients then connect again.
+// has reached its bound, conns closes the new connection. HTTP clients then connect again.
 type conns struct {
 	net.Listener
 	max, maxPerAddress int

@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// keysPath and the id of a destination make the path of the destination's public keys.
+// keysPath, followed by the id of a destination, is the path of the destination's public keys.
 const keysPath = "/v1/keys/"
 
 // serveKeys answers with the public keys of a destination, with which receivers verify signatures.

@@ -10,10 +10,10 @@
 // each second. It reads a changed file only after the file has stayed the same for a second, so it
 // never reads a half-written file.
 //
-// Clients are bounded in the time for header, body and answer, in the bytes of both, and in
-// connections. The bounds of connections are for all together and for each address (for IPv6, each
-// /64). If all together have reached their bound, a new connection closes an idle connection of the
-// client that has the most.
+// The server bounds what a client can use: the time for the header, the body and the answer of a
+// request, the bytes of header and body, and the number of connections. The number of connections
+// is bounded in all, and for each address (for IPv6, each /64). At the bound for all, a new
+// connection closes an idle connection of the client that has the most.
 //
 // The server is ready while it runs, is not stopping, and the store has refused no call for ten
 // seconds. A stop has these steps: the server is not ready for the drain time; then it stops calls,
@@ -70,13 +70,14 @@ type Options struct {
 	// Version is the version of the program.
 	Version string
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
-	// traces. Nil means the system's functions, with the address guard of package webhook for
-	// endpoints.
+	// traces. Nil means net.ListenConfig.Listen and net.Dialer.DialContext. With a nil Dial, the
+	// address guard of package webhook checks each connection to an endpoint.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// A SettingError is an error of a setting that was valid but does not work.
+// A SettingError reports a setting that is valid but does not work, such as an address that is
+// already in use.
 type SettingError struct {
 	Key string // such as "admin.listen"
 	Err error
@@ -199,8 +200,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
 }
 
-// run starts a part of the server. The result of work goes to s.ended. If a part ends before the
-// stop, the server stops.
+// run starts a part of the server in a goroutine. The part ends when work returns, and its error
+// goes to s.ended. If a part ends before the stop, the whole server stops.
 func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }

@@ -68,15 +68,16 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// A rate is a rate of the settings, with the limit that enforces it. The limit is nil if the
-// settings have no rate.
+// A rate is a rate of the settings, with the limit that enforces it. limit is nil if the settings
+// have no rate.
 type rate struct {
 	rate  float64
 	burst int
 	limit *collector.Limit
 }
 
-// now returns the rate for newer settings. If the rate is unchanged, it keeps the limit.
+// now returns the rate for new values of the settings. If the values are unchanged, it keeps the
+// limit, so a reload does not reset the limit.
 func (old rate) now(n float64, burst int) rate {
 	switch {
 	case n == 0:
@@ -95,8 +96,8 @@ func atOnce(c config.Source) int {
 	return max(int(math.Ceil(c.Rate)), 1)
 }
 
-// bytesPerCall is the default for the average bytes of webhooks that one call may cause: several
-// times the bytes of most calls.
+// bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, if
+// the settings do not say. It is several times the bytes of most calls.
 const bytesPerCall = 4 << 10
 
 // byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no

@@ -104,9 +104,10 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the bound of a store that has size bytes, on a disk with free bytes. It is three
-// quarters of the sum, which leaves space for other users of the disk. It is never less than size,
-// even if others have filled the disk.
+// boundOf returns the default bound of a store, in bytes. size is the present size of the store,
+// and free is the free space on its disk. The bound is three quarters of size and free together,
+// which leaves space for other users of the disk. It is never less than size, even if others have
+// filled the disk.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 // storeSize returns the size of the store's files in bytes.
