@@ -48,7 +48,7 @@ var (
 // Config has the parts of the server that Destinations use.
 type Config struct {
 	Store webhook.Store
-	// Allow has the addresses that the URLs of destinations may have although they are not public.
+	// Allow lists non-public addresses that the URLs of destinations may contain.
 	Allow []netip.Prefix
 	// Changed is called after a destination has changed, with all destinations, sorted by id. Only
 	// one goroutine at a time calls it. Changed must not modify the destinations. A destination
@@ -61,7 +61,8 @@ type Config struct {
 type Destinations struct {
 	config Config
 
-	// Held during calls of the store, so that an older version never replaces a newer one.
+	// mu is held during each call of the store, so that an older version never replaces a newer
+	// version.
 	mu   sync.Mutex
 	all  map[string]*config.Destination
 	seen uint64 // how many changes all includes; see changes.Count
@@ -159,9 +160,9 @@ func (s *Destinations) readAll(ctx context.Context) error {
 	return nil
 }
 
-// put adds or replaces a destination by the value of its setting. A setting without a version means
-// that the destination was deleted. If the document is invalid, the destination keeps its sources,
-// if these are readable, so that their calls wait for it.
+// put adds, replaces or removes a destination. setting is the setting of the destination in the
+// store; version zero means that the destination was deleted. If the document is invalid, the
+// destination keeps its sources if these are readable, so that their calls wait for it.
 func (s *Destinations) put(id string, setting webhook.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
@@ -231,12 +232,15 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 	return list, setting, err
 }
 
-// Change replaces the document of a destination by the result of edit, and notes who did that. edit
-// gets nil if the destination does not exist, and returns nil to delete it. Change calls edit again
-// if another server has changed the destination meanwhile. If version is not nil and differs from
-// the version of the destination, which is zero for one that does not exist, Change returns
-// ErrConflict. A *config.Error says that the new document is invalid. After an error of the store
-// it is unknown whether the change was made.
+// Change replaces the document of a destination by the result of edit, and stores by as the author
+// of the change. If the destination does not exist, edit gets nil. If edit returns nil, Change
+// deletes the destination. If another server has changed the destination meanwhile, Change calls
+// edit again.
+//
+// A version that is not nil is the version that the caller expects; zero means that the destination
+// does not exist. If the destination has another version, Change returns ErrConflict. A
+// *config.Error says that the new document is invalid. After an error of the store it is unknown
+// whether the change was made.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
