@@ -47,7 +47,7 @@ type Config struct {
 	config.Tracing
 	Version string       // the version of the program
 	Logger  *slog.Logger // gets a warning when traces cannot be sent; required
-	// Dial opens the connections to the receiver. Nil means the system's function.
+	// Dial opens the connections to the receiver of traces. Nil means net.Dialer.DialContext.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -107,10 +107,11 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	return &Tracer{provider, tracer, c.TrustClients}, nil
 }
 
-// proxy returns the proxy that the environment has for a request of the exporter. For a request
-// that follows a redirect, it returns an error, because that request would send all headers to
-// another host. The exporter has no setting for redirects. A custom client could refuse them, but
-// would ignore the certificates that the environment names.
+// proxy returns the proxy for a request of the exporter, according to the environment variables. It
+// also prevents redirects, which would send all headers to another host: for a request that follows
+// a redirect, it returns an error. The exporter has no setting for redirects. A custom http.Client
+// could refuse them, but the exporter would then ignore the certificates that the environment
+// variables name.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver of traces answered %d, a redirect to %s; redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -156,8 +157,9 @@ func (t *Tracer) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Handler makes a span of each request of next that carries calls. The span does not have the path,
-// which may contain a write key. Answered adds the status.
+// Handler returns a handler that makes a span of each request that carries calls, and passes every
+// request on to next. The span does not have the path, which may contain a write key. Answered adds
+// the status.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
