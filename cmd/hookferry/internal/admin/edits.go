@@ -25,8 +25,8 @@ type document = map[string]any
 
 // edit replaces the document of a destination by the result of the function change, and logs who
 // changed it. If the destination does not exist, edit calls change with nil. If change returns nil,
-// edit deletes the destination. The log line says what was done with the verb in the parameter
-// what. edit refuses to change destinations of the configuration file.
+// edit deletes the destination. The parameter what is the verb of the log line. edit refuses to
+// change destinations of the configuration file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
