@@ -12,7 +12,7 @@ import (
 const (
 	// maxKeys is the largest number of keys in a Selection.
 	maxKeys = 10_000
-	// keyChunk is how many keys of a Selection are replayed or discarded in one commit of the store.
+	// keyChunk is how many keys of a Selection one commit of the store replays or discards.
 	keyChunk = 256
 )
 

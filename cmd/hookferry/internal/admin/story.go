@@ -57,9 +57,9 @@ func getStory(q *request) (any, error) {
 	return s, nil
 }
 
-// findAlive looks for a delivery among the waiting ones, and among the delivered ones that the
-// store keeps. It treats an error of the store as not found: the store has just listed its dead
-// letters without an error, so the error means that findTime is over.
+// findAlive looks for a delivery among the waiting deliveries, and among the delivered ones that
+// the store keeps. If the store fails, findAlive answers that the delivery is not found. The store
+// has just listed its dead letters without an error, so such an error means that findTime is over.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()

@@ -52,7 +52,8 @@ type Pem struct {
 	Data signature.Secret
 }
 
-// given is the Path of a Pem whose content is written in the document itself.
+// If a document contains the text of a Pem itself, instead of a file name, the Pem has the Path
+// given.
 const given = "given"
 
 // parsePrefix parses an address prefix, or a single address.

@@ -12,7 +12,7 @@ type File struct {
 }
 
 func stat(path string) File {
-	// Use os.Stat, which follows symbolic links, because Kubernetes replaces files by changing links.
+	// Use os.Stat, which follows symbolic links: Kubernetes replaces files by changing links.
 	info, err := os.Stat(path)
 	if err != nil {
 		return File{Path: path}

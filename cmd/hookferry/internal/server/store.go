@@ -156,8 +156,9 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 const (
 	// natsTimeout bounds the time of each first connection to a NATS server.
 	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. The driver changes to another server after two pings
-	// without an answer. So it does that after 15 seconds, instead of its default of six minutes.
+	// natsPing is the time between two pings. After two pings without an answer, the driver changes
+	// to another server. With natsPing this takes 15 seconds, and with the driver's default six
+	// minutes.
 	natsPing = 5 * time.Second
 )
 

@@ -1,8 +1,8 @@
 // Package tracing makes one OpenTelemetry trace of each request of a client, with the deliveries
 // that it causes:
 //
-//	receive        a request of a client; with TrustClients, below the span that its
-//	│              traceparent names, else with a link to it
+//	receive        a request of a client: with TrustClients a child of the client's span,
+//	│              which the header traceparent names, otherwise with a link to that span
 //	└ put          its calls are made durable
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
