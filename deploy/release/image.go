@@ -20,7 +20,8 @@ import (
 
 const user = 65532 // and group
 
-// settings are the image's settings. The Dockerfile has the same; a test compares them.
+// settings returns the settings of the image. The Dockerfile has the same settings; a test
+// compares both.
 func settings(p program) v1.Config {
 	return v1.Config{
 		User:         "65532:65532",

@@ -140,8 +140,8 @@ func release(root, version, out string, systems []string) error {
 	return nil
 }
 
-// notesOf returns the section of the changelog for a version. It returns an error if the version is
-// not Version of analytics.go, or has no section.
+// notesOf returns the section of the changelog for a version. It returns an error if the constant
+// Version in analytics.go is another version, or if the changelog has no such section.
 func notesOf(root, version string) ([]byte, error) {
 	source, err := os.ReadFile(filepath.Join(root, "analytics.go"))
 	if err != nil {
@@ -184,7 +184,8 @@ func build(root, system string, published bool) (program, error) {
 			return p, err
 		}
 	}
-	// Without the tag, gRPC's tracing links code that keeps the linker from removing unused methods.
+	// The tag grpcnotrace keeps the program small. Without it, gRPC's tracing links code that keeps
+	// the linker from removing unused methods.
 	cmd := exec.Command("go", "build", "-buildvcs=true", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", file, ".")
 	cmd.Dir = filepath.Join(root, "cmd", "hookferry")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOARM=7", "GOWORK="+work)
