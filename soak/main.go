@@ -34,7 +34,8 @@ type soak struct {
 	bench string // that of its benchmarks
 	fuzz  string // the regular expression of its one fuzz target
 	args  []string
-	// program is run in dir in place of a test, with SOAK_SECONDS in its environment.
+	// program is a command that runs in dir instead of a test. Its environment variable
+	// SOAK_SECONDS says how long to run.
 	program []string
 	apart   bool // left out of "all", because it takes minutes whatever -for says, or needs a quiet machine
 }
@@ -171,7 +172,8 @@ func (s soak) command(ctx context.Context, length time.Duration, seed uint64, ra
 	return s.interruptible(exec.CommandContext(ctx, "go", append(args, s.args...)...))
 }
 
-// interruptible makes cmd end its child processes when it is cancelled.
+// interruptible makes the cancellation of cmd send an interrupt instead of a kill, so that cmd
+// can end its child processes.
 func (soak) interruptible(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	return cmd
@@ -184,7 +186,7 @@ func outcome(err error) string {
 	return "ok"
 }
 
-// root returns the folder of the repository, which this file is in.
+// root returns the folder of the repository, which it derives from the path of this source file.
 func root() (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	if dir := filepath.Dir(filepath.Dir(file)); ok && filepath.IsAbs(dir) {

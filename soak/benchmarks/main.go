@@ -47,7 +47,8 @@ type value struct {
 	shown string // behind the value in the table
 }
 
-// command returns the shell command of a run for the table. It works in the root of the repository.
+// command returns the shell command that makes the full run. The table shows this command to
+// readers, who run it in the root of the repository.
 func (r run) command() string {
 	return strings.Join(append([]string{"go", "test", "-run", "-", "-bench", "'" + r.bench + "'", "./" + r.dir}, r.full...), " ")
 }
@@ -122,7 +123,8 @@ func benchmarks(args []string) error {
 	return nil
 }
 
-// measure runs the benchmarks of r and returns the cells of the table, by value.what.
+// measure runs the benchmarks of r. It returns the text of each table cell by the name of its row,
+// which is value.what.
 func (r run) measure(ctx context.Context, root, toolchain string, quick bool) (map[string]string, error) {
 	more := r.full
 	if quick {
@@ -198,8 +200,9 @@ const (
 	end   = "<!-- end -->"
 )
 
-// update returns the file with these results in the column of a release of Go. Rows are in
-// the order of runs. It keeps the other cells, and drops rows that are in no run.
+// update returns text, the content of BENCHMARKS.md, with these results in the column of the Go
+// release toolchain. The rows are in the order of runs. update keeps the other cells, but drops
+// rows that are in no run.
 func update(text []byte, toolchain string, results map[string]string) ([]byte, error) {
 	before, rest, found := strings.Cut(string(text), begin)
 	old, after, found2 := strings.Cut(rest, end)

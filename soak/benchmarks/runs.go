@@ -1,7 +1,7 @@
 package main
 
-// load makes enough rounds for a reliable number on an idle machine. glance makes a single round,
-// just to fill a row.
+// load and glance are arguments of a full run and of a quick run. load makes enough rounds for a
+// reliable number on an idle machine. glance makes a single round, just to fill a row.
 var (
 	load   = []string{"-benchtime", "10x", "-bench.round=10000"}
 	glance = []string{"-benchtime", "1x"}

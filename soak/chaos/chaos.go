@@ -26,15 +26,16 @@ import (
 
 const (
 	inFlight = 32
-	// nodeVariable is the environment variable that makes the test binary a node. Its
-	// value is the prefix of ids, the receiver's URL and the store's address, a line each.
+	// If the environment variable nodeVariable is set, the test binary runs as a node. Its value
+	// has three lines: the prefix of the ids of events, the receiver's URL, and the store's
+	// address.
 	nodeVariable = "HOOKFERRY_CHAOS_NODE"
 )
 
 // A Store is a kind of store on a server.
 type Store struct {
-	// Open opens the store at an address. The store logs to log. end closes what Open opened
-	// in addition to the store; the caller calls it after Close.
+	// Open opens the store at an address. The store writes its log lines to log. The returned end
+	// closes everything else that Open opened; the caller calls it after closing the store.
 	Open func(ctx context.Context, address string, log *slog.Logger) (s webhook.Store, end func(), err error)
 	// Lost is a part of the line that a node logs when other nodes have taken over its claims.
 	Lost string
@@ -217,9 +218,10 @@ func (n *node) end(kill bool) error {
 	return n.cmd.Wait()
 }
 
-// Run kills nodes and calls away, for the given length and with the given seed. The nodes connect
-// to the addresses in turn. away makes the server or a part of it unavailable, for the time that it
-// is given or for a time of its own.
+// Run kills nodes and causes outages at random, for the given length. The seed determines their
+// sequence. To cause an outage, Run calls away, which makes the server or a part of it unavailable.
+// away gets the length of the outage, but may choose another length. The nodes connect to the
+// addresses in turn.
 func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	run(t, store, addresses, seed, 0, func(kill func(i int)) int {

@@ -50,7 +50,7 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// set begins or stops the cutting, and returns how many connections were cut.
+// set begins or stops the cutting, and returns how many connections c has cut so far.
 func (c *Cutter) set(on bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,9 +58,9 @@ func (c *Cutter) set(on bool) int {
 	return c.cut
 }
 
-// Cut puts deliveries and settles them while c cuts the connections of the store that open opens,
-// round by round. Each accepted delivery must end once, and no claim may be left that no process
-// knows.
+// Cut tests a store while c cuts the store's connections. The function open opens the store. In
+// each round, Cut puts deliveries and settles them. Each accepted delivery must be settled
+// exactly once, and no claim may remain that no process knows.
 func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (s webhook.Store, end func())) {
 	c.r = rand.New(rand.NewPCG(seed, 1))
 	r := rand.New(rand.NewPCG(seed, 2))

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A cell is one store and the nodes that share it. Healthy destinations are simulated
-// together, as one flow. A destination that is down, or was, has a lane of its own in
-// each node that serves it.
+// A cell is one store and the nodes that share it. Healthy destinations are simulated together,
+// as one flow. A destination that is down, or has been down, has a lane of its own in each node
+// that serves it.
 type cell struct {
 	*scenario
 	random *rand.Rand
@@ -23,19 +23,21 @@ type cell struct {
 	result cellResult
 }
 
-// A part is the share of a destination's deliveries that one cell gets. It is all of
-// them, unless they are more than one store should have.
+// A part is the share of a destination's deliveries that one cell gets. Most destinations have
+// one part. A destination with more deliveries than one store should have is divided into several
+// parts.
 type part struct {
 	rate float64 // deliveries a second, the mean of the day
 }
 
-// A narrow part is one whose rate at the peak needs nearly all of its slots, or more than it has.
+// A narrow part needs more than the share tight of its slots at the peak. It may even need more
+// slots than it has.
 type narrow struct {
 	part
 	backlog float64
 }
 
-// troubled has the lanes of destinations that are down, or were.
+// troubled has the lanes of destinations that are down, or have been down.
 type troubled struct {
 	lanes []*lane
 	rates []float64 // deliveries a second of each lane
@@ -69,7 +71,8 @@ func (c *cell) slots(share float64) float64 {
 	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
 }
 
-// warm is how long before the outage the simulation of its lanes begins.
+// warm is how long before the outage the simulation of lanes begins. The outage then hits lanes
+// that already work, and not empty ones.
 const warm = 10 * time.Second
 
 // run simulates the whole scenario.
@@ -82,11 +85,12 @@ func (c *cell) run() {
 	}
 }
 
-// naps is how many steps the simulation skips for a lane whose breaker is open. Such a
-// lane does next to nothing, and the event times of the lane do not depend on steps.
+// While the breaker of a lane is open, the simulation advances the lane only in one of naps
+// steps. This saves time: such a lane does next to nothing, and the times of its events do not
+// depend on the steps.
 const naps = 10
 
-// sleeps reports whether lane i skips the step that ends at the time to.
+// sleeps reports whether the simulation skips lane i in a step. to is the end of the step.
 func (c *cell) sleeps(i int, to time.Duration) bool {
 	return c.lanes[i].open && to < c.outage.at+c.outage.length && (int(to/step)+i)%naps != 0
 }
@@ -205,8 +209,8 @@ func (c *cell) share(load, inFlight float64) int {
 	return int(max(math.Ceil(0.75*float64(c.maxInFlight)/max(busy, 1)), c.laneShare(inFlight/float64(c.nodes))))
 }
 
-// rejoin adds the new deliveries of recovered lanes to the flow. Such a lane ends when
-// its backlog is empty.
+// rejoin adds the new deliveries of recovered lanes to the flow. It removes a lane when all
+// deliveries of the outage are settled.
 func (c *cell) rejoin(now time.Duration) {
 	kept := 0
 	for i, l := range c.lanes {

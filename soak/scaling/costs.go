@@ -30,10 +30,10 @@ type store struct {
 	// database is the server's processor time for one delivery, from Put to Settle:
 	// db-cpu-us/delivery of postgres-soak, or of the profile above.
 	database time.Duration
-	// most is how many deliveries a second one store takes from Put to Settle, without
-	// requests. A folder is bound by one core, whose time for a delivery is that of
+	// most is how many deliveries a second one store takes from Put to Settle, without the requests
+	// in between. A folder is limited by one core. Its time for a delivery is printed by
 	//	go test -run - -bench Store/op=life/batch=512/endpoints=10$ -benchtime 400x ./webhook/filequeue
-	// A server's value is what database allows for each of its cores.
+	// For a server, most is the number for each core: a second divided by the field database.
 	most float64
 	// waiting is the bytes that a waiting delivery takes in addition to its body:
 	//	go run ./soak file-backlog

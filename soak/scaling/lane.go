@@ -93,7 +93,9 @@ const (
 	timedOut
 )
 
-// A delivery is either in an attempt that ends at the time at, or a retry that is due at that time.
+// A delivery describes a delivery from its first attempt on. During an attempt, at is the end of
+// the attempt. Between attempts, at is when the retry is due. Before its first attempt, a delivery
+// is only counted, in a span.
 type delivery struct {
 	at      time.Duration
 	expires time.Duration
@@ -108,14 +110,16 @@ type span struct {
 	n        int
 }
 
-// longSpan is the longest span that arrive makes by extending the one before.
+// longSpan is the longest span that arrive makes by extending the last span. Beyond it, arrive adds
+// a new span.
 const longSpan = time.Minute
 
 func newLane(limit int, r receiver, random *rand.Rand) *lane {
 	return &lane{limit: limit, slots: min(firstSlots, limit), timeout: 5 * time.Second, window: 4 * time.Hour, receiver: r, random: random}
 }
 
-// arrive adds n deliveries that arrive between from and to. Calls are in order of time.
+// arrive adds n deliveries that arrive between from and to. The caller makes the calls in order of
+// time.
 func (l *lane) arrive(from, to time.Duration, n int) {
 	if n == 0 {
 		return
@@ -129,8 +133,9 @@ func (l *lane) arrive(from, to time.Duration, n int) {
 	l.fresh = append(l.fresh, span{from, to, n})
 }
 
-// first returns when the first fresh delivery is due. It draws the least of n uniform
-// times; the other n-1 are again uniform in the rest of the span.
+// first returns when the first fresh delivery is due. The n deliveries of a span arrive at
+// uniformly random times, and first draws the earliest of these. The other n-1 times are again
+// uniform in the rest of the span.
 func (l *lane) first() time.Duration {
 	if !l.headed {
 		s := &l.fresh[0]
@@ -152,8 +157,8 @@ func (l *lane) pop() {
 // backlog is how many deliveries wait, without those being attempted.
 func (l *lane) backlog() int { return l.waiting + len(l.retries) }
 
-// advance simulates the time up to to with at most budget attempts, and returns how many
-// it made. Arrivals up to that time must have been given to arrive.
+// advance simulates the lane until the time to, with at most budget attempts. It returns how many
+// attempts it made. The caller has called arrive for all arrivals until then.
 func (l *lane) advance(to time.Duration, budget int) int {
 	began := l.attempts
 	for {
@@ -174,7 +179,8 @@ func (l *lane) advance(to time.Duration, budget int) int {
 	}
 }
 
-// next returns when the next attempt may begin, if no attempt ends before.
+// next returns when the next attempt may begin, if no running attempt ends before. It returns false
+// if no attempt may begin at all.
 func (l *lane) next() (time.Duration, bool) {
 	switch {
 	case l.backlog() == 0:
@@ -221,7 +227,8 @@ func (l *lane) earliest() (at time.Duration, fresh bool) {
 	return at, false
 }
 
-// begin begins the attempt that next found, or buries its delivery if that has expired.
+// begin begins the attempt that next has found. If the retry window of the delivery is over, begin
+// makes the delivery a dead letter instead.
 func (l *lane) begin(now time.Duration) {
 	_, fresh := l.earliest()
 	due := l.head
@@ -300,7 +307,8 @@ func (l *lane) end(d delivery) {
 	l.fail(d, now, dies)
 }
 
-// answer follows the rules of package schedule for an attempt that was answered.
+// answer updates the lane after an answered attempt, by the rules of package schedule. active is
+// how many attempts were in flight, with this one.
 func (l *lane) answer(active int) {
 	if l.open {
 		l.slots = 1
@@ -314,7 +322,8 @@ func (l *lane) answer(active int) {
 	}
 }
 
-// fail follows the rules of package schedule for an attempt that failed.
+// fail updates the lane after a failed attempt of d, by the rules of package schedule. dies says
+// that d became a dead letter.
 func (l *lane) fail(d delivery, now time.Duration, dies bool) {
 	if d.pace == timedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)

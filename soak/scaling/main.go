@@ -41,7 +41,7 @@ func coresOf(l *load, s *store) int {
 	return 8
 }
 
-// worstHour is an outage of an hour that ends at the peak of the day.
+// worstHour returns an outage of an hour around noon, the peak of the day.
 func worstHour(first int, hangs bool) outage {
 	return outage{every: 100, first: first, at: 11*time.Hour + 30*time.Minute, length: time.Hour, hangs: hangs}
 }

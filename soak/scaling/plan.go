@@ -37,8 +37,8 @@ type plan struct {
 	egress              float64 // bytes a day
 }
 
-// mostOfADestination is the most deliveries a second of one destination that a cell gets
-// at the peak. A busier destination is shared by several cells.
+// mostOfADestination bounds how many deliveries a second of one destination a cell gets at the
+// peak. Several cells share a busier destination.
 const mostOfADestination = 2000
 
 // rate is deliveries a second at the peak.
@@ -72,9 +72,10 @@ func newPlan(l *load, s *store, cores int) *plan {
 	}
 	perCell := rate / float64(p.cells)
 
-	// Slots: at least twice the number that follows from Little's law. They must also be so many that
-	// laneShare, the share that package schedule leaves to one lane, is enough for the busiest
-	// destination.
+	// Slots: at least twice the attempts in flight, which follow from Little's law. They must also
+	// suffice for the busiest destination: laneShare, the share that package schedule leaves to one
+	// lane, must reach maxConcurrent. The last term of max is that condition, solved for
+	// maxInFlight.
 	latency := l.latency.average().Seconds()
 	hottest := l.rates()[0] * l.peak
 	p.parts = math.Ceil(hottest / mostOfADestination)
@@ -82,7 +83,8 @@ func newPlan(l *load, s *store, cores int) *plan {
 	inFlight := p.inFlight()
 	p.maxInFlight = powerOfTwo(max(1024, 2*inFlight, (inFlight+8*float64(p.maxConcurrent))/0.75))
 
-	// Each destination keeps a connection, and each attempt in flight has one.
+	// Connections of a node to receivers: one for each of its destinations, and two for each
+	// attempt in flight. The forwarder bounds them to twice maxInFlight.
 	p.connections = int(min(float64(l.destinations)*p.parts/float64(p.cells)+2*inFlight, 2*float64(p.maxInFlight)))
 	p.memory = 150e6 + 40e3*float64(p.connections) + 2e3*float64(l.destinations)/float64(p.cells) + 4*float64(l.body)*inFlight
 	p.disk = perCell * time.Hour.Seconds() * float64(l.body+s.waiting)
@@ -98,7 +100,8 @@ func (p *plan) owners() int {
 	return p.nodes
 }
 
-// inFlight is a node's attempts at once at the peak, by Little's law.
+// inFlight returns how many attempts a node makes at once at the peak. By Little's law, that is
+// its attempts a second, times the mean time of an attempt.
 func (p *plan) inFlight() float64 {
 	return p.rate() * (1 + p.failures) / float64(p.cells*p.nodes) * p.latency.average().Seconds()
 }

@@ -59,7 +59,8 @@ func (r *cellResult) end(l *lane) {
 // A result sums up a scenario.
 type result struct {
 	*scenario
-	// most has the highest minute of any cell; mean is over the day and all cells.
+	// most has, for each field, the highest value in a minute of any cell. mean has the means over
+	// the day and all cells.
 	most, mean usage
 	waiting    []float64 // in all cells, at the end of each minute
 	peak       float64   // the most in waiting
@@ -68,8 +69,8 @@ type result struct {
 
 	lanes int // destinations that were down, counted in each node
 
-	// The times from the end of the outage until half of the lanes had an empty backlog, until all
-	// had, and until the last delivery of the backlog was settled.
+	// Times from the end of the outage: half until half of the lanes had an empty backlog, all
+	// until all lanes had, and settled until the last delivery of the backlog was settled.
 	half, all, settled time.Duration
 
 	failures   float64 // failed attempts of lanes

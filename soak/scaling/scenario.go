@@ -17,7 +17,7 @@ type scenario struct {
 	seed   uint64
 }
 
-// An outage makes one of every n destinations fail, where n is every.
+// An outage makes a share of the destinations fail: 1/every of them.
 type outage struct {
 	every      int // one destination of so many fails
 	first      int // the rank of the first that fails, from 0
@@ -25,8 +25,8 @@ type outage struct {
 	hangs      bool
 }
 
-// curve is the rate at a time of day, divided by the mean: a cosine that is lowest at
-// midnight.
+// curve returns the rate at a time of day, divided by the mean of the day. It is a
+// cosine that is lowest at midnight and highest at noon.
 func (s *scenario) curve(now time.Duration) float64 {
 	return 1 - (s.peak-1)*math.Cos(2*math.Pi*now.Hours()/24)
 }
