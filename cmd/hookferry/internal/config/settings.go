@@ -210,7 +210,7 @@ type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
 	// Access is n to log one of every n successful requests, or 0 to log none. Failed requests are
-	// always logged.
+	// logged in any case, up to 100 a second.
 	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
