@@ -26,8 +26,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// All endpoints are closed to d, although a delivery becomes due only when an endpoint is
-		// open. So the settings of the destination have changed.
+		// The settings of the destination must have changed: d became due when one of its endpoints
+		// was open, but now all of them are closed to d.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -112,14 +112,14 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// decide turns the results of an attempt into the settlement of d. results has one element for each
-// of endpoints, which were the open ones. If an endpoint took d, d is done. Otherwise d is due
-// again by its schedule, as long as an endpoint may still take it and the retry window lasts. Else
-// d is buried.
+// decide turns the results of an attempt into the settlement of d. endpoints are the endpoints that
+// were open, and results has the result of each. If an endpoint took d, d is done. If no endpoint
+// may take d any more, or the retry window is over, d is buried. Otherwise d becomes due again by
+// its schedule.
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but not beyond the last
-// attempt of the window. The other endpoints do not wait for it. opens is when the first of the
-// endpoints that were closed before the attempt opens again, zero if there is none.
+// attempt of the window. The other endpoints do not wait for it. Some endpoints may have been
+// closed before the attempt: opens is when the first of these opens again, zero if none does.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
@@ -147,8 +147,8 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		}
 		wait := min(r.retryAfter, longest)
 		if wait > 0 {
-			// Stores truncate Due to the microsecond. So does this, because the endpoint must be
-			// open when d is due.
+			// Truncate the time as stores truncate Due. Otherwise the endpoint could still be
+			// closed when d becomes due.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
@@ -158,8 +158,8 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
-		// The settings of the destination have changed. The oldest entries belong to endpoints that
-		// it no longer has.
+		// The list gets so long only if the settings of the destination have changed. The oldest
+		// entries belong to endpoints that the destination no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
 	if !again {

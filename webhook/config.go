@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// The defaults of Config. Those of Timeout and Window follow the public webhook documentation.
+// The defaults of Config. DefaultTimeout and DefaultWindow are the values of the public webhook
+// documentation.
 const (
 	// DefaultTimeout is the time an endpoint has for a complete answer.
 	DefaultTimeout = 5 * time.Second
@@ -37,8 +38,7 @@ const (
 	DefaultDeadMaxAge = 30 * 24 * time.Hour
 	// DefaultDeadMaxBytes bounds the total size of all dead letters: 1 GiB.
 	DefaultDeadMaxBytes = 1 << 30
-	// Unlimited, as the value of Config.DeadMaxAge or Config.DeadMaxBytes, means that there is no
-	// such bound.
+	// Unlimited, as the value of Config.DeadMaxAge or Config.DeadMaxBytes, switches that bound off.
 	Unlimited = -1
 )
 
@@ -56,16 +56,16 @@ type Config struct {
 	// more than MaxNote bytes is not shown. Nil means no text.
 	Note func() []byte
 
-	// Destinations lists the destinations, each with an id of its own. Their URLs are trusted by
-	// the address guard, which refuses connections to addresses that are not public: it allows IP
-	// addresses and "localhost" in these URLs. If a URL has another host name, the guard allows
-	// only addresses that are public or that AllowAddresses lists.
+	// Destinations lists the destinations, each with an id of its own. The address guard refuses
+	// connections to addresses that are not public, but it trusts these URLs: it allows any IP
+	// address in them, and "localhost". Any other host name must resolve to addresses that are
+	// public or listed in AllowAddresses.
 	Destinations []Destination
 
-	// Lookup finds a destination by its id. It is set in place of Destinations. The forwarder calls
-	// Lookup before every attempt, concurrently, so a change of a destination takes effect at once.
-	// To keep that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may
-	// change a destination after Lookup has returned it.
+	// Lookup finds a destination by its id. A Config has either Lookup or Destinations. The
+	// forwarder calls Lookup before every attempt, concurrently, so a change of a destination takes
+	// effect at once. To keep that cheap, Lookup returns the same pointer for an unchanged
+	// destination. Nobody may change a destination after Lookup has returned it.
 	//
 	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
@@ -84,10 +84,10 @@ type Config struct {
 	// changes.
 	TrustLookup bool
 
-	// LookupFilters says that Lookup returns destinations with filters or a Transform. Then Forward
-	// and its variants, too, call Lookup for each destination, with the context of their caller. If
-	// Lookup fails, they store nothing and return its error. ErrUnknownDestination is no failure
-	// here: the destination has no filters then.
+	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then
+	// Forward and its variants also call Lookup for each destination, with the context of their
+	// caller. If Lookup fails, they store nothing and return its error. ErrUnknownDestination does
+	// not count as a failure: Forward then stores the event unfiltered.
 	LookupFilters bool
 
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty means
@@ -100,8 +100,8 @@ type Config struct {
 
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
 	// attempt. The last attempt starts Timeout before the window ends. The end of the window is
-	// stored with the outcome of the first attempt. After a crash before that, the next attempt
-	// begins a new window. Zero means DefaultWindow.
+	// stored with the outcome of the first attempt. If the process crashes before that, the next
+	// attempt begins a new window. Zero means DefaultWindow.
 	Window time.Duration
 
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
@@ -109,8 +109,8 @@ type Config struct {
 	// Resume, as Pause does, or buries them if BuryDisabled is set. Each node measures the time on
 	// its own, and starts again with its process. Zero means never.
 	DisableAfter time.Duration
-	// DisableGone makes the forwarder disable a destination in the same way when all endpoints of
-	// an attempt answer 410 Gone. The delivery becomes a dead letter.
+	// DisableGone makes the forwarder disable a destination, as DisableAfter does, when all
+	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
 	DisableGone bool
 	// BuryDisabled turns all deliveries of a destination that the forwarder has disabled into dead
 	// letters with ReasonDisabled: the waiting ones, and those that arrive before Resume. All nodes
@@ -118,37 +118,40 @@ type Config struct {
 	BuryDisabled bool
 
 	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent of
-	// its own. A destination starts with four attempts at a time. It gains one with each answer,
-	// while it uses at least half of them, and loses some with each timeout. While several
-	// destinations have deliveries, each may have its share of three quarters of MaxInFlight. Zero
-	// means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// its own. A destination starts with a limit of four attempts at a time. Each answer raises the
+	// limit by one if at least half of it is in use, and each timeout lowers it. While several
+	// destinations have deliveries, each may use an equal share of three quarters of MaxInFlight.
+	// Zero means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
 	//
 	// A destination that only fails is probed. Failures are timeouts, connection errors, 5xx, 408,
 	// 425 and 429. Probing starts after ten failures in a row, where a timeout counts as three.
 	// From then on there is one attempt at a time. Deliveries that were attempted before keep their
-	// schedule, but at most one of them is attempted each second. The others wait, and their retry
-	// window does not begin. If there was no attempt for 1 s, one of them is attempted as a probe.
-	// This interval doubles with each probe, up to 30 s. When the destination answers, attempts of
-	// all deliveries resume, two at a time at first.
+	// schedule, but at most one of them is attempted each second. Fresh deliveries, which were
+	// never attempted, wait, and their retry window does not begin. If there was no attempt for 1
+	// s, a fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30
+	// s. When the destination answers, attempts of all deliveries resume, two at a time at first.
 	//
-	// A delivery becomes a dead letter without an attempt if it was due for as long as Window while
-	// Run ran and the destination only failed.
+	// A fresh delivery becomes a dead letter without an attempt if the destination is probed
+	// without success for as long as Window after the delivery was due. A restart of the process
+	// begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. As many
-	// again may be claimed and wait in memory. To leave room for the others, the destinations that
-	// have not answered, or not lately, together get at most half of it. Those that fail get at
-	// most a quarter. Zero means DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. The same
+	// number may also be claimed and wait in memory. Destinations that fail get at most a quarter
+	// of MaxInFlight. Together with destinations that have not answered yet, or not lately, they
+	// get at most half. So there is always room for destinations that answer. Zero means
+	// DefaultMaxInFlight.
 	//
-	// While fresh deliveries arrive, few attempts begin for deliveries that have waited for over
-	// 100 ms: two at a time for each processor. An attempt counts towards this bound for its first
-	// millisecond at most.
+	// A backlog must not delay fresh deliveries. So while these arrive, the attempts of deliveries
+	// that were due over 100 ms ago are limited to one at a time for each processor. An attempt
+	// counts towards this limit for its first millisecond at most.
 	MaxInFlight int
 
 	// MaxBytesInFlight bounds the memory for bodies, in bytes. It counts the deliveries that are
-	// being attempted, are ready, or have an outcome that is not stored yet. A single body may be
-	// larger. While several destinations have deliveries, each has its share. At the bound the
-	// forwarder fetches nothing more from the store. Zero means DefaultMaxBytesInFlight.
+	// being attempted, are ready, or have an outcome that is not stored yet. While several
+	// destinations have deliveries, each has a share of the bound. At the bound the forwarder
+	// fetches nothing more from the store. It still delivers a single body that is larger. Zero
+	// means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the forwarder looks for deliveries that another process has put into the
@@ -172,9 +175,9 @@ type Config struct {
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer. The address guard does not check
-	// these connections. DialContext must return when its context ends, which is at the latest when
-	// the attempt times out. The connections need not support deadlines, as those of some tunnels
-	// do not. But closing a connection must end its reads and writes.
+	// these connections. DialContext must return when its context ends, at the latest at the
+	// timeout of the attempt. Closing a connection must end its reads and writes. The connections
+	// need not support deadlines: those of some tunnels do not.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
@@ -184,9 +187,10 @@ type Config struct {
 	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge. Unlimited means
 	// that they may have any age.
 	//
-	// Run discards the dead letters beyond DeadMaxAge and DeadMaxBytes, a minute after its start
-	// and then every hour. In between, the store may exceed the bounds. Run logs how many it has
-	// discarded, and counts them in Stats.Forgotten. The store may have a lower bound of its own.
+	// Run discards the dead letters that exceed DeadMaxAge or DeadMaxBytes, a minute after its
+	// start and then every hour. In between, the store may have more. Run logs how many dead
+	// letters it has discarded, and counts them in Stats.Forgotten. The store may have lower bounds
+	// of its own.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
 	// Zero means DefaultDeadMaxBytes. Unlimited means that there is no bound. With a store that
@@ -201,12 +205,13 @@ type Config struct {
 	// of Forward, one of its variants, or Try. It may use OpenTelemetry's propagator, for example.
 	// The forwarder stores both values, and sends them with every attempt; see event.Trace. If
 	// traceparent is empty or Trace is nil, the values of event.ContextWithTrace are used. If
-	// traceparent is not valid, no trace is sent. A static header with the name of one of the two
-	// is sent in place of both. Trace is called concurrently.
+	// traceparent is not valid, no trace is sent. If the destination has a static header
+	// traceparent or tracestate, the forwarder sends that header in place of both values. Trace is
+	// called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
-	// Logger gets warnings, and what happens to deliveries. Nil means no logs.
-	// The keys are these, and no others:
+	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil
+	// means no logs. Log lines have only these keys:
 	//
 	//	destination  its id
 	//	source       the delivery's Source, empty if it has none
@@ -232,8 +237,8 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 type ConfigError struct {
 	// Field is the path of the setting, such as "Endpoints[1].URL".
 	Field string
-	// Problem says what is wrong with it and what is allowed. It holds no secret, and nothing
-	// of a URL but its scheme and host.
+	// Problem says what is wrong with the setting and what is allowed. It holds no secret, and of a
+	// URL only the scheme and the host.
 	Problem string
 }
 
@@ -280,7 +285,7 @@ func (f faults) join() error {
 	return errors.Join(f...)
 }
 
-// orDefault replaces a zero by byDefault, and returns an error for a value below least.
+// orDefault sets *value to byDefault if it is zero, and returns an error if it is below least.
 func orDefault[T int | int64 | time.Duration](field string, value *T, least, byDefault T) error {
 	if *value < least {
 		return refuse(field, "%v is less than %v", *value, least)

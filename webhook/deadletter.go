@@ -96,9 +96,9 @@ const chunk = 256
 
 func fullOfKeys(keys []string) bool { return len(keys) == chunk }
 
-// inChunks collects values of seq until full returns true. Then it calls do with them, and yields
-// the sum of the results of do so far. It repeats this until seq ends or an error occurs. It yields
-// the error with the sum.
+// inChunks collects values of seq until full returns true. Then it passes them to the function do,
+// and yields the total of all numbers that do has returned. It repeats this until seq ends or an
+// error occurs. It yields the error together with the total.
 func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		total := 0
@@ -225,7 +225,7 @@ func (e *engine) forget(ctx context.Context, filter DeadFilter, over func(*DeadL
 	}
 	count.Add(int64(total))
 	if total > 0 {
-		e.config.Logger.Warn("webhook: discarded dead letters over a bound", "bound", bound, "count", total)
+		e.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", total)
 	}
 	return err
 }

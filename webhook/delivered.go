@@ -10,9 +10,9 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// Delivered yields the deliveries in the store's History that filter selects, the latest first. It
-// begins behind the one whose Key is after, or with the latest if after is "". An error ends the
-// sequence: ErrUnsupported if the store has no History.
+// Delivered yields the deliveries in the store's History that filter selects, the latest first. If
+// after is the Key of a delivery, the sequence begins behind it. If after is empty, it begins with
+// the latest. An error ends the sequence: ErrUnsupported if the store has no History.
 func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
 	h, ok := f.config.Store.(History)
 	if !ok {
@@ -21,12 +21,12 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 	return h.Delivered(ctx, filter, after)
 }
 
-// Resend sends the deliveries in the store's History that filter selects once more. Each becomes a
+// Resend sends deliveries from the store's History again, those that filter selects. Each becomes a
 // new delivery with the same body and an ID of its own, so a receiver that deduplicates by
 // webhook-id takes it. Resend leaves out deliveries that were delivered after the loop began, and
 // copies that an earlier Resend has made. It works as ReplayAll does: after each commit it yields
 // how many it has sent so far, and it yields an error with that number. The error is ErrUnsupported
-// if the store has no History, ErrClosed after Shutdown, or one of Forward.
+// if the store has no History, ErrClosed after Shutdown, or another error of Forward.
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
@@ -62,11 +62,11 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 	})
 }
 
-// resendBytes is about how many bytes of bodies Resend stores in one commit.
+// resendBytes is the approximate size of the bodies that Resend stores in one commit.
 const resendBytes = 4 << 20
 
-// resendID returns the ID of a copy that Resend makes of the delivery id at the time now, in
-// nanoseconds since 1970.
+// resendID returns the ID of a copy that Resend makes of a delivery. id is the ID of the original,
+// and now is the time of the copy, in nanoseconds since 1970.
 func resendID(id string, now int64) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(id), uint64(now)))
 	return base64.RawURLEncoding.EncodeToString(sum[:18])

@@ -27,12 +27,12 @@ type Delivery struct {
 	Destination string
 	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
 	// and requests carry it in the header webhook-id. For an event without a Source the ID is the
-	// MessageID. For an event with a Source it is a digest of both: the first 18 bytes of the
-	// SHA-256 of the length of the Source, as a uvarint, the Source and the MessageID, in base64url
-	// without padding.
+	// MessageID. For an event with a Source the ID is the first 18 bytes of a SHA-256, in base64url
+	// without padding. The hash covers the length of the Source as a uvarint, then the Source, then
+	// the MessageID.
 	ID string
-	// MessageID, Source, User and Event are the ID, Source, User and Name of the
-	// event.Event. At most 255 bytes each.
+	// MessageID, Source, User and Event are the ID, Source, User and Name of the event.Event. Each
+	// has at most 255 bytes.
 	MessageID, Source, User, Event string
 	// Type is the event's type, such as "track".
 	Type string
@@ -50,8 +50,8 @@ type Delivery struct {
 	// Closed lists the endpoints that get no request for this delivery, for a time or for good: at
 	// most MaxEndpoints.
 	Closed []Closed
-	// Attempts holds the failed requests, the oldest first: if there were many, the first and the
-	// latest of them; see MaxAttempts.
+	// Attempts holds the failed requests, the oldest first. If there were more than MaxAttempts, it
+	// holds only the first ones and the latest ones.
 	Attempts []Attempt
 	// Trace is sent with every attempt. It does not change.
 	Trace event.Trace
@@ -82,8 +82,8 @@ type DeadLetter struct {
 	Key string
 }
 
-// Size returns the size of d in bytes, for bounds: the lengths of its body, its ids and names, and
-// the texts of its attempts.
+// Size returns the size of d in bytes, as bounds such as Config.DeadMaxBytes count it: the lengths
+// of its body, its ids and names, and the texts of its attempts.
 func (d *Delivery) Size() int64 {
 	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
@@ -98,15 +98,16 @@ type Delivered struct {
 	Delivery
 	// At is when it was delivered.
 	At time.Time
-	// Key is the store's name for it. It is printable, and does not change.
+	// Key is the store's name for the delivery. It is printable, and does not change.
 	Key string
 }
 
 // A DeliveredFilter selects deliveries of a History. The zero value selects all.
 type DeliveredFilter struct {
-	// Destination, MessageID and User select by equality where they are not empty.
+	// If Destination, MessageID or User is not empty, the delivery must have the same value.
 	Destination, MessageID, User string
-	// From and To select by At: not before From, and before To. Zero means no bound.
+	// From and To bound At, which must not be before From, and must be before To. Zero means no
+	// bound.
 	From, To time.Time
 }
 
@@ -121,15 +122,15 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// Destination, ID, Type, Reason and User select by equality where they are not empty. ID is
-	// compared with both the ID and the MessageID of a delivery.
+	// If one of Destination, ID, Type, Reason and User is not empty, the dead letter must have the
+	// same value. ID may equal either the ID or the MessageID of the delivery.
 	Destination string
 	ID          string
 	Type        string
 	Reason      Reason
 	User        string
-	// From and To select by the time of death: not before From, and before
-	// To. Zero means no bound.
+	// From and To bound the time of death, which must not be before From, and must be before To.
+	// Zero means no bound.
 	From, To time.Time
 	// NewestFirst makes lists begin with the dead letter that died last.
 	NewestFirst bool

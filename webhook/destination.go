@@ -35,13 +35,14 @@ type Destination struct {
 	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of
 	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
-	// Secret signs every request in X-Signature (package signature). If it is empty, the header is
-	// not sent. A request has one such signature, so there is only one secret. While you replace
-	// it, the receiver has to accept the old secret and the new one.
+	// Secret is the key of the signature in the X-Signature header of every request; see package
+	// signature. If Secret is empty, the header is not sent. A request has one such signature, so
+	// there is only one Secret. Before you replace it, make the receiver accept the old secret and
+	// the new one.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
-	// each secret. There may be MaxStandardSecrets, and there should be several only while one
-	// replaces another. Empty means no such headers.
+	// each secret. There may be up to MaxStandardSecrets. Use several only while one replaces
+	// another. Empty means no such headers.
 	//
 	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret makes
 	// it. A private key may take its place: "whsk_" and the base64 of an Ed25519 key, as
@@ -56,8 +57,8 @@ type Destination struct {
 	// Config.TLSClientConfig.
 	TLS *TLS
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
-	// for a receiver whose answers the own client refuses as malformed (ReasonProtocol) although
-	// other clients accept them. A request then costs two to four times as much CPU, and about 60
+	// for a receiver whose answers that client refuses as malformed (ReasonProtocol) although other
+	// clients accept them. A request then costs two to four times as much CPU, and about 60
 	// allocations. The time limits, the bounds and the address guard still apply, and redirects are
 	// still not followed. HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
@@ -72,8 +73,8 @@ type Destination struct {
 	// destination is enabled.
 	Disabled bool
 	// Filter selects the events that Forward and its variants store for this destination. Stats
-	// counts the others as Filtered. With Config.Lookup it needs Config.LookupFilters. It does
-	// not apply to deletion notices and audiences.
+	// counts the others as Filtered. If you use Config.Lookup, set Config.LookupFilters, too.
+	// Filter does not apply to deletion notices and audiences.
 	Filter Filter
 	// FilterFunc is a second filter, for events that Filter takes: it reports whether the
 	// destination gets the event. It is called concurrently, and must not change the event. Nil
@@ -82,9 +83,9 @@ type Destination struct {
 	// Transform makes the body that this destination gets for an event. It is called for events
 	// that the filters take, before Forward and its variants store them. Transform may change the
 	// event that it is given. The Body of its result must be a JSON object of at most 128 KB. The
-	// forwarder writes it in the form of all bodies. If the result is Off, the destination does not
-	// get the event, and Stats counts it as Filtered. The other fields of the result have no
-	// effect.
+	// forwarder writes this object anew, as it does with all bodies, so its spelling may change. If
+	// the result is Off, the destination does not get the event, and Stats counts it as Filtered.
+	// The other fields of the result have no effect.
 	//
 	// Transform has 1 s for an event, and must end with its context. Forward waits for it. If
 	// Transform returns an error, panics, is late, or returns a result that is not valid, the
@@ -93,8 +94,8 @@ type Destination struct {
 	// that it cannot change as they are.
 	//
 	// Transform is called concurrently. It is not called for replayed deliveries, deletion notices
-	// and audiences. With Config.Lookup it needs Config.LookupFilters. Nil stores events as they
-	// are.
+	// and audiences. If you use Config.Lookup, set Config.LookupFilters, too. Nil stores events as
+	// they are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize sets headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
@@ -102,23 +103,23 @@ type Destination struct {
 	// Endpoint.Headers may not set, headers that the endpoint has already, traceparent, or
 	// tracestate.
 	//
-	// Authorize has the time of the attempt, and must end with its context. If it returns an error,
-	// panics or sets a header that is not allowed, no request is sent, and the attempt fails with
-	// ReasonAuthorize. The attempt is repeated as after a 5xx. Up to 256 bytes of the error are
-	// stored and logged, without the values that were set. Authorize is called concurrently, also
-	// by Try. Nil sets nothing.
+	// Authorize may take as long as the attempt, and must return when its context ends. If it
+	// returns an error, panics or sets a header that is not allowed, no request is sent, and the
+	// attempt fails with ReasonAuthorize. The attempt is repeated as after a 5xx. Up to 256 bytes
+	// of the error are stored and logged, without the values that were set. Authorize is called
+	// concurrently, also by Try. Nil sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
 	// MaxConcurrent bounds the deliveries that are attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int
-	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Deliveries beyond it wait
-	// in the store. For those that were not attempted before, the retry window does not begin. Zero
-	// means no bound. Each Forwarder counts on its own, and starts again with its process.
+	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Further deliveries wait in
+	// the store. The retry window of a delivery that was never attempted does not begin while it
+	// waits. Zero means no bound. Each Forwarder counts only its own attempts, since its start.
 	MaxRate float64
 	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
-	// MaxRate allows: in t seconds there are at most MaxBurst + t*MaxRate. It needs a MaxRate. At
-	// most it is the attempts of a day at MaxRate. Zero means the attempts of a tenth of a second,
-	// but at least 1.
+	// MaxRate allows. So any period of t seconds has at most MaxBurst + t*MaxRate attempts.
+	// MaxBurst needs a MaxRate, and must not exceed the attempts that MaxRate allows in a day. Zero
+	// means the attempts that MaxRate allows in a tenth of a second, but at least 1.
 	MaxBurst int
 }
 

@@ -118,7 +118,7 @@ func holdOf(err error) Hold {
 }
 
 // resolve returns the target of the lane's destination as it is now. If the destination has not
-// changed, that is l.target.
+// changed, resolve returns l.target.
 func (ds *destinations) resolve(l *lane) (*target, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {

@@ -79,8 +79,8 @@ func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	if _, busy := w.disabling.LoadOrStore(l.ID, true); busy {
 		return
 	}
-	// A goroutine stores it, because the store may be slow. Shutdown waits for the goroutine as for
-	// a request.
+	// Another goroutine stores that the destination is disabled, because the store may be slow.
+	// Shutdown waits for this goroutine as for a request.
 	w.workers.Go(func() {
 		defer w.disabling.Delete(l.ID)
 		w.disable(d)
@@ -105,7 +105,7 @@ func (e *engine) disable(d Disabled) {
 	if e.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
 		// Make the deliveries that wait for a later time due now, so that they are buried at once.
-		// After an error each is buried when it becomes due.
+		// If that fails, each delivery is buried when it becomes due.
 		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
 	}
 	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)

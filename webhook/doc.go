@@ -56,8 +56,8 @@
 //   - when the receiver closes a kept connection while a request is sent on it.
 //     The request is made again at once, and counted in [Stats.Resent];
 //   - at several endpoints of a destination, which all get a request at once;
-//   - when the clock of the machine is set forward by more than twelve times
-//     Timeout, a minute, while the event is in flight;
+//   - when the clock of the machine is set forward by more than twelve times [Config.Timeout],
+//     which is a minute by default, while the event is in flight;
 //   - when it is replayed, or forwarded again after the store has forgotten its
 //     ID.
 //
@@ -83,9 +83,9 @@
 // retry windows end earlier by as much, and dead letters reach
 // [Config.DeadMaxAge] earlier.
 //
-// Each destination has a lane of its own. A destination that hangs, fails, or has a
-// million events waiting takes no slot, memory or time of another, up to
-// [Config.MaxInFlight] in all.
+// Each destination has a lane of its own. A destination that hangs, fails, or has a million events
+// waiting does not hold up another. [Config.MaxInFlight] bounds the attempts of all destinations
+// together.
 //
 // A destination that only fails is probed at intervals. Events that were attempted
 // before keep their schedule, however many wait behind them. Once the destination
@@ -97,15 +97,15 @@
 //
 // # Observability
 //
-// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an
-// alert. They count the deliveries that wait, are in flight, were delivered and
-// retried, and are dead by [Reason]. They have percentiles of latency, and say why a
-// destination is held. An [Observer] is called for each request. The module
-// webhook/webhookprom turns all of this into Prometheus metrics, in three lines.
+// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. They
+// count the deliveries that wait, that are in flight, that were delivered or retried, and the dead
+// letters by [Reason]. They have percentiles of latency, and say why a destination is held. An
+// [Observer] is called for each request. The module webhook/webhookprom turns all of this into
+// Prometheus metrics, in three lines.
 //
-// With OpenTelemetry, Attempted starts and ends a span from a.At to a.At+a.Took,
-// below the span context in a.Trace, which [Config.Trace] took from the caller's
-// context. Log lines have the keys that [Config.Logger] lists.
+// With OpenTelemetry, Attempted of your Observer can make a span from a.At to a.At+a.Took. Its
+// parent is the span context in a.Trace, which [Config.Trace] took from the caller's context. Log
+// lines have the keys that [Config.Logger] lists.
 //
 // # Addresses
 //

@@ -84,8 +84,8 @@ func (e *engine) wake() {
 }
 
 // stored is the settler's storedFunc, which is called after each commit. It counts the settlements,
-// and tells the scheduler which deliveries wait again. With late it wakes the fetcher, which waits
-// for the settler to catch up.
+// and tells the scheduler which deliveries wait again. If late is set, the fetcher is waiting for
+// the settler to catch up, so stored wakes it.
 func (e *engine) stored(ss []Settlement, late bool) {
 	now := time.Now()
 	bytes := int64(0)

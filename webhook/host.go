@@ -83,7 +83,8 @@ func folded(c rune) rune {
 }
 
 // isNumber reports whether a label reads as a number: digits, or "0x" and any hexadecimal digits
-// (WHATWG URL, "ends in a number"). No top-level domain is one.
+// (WHATWG URL, "ends in a number"). No top-level domain is a number, so a host whose last label is
+// one is meant as an address.
 func isNumber(label string) bool {
 	digits := "0123456789"
 	if len(label) > 1 && label[0] == '0' && label[1]|0x20 == 'x' {

@@ -25,7 +25,7 @@ const (
 	// ReasonConnection: the connection was refused, reset, closed or unreachable, or
 	// Config.Proxy did not make it.
 	ReasonConnection Reason = "connection"
-	// ReasonProtocol: the answer is not HTTP, or over a bound.
+	// ReasonProtocol: the answer is not HTTP, or exceeds a size limit.
 	ReasonProtocol Reason = "protocol"
 	// ReasonCertificate: the endpoint's certificate does not verify, or this machine cannot read
 	// its root certificates. No request was sent.
@@ -70,7 +70,7 @@ func (r Reason) final() bool {
 var errStopped = errors.New("webhook: stopped")
 
 // statusOutcome returns the outcome and the reason for an answer with this status. It treats a
-// status of no known class as 5xx (RFC 9110, section 15).
+// status outside the range 100 to 599 like a 5xx (RFC 9110, section 15).
 func statusOutcome(status int) (Outcome, Reason) {
 	switch {
 	case 200 <= status && status <= 299:

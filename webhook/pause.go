@@ -64,8 +64,8 @@ type pause struct {
 }
 
 // setPause pauses a destination in the store, unless it is paused already, and then calls
-// learnPauses. stored reports whether this call has stored the pause. It may be true although there
-// is an error, which is then that of learnPauses.
+// learnPauses. stored reports whether this call has stored the pause. If only learnPauses fails,
+// setPause returns true and that error.
 func (e *engine) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
 	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: why})
 	if err == nil {

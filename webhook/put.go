@@ -78,8 +78,8 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	return nil
 }
 
-// routes appends to rs a route for each destination, or returns nil if none of them has a filter or
-// a Transform. The error is that of Config.Lookup.
+// routes appends to rs a route for each destination, or returns nil if no destination has a filter
+// or a Transform. It returns the error of Config.Lookup.
 func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
 	found := false
 	for _, id := range ids {

@@ -68,7 +68,7 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 }
 
 // AppendBinary appends the dead letter in binary form: a version byte, its Reason and Died, then
-// the form of its Delivery. It leaves out Key, which the store assigns.
+// its Delivery as Delivery.AppendBinary writes it. It leaves out Key, which the store assigns.
 func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
 	r := record{b: append(b, recordVersion)}
 	r.text((*string)(&d.Reason))
@@ -129,16 +129,16 @@ const maxCount = 1 << 53
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
 // A record writes or reads a delivery in binary form, field by field. The same methods do both:
-// they take pointers to the fields, and reading says which way they go. Writing appends to b.
-// Reading consumes b. After the first malformed field, failed is set, b is empty, and all other
-// fields read as zero.
+// they take pointers to the fields, and the field reading says whether they read or write. Writing
+// appends to b. Reading consumes b. After the first malformed field, failed is set, b is empty, and
+// all other fields read as zero.
 type record struct {
 	b       []byte
 	reading bool
 	failed  bool
 }
 
-// readRecord returns a record that reads b, from behind the version byte.
+// readRecord returns a record that reads b, beginning after the version byte.
 func readRecord(b []byte) (record, error) {
 	if len(b) == 0 || b[0] != recordVersion {
 		return record{}, fmt.Errorf("%w: version %d", errRecord, b[:min(len(b), 1)])
@@ -288,7 +288,7 @@ func (r *record) texts(texts ...*string) {
 	}
 }
 
-// take reads the length of a text and then the text, which it returns as a part of r.b.
+// take reads the length of a text and then the text. It returns the text as a subslice of r.b.
 func (r *record) take() []byte {
 	n := r.uvarint(0, math.MaxUint64)
 	if n > uint64(len(r.b)) {

@@ -22,7 +22,7 @@ const (
 	SchedulePatient Schedule = "patient"
 )
 
-// The longest wait of ScheduleDefault after the first attempt, and the longest after any attempt.
+// The longest waits of ScheduleDefault: after the first attempt, and after any attempt.
 const (
 	firstWait = time.Second
 	longWait  = 10 * time.Minute
@@ -81,7 +81,8 @@ func (s Schedule) longestWait(n int) time.Duration {
 
 // nextAttempt returns when a delivery is due again after its attempt n has failed. retryAfter is
 // the wait that the endpoints asked for: the delivery waits at least that long. The last attempt
-// starts early enough to end within the window. After that time nextAttempt returns false.
+// starts early enough to end within the window. If it is too late for such an attempt, nextAttempt
+// returns false.
 func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
 	last := expires.Add(-p.timeout)
 	if !now.Before(last) {

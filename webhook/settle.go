@@ -51,8 +51,8 @@ type settleLimits struct {
 var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
-// deliveries. A Put waits while the store commits. Fewer commits help, because a commit of ten
-// times as many outcomes takes hardly longer.
+// deliveries. A Put waits while the store commits outcomes. So fewer commits let more Puts through:
+// a commit of ten times as many outcomes takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
 // errNothingSettled is the error of a store that breaks its contract: it settled less than it was
@@ -85,9 +85,9 @@ func (s *settler) giveBack(d *Delivery) {
 	*d = Delivery{}
 }
 
-// behind reports whether the store is behind: it stores nothing at all, more than limit outcomes
-// wait for it, or the bodies of the waiting outcomes have at least maxBytes. If so, the next call
-// of stored, once the store works, has late set.
+// behind reports whether the store is behind. The store is behind if it stores nothing at all, if
+// more than limit outcomes wait for it, or if the bodies of the waiting outcomes have at least
+// maxBytes. The caller can then wait: once the store works, the settler calls stored with late set.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,8 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	return true
 }
 
-// move appends from to to, and empties from. Both keep their arrays.
+// move appends the elements of its second argument to its first. It returns the longer slice, and
+// the second one emptied. Both keep their arrays.
 func move(to, from []Settlement) (_, _ []Settlement) {
 	to = append(to, from...)
 	clear(from)
@@ -217,8 +218,9 @@ func (s *settler) finish(ss []Settlement) {
 }
 
 // setFailing records, at the end of a flush, whether the store stores nothing at all. The end of an
-// outage must not be recorded earlier. Claims may have ended during the outage. If the forwarder
-// fetched before all outcomes are stored, it would attempt these deliveries again.
+// outage must not be recorded before the flush is over. Claims may have ended during the outage, so
+// an earlier fetch could return deliveries whose outcomes are not stored yet, and the forwarder
+// would attempt them again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing
@@ -230,7 +232,8 @@ func (s *settler) setFailing(failing bool) {
 	}
 }
 
-// An outage spaces out the calls of a store that fails. The zero value is ready to use.
+// An outage makes the callers of a failing store wait longer after each failure. The zero value is
+// ready to use.
 type outage struct {
 	pause time.Duration // zero: the latest call succeeded
 }
@@ -254,8 +257,8 @@ func (o *outage) over() bool {
 	return was
 }
 
-// wait blocks for the pause after a failure, which doubles with each failure in a row, or until ctx
-// is done.
+// wait blocks for the pause after a failure, or until ctx is done. The pause doubles with each
+// failure in a row.
 func (o *outage) wait(ctx context.Context) {
 	t := time.NewTimer(o.pause)
 	defer t.Stop()

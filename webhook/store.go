@@ -68,11 +68,12 @@ type Store interface {
 	// full disk Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
-	// Heads yields, for each destination, the earliest Due of its fresh deliveries and of
-	// its retries that are not claimed. Unless all is set it yields only destinations
-	// whose heads were changed since the call before by something other than Put, Fetch
-	// and Settle: another node, a transaction, Revive, Change, or the end of a node's
-	// claims. It holds no lock between two yields. An error ends it.
+	// Heads yields, for each destination, when its first fresh delivery and its first retry are
+	// due. Claimed deliveries do not count. If all is not set, Heads yields only destinations
+	// whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not
+	// count, because the caller knows of them. Changes by another node, a transaction, Revive,
+	// Change, or the end of a node's claims do count. Heads holds no lock between two yields. An
+	// error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. One value may
@@ -141,8 +142,8 @@ type Verdict uint8
 
 // The verdicts of a Settlement.
 const (
-	// Done removes the delivery, because it was delivered. A store with a History may
-	// keep it there as it was claimed: its Attempts are the failed ones.
+	// Done removes the delivery, because it was delivered. A store with a History may keep it
+	// there as it was when it was claimed, so its Attempts are the failed ones.
 	Done Verdict = iota + 1
 	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
 	Retry
@@ -165,8 +166,8 @@ type Settlement struct {
 	At time.Time
 }
 
-// Check returns an error if Verdict is unknown. It also does so if a Delivery that is
-// retried or buried exceeds the limits of its fields.
+// Check returns an error if Verdict is unknown. For Retry and Bury it also returns an error if a
+// field of the Delivery exceeds its limits.
 func (s *Settlement) Check() error {
 	switch s.Verdict {
 	case Done, Return:
@@ -182,10 +183,10 @@ func (s *Settlement) Check() error {
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
-	// Dead yields the dead letters that filter selects, in the order in which they died,
-	// or the newest first with NewestFirst. It begins behind the one whose Key is after,
-	// or with the first if after is "". It holds no lock between two yields, so the loop
-	// may call the store. An error ends it.
+	// Dead yields the dead letters that filter selects, in the order in which they died, or the
+	// newest first with NewestFirst. If after is the Key of a dead letter, the list begins behind
+	// it. If after is empty, the list begins with the first. It holds no lock between two yields,
+	// so the loop may call the store. An error ends it.
 	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
 	// Revive turns the dead letters with these keys into fresh deliveries: due now, with
 	// no tries counted, no endpoint closed and their Attempts kept. It returns how many
@@ -194,10 +195,10 @@ type Keeper interface {
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
 
-	// Waiting yields the waiting deliveries of a destination, including claimed ones, in
-	// the order of Due. It begins behind the one whose ID is after. It begins with the
-	// first if after is "", or if that delivery does not wait any more. It holds no lock
-	// between two yields. An error ends it.
+	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the
+	// order of Due. If after is the ID of a delivery that waits, the list begins behind it.
+	// Otherwise the list begins with the first. It holds no lock between two yields. An error
+	// ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
 	// Change makes the given change to the waiting deliveries that filter selects, except
 	// claimed ones. It returns how many it has changed, and how many it has skipped
@@ -217,9 +218,9 @@ type Keeper interface {
 	// It holds no lock between two yields. An error ends it.
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 
-	// Settings yields the settings whose names begin with prefix, in the order of their
-	// names. The caller does not change their Values. It holds no lock between two yields.
-	// An error ends it.
+	// Settings yields the settings whose names begin with prefix, in the order of their names.
+	// The caller must not change their Values. It holds no lock between two yields. An error ends
+	// it.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
 	// Set stores a setting if the store has it with the version s.Version. Zero stands
 	// for a setting that the store does not have. Otherwise Set returns ErrConflict. It
@@ -254,8 +255,8 @@ func (s *Setting) Check() error {
 // Settings of the store bound their age and their size. Beyond these bounds the store drops
 // the oldest first. Counts include the kept deliveries, and Erase removes them like dead letters.
 type History interface {
-	// Delivered yields the kept deliveries that filter selects, the latest first. It
-	// begins behind the one whose Key is after, or with the latest if after is "". It
-	// holds no lock between two yields. An error ends it.
+	// Delivered yields the kept deliveries that filter selects, the latest first. If after is the
+	// Key of a kept delivery, the list begins behind it. If after is empty, the list begins with
+	// the latest. It holds no lock between two yields. An error ends it.
 	Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error]
 }

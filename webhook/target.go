@@ -41,8 +41,8 @@ type endpoint struct {
 	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
 	raw       string                                                          // the URL as it was given, for authorize
 
-	// secrets are texts of the request. They are redacted if the endpoint sends them back. The
-	// longest come first, because one may contain another.
+	// secrets are the secret texts of a request. They are redacted if the endpoint sends them
+	// back. The longest come first, because one may contain another.
 	secrets []string
 }
 

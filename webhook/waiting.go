@@ -9,7 +9,7 @@ import (
 )
 
 // A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
-// know that destination. Of the other fields, an empty one selects all.
+// know that destination. Each of the other fields must match, unless it is empty.
 type WaitingFilter struct {
 	// Destination is required.
 	Destination string
@@ -61,8 +61,9 @@ func (d *Delivery) Hasten(now time.Time) bool {
 }
 
 // Waiting yields the waiting deliveries that filter selects, including those that are being
-// attempted, in the order of Due. It begins behind the one whose ID is after, or with the first if
-// after is "". The loop may call ChangeWaiting. An error ends the sequence.
+// attempted, in the order of Due. If after is the ID of a delivery that waits, the sequence begins
+// behind it. Otherwise it begins with the first. The loop may call ChangeWaiting. An error ends the
+// sequence.
 func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {

@@ -150,7 +150,7 @@ var claimCases = []testCase{
 		k.settle(webhook.Return, again, again)
 		k.fetchOne("a")
 	}},
-	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads were changed since the call before by something other than Put, Fetch and Settle: Revive, Change. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads.", func(k *kit) {
+	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Revive and Change do count. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads.", func(k *kit) {
 		noNews := func() {
 			k.Helper()
 			// Other nodes may have changed heads.

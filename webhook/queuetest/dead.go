@@ -37,7 +37,7 @@ func (k *kit) deadAfter(filter webhook.DeadFilter, after webhook.DeadLetter) []w
 }
 
 var deadCases = []testCase{
-	{"Dead", "Dead yields the dead letters that filter selects, in the order in which they died, or the newest first with NewestFirst. It begins behind the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
+	{"Dead", "Dead yields the dead letters that filter selects, in the order in which they died, or the newest first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
 		letters := k.bury(2100) // more than a store reads at once
 		k.restart()
 		k.compare()
@@ -118,7 +118,7 @@ var deadCases = []testCase{
 
 // historyCases test a store that is a webhook.History.
 var historyCases = []testCase{
-	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. It begins behind the one whose Key is after. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
+	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. If after is the Key of a kept delivery, the list begins behind it. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
 		k.delivered = make(map[string]webhook.DeadLetter)
 		s := func() webhook.History { return k.s.(webhook.History) }
 		ds, names := k.many(3, 200) // more than a store reads in one page

@@ -23,7 +23,7 @@ var keeperCases = []testCase{
 		k.restart()
 		k.compare()
 	}},
-	{"Waiting", "Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of Due. It begins behind the one whose ID is after. It begins with the first if that delivery does not wait any more. It holds no lock between two yields.", func(k *kit) {
+	{"Waiting", "Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the list begins with the first. It holds no lock between two yields.", func(k *kit) {
 		ds := k.deliveries("a", 2100) // more than a store reads at once
 		for i := range ds[:1000] {
 			ds[i].Expires = ds[i].Due.Add(time.Hour)

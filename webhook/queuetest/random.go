@@ -10,7 +10,8 @@ import (
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
 	w := &walk{kit: k}
-	// Each is repeated as often as it should happen in about a hundred steps.
+	// operations lists each operation as often as it should occur in about a hundred
+	// steps.
 	var operations []func()
 	add := func(times int, do func()) { operations = append(operations, slices.Repeat([]func(){do}, times)...) }
 	add(30, w.puts)
