@@ -83,9 +83,9 @@ type Destination struct {
 	// Transform makes the body that this destination gets for an event. It is called for events
 	// that the filters take, before Forward and its variants store them. Transform may change the
 	// event that it is given. The Body of its result must be a JSON object of at most 128 KB. The
-	// forwarder writes this object anew, as it does with all bodies, so its spelling may change. If
-	// the result is Off, the destination does not get the event, and Stats counts it as Filtered.
-	// The other fields of the result have no effect.
+	// forwarder re-encodes the object in the form that all bodies have, which is that of
+	// JSON.stringify. If the result is Off, the destination does not get the event, and Stats
+	// counts it as Filtered. The other fields of the result have no effect.
 	//
 	// Transform has 1 s for an event, and must end with its context. Forward waits for it. If
 	// Transform returns an error, panics, is late, or returns a result that is not valid, the
