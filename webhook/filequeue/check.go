@@ -26,7 +26,7 @@ type Report struct {
 	Missing []string
 }
 
-// reportOf returns the Report about a store. missing becomes its Missing.
+// reportOf counts the contents of a store in a new Report, whose Missing is missing.
 func reportOf(s *Store, missing []string) Report {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

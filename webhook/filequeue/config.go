@@ -90,8 +90,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// noSpace returns the error of Put for an error of the disk. If the disk is full, it wraps
-// webhook.ErrQueueFull.
+// noSpace turns an error of the disk into the error that Put returns. If the disk is full, the
+// result wraps webhook.ErrQueueFull.
 func noSpace(err error) error {
 	if !full(err) {
 		return fmt.Errorf("filequeue: %w", err)

@@ -48,7 +48,8 @@ func (e *eraser) run() error {
 	if err := e.each(e.find); err != nil {
 		return err
 	}
-	// With alone, the commit contains no other operation, so none of these deliveries is settled in it.
+	// The size alone gives the op a commit of its own, so no other op of the commit settles one of
+	// these deliveries.
 	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
 		e.erased = 0
 		return err
@@ -56,7 +57,8 @@ func (e *eraser) run() error {
 	return e.each(e.blank)
 }
 
-// each calls do for each segment, with those records of the segment that have the user's hash.
+// each calls the function do once for each segment. It passes those records of the segment that
+// have the user's hash.
 func (e *eraser) each(do func(g *segment, rs []record) error) error {
 	hash := userHash(e.user)
 	e.index.mu.Lock()

@@ -53,8 +53,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		defer aheads.Put(pooled)
 		buffer = *pooled
 	}
-	// ahead has the records of a group of neighbouring picks, which one read returned. It starts at
-	// the offset begin of their segment.
+	// ahead has the records of several neighbouring picks, which readAhead has read at once. Its
+	// first byte is at the offset begin of their segment.
 	var ahead []byte
 	var begin int64
 	run := 0
@@ -73,8 +73,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		err := p.load(&d, put)
 		switch {
 		case errors.Is(err, errState):
-			// It is unknown when the retry window ends. It may be over, so the delivery gets at
-			// most one more attempt.
+			// The unreadable record had the end of the retry window. The window may be over, so the
+			// delivery gets at most one more attempt.
 			complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
@@ -158,8 +158,9 @@ const (
 )
 
 // readAhead reads the put of the first pick, and the puts close behind it, into buffer with one
-// read. That takes much less processor time than one read for each. It returns the number of these
-// picks, and their bytes. The bytes are nil if there is only one pick, or if the read fails.
+// read. That takes much less processor time than one read for each put. readAhead returns the
+// number of these picks, and their bytes. The bytes are nil if there is only one pick, or if the
+// read fails.
 func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
 	first := &picks[0]
 	from := int64(first.entry.put.off)
@@ -203,7 +204,8 @@ func (s *Store) Lost() int {
 	return s.index.losses
 }
 
-// maxTold bounds index.told. Beyond it, complain logs a delivery each time it is read.
+// maxTold bounds index.told, the deliveries that complain has logged already. Once index.told is
+// full, complain logs further deliveries each time they are read.
 const maxTold = 1000
 
 // complain logs that a delivery cannot be read, once for each delivery. d has the parts that could

@@ -38,8 +38,8 @@ func encodeHint(rs []record, salt uint64, end int64) []byte {
 
 var errHint = errors.New("malformed hint file")
 
-// decodeHint appends the records in the hint file b to dst. Their payloads are their tags, and
-// share the memory of b.
+// decodeHint appends the records in the hint file b to dst. The payload of each record is only its
+// tag, and shares the memory of b.
 func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error) {
 	n := len(b) - 4
 	if n < hintStart || string(b[:8]) != hintMagic || int64(binary.LittleEndian.Uint64(b[8:])) != end ||

@@ -57,7 +57,8 @@ type claim struct {
 	body  int64 // the length of the body
 }
 
-// A where names a queue of the index. The destination is empty for queues that no lane has.
+// A where names a queue of the index. The destination is empty for a queue that belongs to no
+// lane.
 type where struct {
 	kind        kind // a state, claimed, kindKeys, or kindSetting for index.notes
 	destination string

@@ -17,11 +17,12 @@ type janitor struct {
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// busy has a value while the janitor or an Erase works. No other goroutine removes a segment,
-	// or moves records between segments.
+	// busy has a value while the janitor or an Erase works. Only the goroutine that has put the
+	// value there removes segments, or moves records between segments.
 	busy chan struct{}
-	// leftovers are files that are about to be removed. They are removed before any other segment,
-	// because that segment may have the record which lists a leftover, or its deliveries, as gone.
+	// leftovers are the files of segments that the store no longer needs. The janitor removes them
+	// before it retires another segment. That segment may have the only record which says that a
+	// leftover, or a delivery in it, is gone.
 	leftovers []string
 }
 
@@ -152,8 +153,8 @@ func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Ti
 	return ts, next
 }
 
-// forgetKeys drops the oldest records of keys: those older than the dedup window, and those without
-// which DedupMax keys remain.
+// forgetKeys drops records of kindKeys, the oldest first. It drops a record whose keys are older
+// than the dedup window. It also drops a record if the other records have at least DedupMax keys.
 func (x *index) forgetKeys(c *Config, now time.Time) {
 	for e := x.keys.first(); e != nil; e = x.keys.first() {
 		if e.dueAt().Add(c.DedupWindow).After(now) && x.keys.bytes-e.bytes() < 16*int64(c.DedupMax) {

@@ -62,8 +62,8 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 	return all, nil
 }
 
-// pages yields the deliveries behind the point from, page by page. get returns the entries of the
-// page behind a point.
+// pages yields the deliveries behind a point, page by page. get returns the entries of the page
+// behind a point.
 func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		last := from
@@ -80,7 +80,8 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 	}
 }
 
-// list yields the dead letters or the history between two times. It begins behind the key after.
+// list yields the dead letters or the history between two times. If after is a Key, list begins
+// behind the delivery with this Key.
 func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[webhook.DeadLetter, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {
@@ -155,8 +156,9 @@ func (q *queue) named(keys ...string) (all []entry) {
 	return all
 }
 
-// Waiting implements webhook.Keeper. The IDs are only on the disk. So to find the delivery whose ID
-// is after, Waiting reads all deliveries in front of it, too.
+// Waiting implements webhook.Keeper. The index does not have the IDs of deliveries. So to find
+// where to begin, Waiting reads all deliveries from the disk up to the one whose ID is the argument
+// after.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	get := func(x *index, from point) []entry { return x.waitingAfter(destination, from) }
 	return func(yield func(webhook.Delivery, error) bool) {

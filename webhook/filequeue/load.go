@@ -24,8 +24,8 @@ type loader struct {
 	keys   []timedKey
 
 	ends map[uint32]int64 // the ends of segments that later segments list
-	// Needed has the ends of the segments in the latest kindSegments. It is nil until that record
-	// is found.
+	// The latest record of kindSegments lists the segments that the store needs. needed has these
+	// segments, with the offsets of their ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
 	listed    uint32   // the segment with that record; later segments are needed, too
 	seq       uint64   // the latest sequence number
@@ -119,8 +119,8 @@ func (ld *loader) load() error {
 		}
 	}
 	for id := range hints {
-		// The store removes a hint file before its segment. As this hint file is there, the store
-		// did not remove the segment.
+		// The segment of this hint file is missing, but the store did not remove it: the store
+		// removes a hint file before its segment.
 		if !ld.leftover(id.number) && !ld.lenient {
 			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, id.name(), id.hint())
 		}
@@ -161,7 +161,8 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	if len(b) >= hintStart && !known {
 		end = int64(binary.LittleEndian.Uint64(b[8:]))
 	}
-	// A hint file is out of date if it was written while the segment became active again.
+	// The hint file is out of date if the segment became active again while the file was written.
+	// Then the segment has another record at its end.
 	if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
 		if known = true; !ld.lenient {
 			g.end, g.hinted = end, true

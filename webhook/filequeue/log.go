@@ -118,9 +118,9 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		err = g.file.Sync()
 	}
 	if err != nil {
-		// It is unknown whether the records are on the disk. The next commit goes to a new segment,
-		// which says where this one ends. On a full disk, the next commit overwrites the records
-		// instead.
+		// The records may be on the disk or not, although the commit has failed, so Open must not
+		// read them. The next commit begins a new segment, and stores there that this one ends
+		// before these records. On a full disk, the next commit overwrites the records instead.
 		l.broken = !full(err)
 		return nil, err
 	}
@@ -207,8 +207,9 @@ func (l *log) roll(size int64, puts bool) error {
 		err = f.Sync()
 	}
 	if err == nil {
-		// If the process crashes from here on, the new segment may exist and say where the active
-		// one ends. So the active one takes no more records.
+		// From here on, the new segment may exist on the disk. It says where the active segment
+		// ends, and Open ignores records behind that end. So the active segment takes no more
+		// records.
 		l.broken = true
 		err = l.disk.Rename(name, g.name())
 		if err == nil {
@@ -244,8 +245,8 @@ func (l *log) roll(size int64, puts bool) error {
 }
 
 // resume makes the latest segment of the previous process the active one again, if it has space for
-// size bytes. That process may have ended just after it made the reserve a segment. Otherwise
-// resume returns err.
+// size bytes. Otherwise it returns err. On a full disk this may be the only space: the previous
+// process may have ended just after it made the reserve a segment.
 func (l *log) resume(size int64, err error) error {
 	g := l.before
 	if l.active != nil || g == nil {

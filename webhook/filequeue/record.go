@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A segment is one commit after the other, and a commit is one record after the other. A record is a
-// header of 72 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
+// A segment is a sequence of commits, and a commit is a sequence of records. A record is a header
+// of 72 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
 // little-endian numbers:
 //
 //	length of the payload            4 bytes
@@ -249,7 +249,8 @@ func listing(k kind, refs []ref) record {
 	return tagged(k, b)
 }
 
-// refs returns the refs that a record of listing has, and nil for other records.
+// refs returns the refs in a record that the function listing has made, and nil for any other
+// record.
 func (r *record) refs() (refs []ref) {
 	if r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
 		return nil

@@ -17,11 +17,11 @@ func Rescue(from, to string) (Report, error) {
 	return RescueContext(context.Background(), from, to, nil)
 }
 
-// RescueContext copies the readable part of the store in the folder from to a new store in the
-// folder to, which must not exist. No process may have the old store open. RescueContext does not
-// change the old store. The Report counts the contents of the new store. Its Missing describes the
-// unreadable parts of the old one. If ctx ends, RescueContext removes the new store. It calls
-// progress as CheckContext does.
+// RescueContext copies the readable part of one store to a new store. The argument from is the
+// folder of the old store. The argument to is the folder of the new store, and must not exist. No
+// process may have the old store open. RescueContext does not change the old store. The Report
+// counts the contents of the new store. Its Missing describes the unreadable parts of the old one.
+// If ctx ends, RescueContext removes the new store. It calls progress as CheckContext does.
 func RescueContext(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if !missingFile(to) {
 		return r, fmt.Errorf("filequeue: %s exists", to)
@@ -82,8 +82,8 @@ func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// copyQueue puts the deliveries of a queue into another store. If verdict is not 0, it settles them
-// with it.
+// copyQueue puts the deliveries of a queue into another store. If verdict is not 0, it settles the
+// copies with this verdict.
 func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict webhook.Verdict) error {
 	const page, bytes = 256, 4 << 20
 	var ps []webhook.Put

@@ -30,7 +30,8 @@ type gap struct{ from, to int64 }
 func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
 	w := window{r: r, limit: limit}
 	var tags []byte // the memory of the tags
-	// Records and gaps are the lengths that c.records and c.gaps had before the current commit.
+	// The variables records and gaps are the lengths that c.records and c.gaps had before the
+	// current commit.
 	records, gaps := 0, 0
 	whole := true                    // every record of the current commit can be read
 	off, lost := int64(0), int64(-1) // lost is where the current gap began, -1 outside of gaps

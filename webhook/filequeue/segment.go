@@ -67,7 +67,8 @@ func (g *segment) hasRecord(off int64) bool {
 var errDamaged = errors.New("damaged")
 
 // read reads the record with a sequence number at a place. Its payload has up to length bytes. read
-// uses b if that is large enough. With an errDamaged, r has the bytes that were read.
+// uses the memory of b if b is large enough. If the error is errDamaged, r has the bytes that were
+// read.
 func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, err error) {
 	n := recordHeader + length
 	if cap(b) < n {
@@ -82,7 +83,7 @@ func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, er
 	return g.decode(at, seq, b[:n])
 }
 
-// decode is read for a record whose bytes are in memory already.
+// decode does the same as read, for a record whose bytes b are in memory already.
 func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	h, ok := decodeHeader(b, g.salt, int64(at.off))
 	r = record{header: h, off: at.off, payload: b[recordHeader:]}
@@ -102,8 +103,9 @@ type segments map[uint32]*segment
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns a kindSegments that lists all segments, except the one with the number without. It
-// has the ends of the sealed segments and, if ends is set, of the active one, too.
+// record returns a record of kindSegments that lists all segments. It leaves out the segment whose
+// number is the argument without. It has the ends of the sealed segments and, if ends is set, of
+// the active one, too.
 func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {

@@ -71,7 +71,8 @@ func (s *Store) enter(ctx context.Context) error {
 
 // view calls f with the index of an open store.
 func (s *Store) view(ctx context.Context, f func(x *index)) error {
-	// Not under the lock: ctx.Err may be code of the caller that blocks.
+	// Do not call ctx.Err under the lock: the context may be the caller's own type, whose Err may
+	// block.
 	if err := ctx.Err(); err != nil {
 		return err
 	}

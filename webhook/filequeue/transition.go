@@ -15,8 +15,8 @@ type transition struct {
 	record
 	bytes int64 // the result of entry.bytes in the next state
 
-	// The place of the delivery: either id is its claim, or it is at the point at of the queue
-	// from.
+	// Where the delivery is. If it is claimed, id is its claim. Otherwise it is in the queue from,
+	// and at is its point there.
 	id   uint64
 	from where
 	at   point

@@ -78,15 +78,15 @@ func (r *request) undone() {
 	}
 }
 
-// maxGroup bounds the bytes of a group. A larger request, and a request of the size alone, has a
-// group to itself.
+// maxGroup bounds the bytes of a group. A larger request has a group to itself. So a request that
+// must not share a group has the size alone.
 const (
 	maxGroup = 4 << 20
 	alone    = maxGroup + 1
 )
 
-// A writer commits the ops of callers. All ops that arrive during a commit share the next one: one write
-// and one sync. Its inbox has no bound, as each caller waits for its own request.
+// A writer commits the ops of callers. All ops that arrive during a commit share the next commit:
+// one write and one sync. Its inbox has no bound, as each caller waits for its own request.
 type writer struct {
 	log    *log
 	index  *index
@@ -194,8 +194,9 @@ func (w *writer) leftover() bool {
 	return false
 }
 
-// pace is the shortest time between the starts of two commits while more requests are likely. A commit of
-// a few records takes as much work as one of many.
+// pace is the shortest time between the starts of two commits while more requests are likely to
+// come. A commit of a few records takes as much work as a commit of many, so waiting for more
+// requests saves work.
 const pace = time.Millisecond
 
 // gather waits for as many requests as the latest commit had, because the callers of those are
