@@ -9,8 +9,8 @@ import "time"
 //
 // So while fresh deliveries arrive, the lanes that are behind may together have only
 // backlogAttempts attempts in their first millisecond, for each processor. An attempt that lasts
-// longer waits for its receiver and takes no processor. It no longer counts, so neither distant
-// receivers nor hanging ones use up the bound.
+// longer waits for its receiver and takes no processor. Such an attempt no longer counts, so
+// distant and hanging receivers do not use up the bound.
 type backlog struct {
 	bound int
 
@@ -28,14 +28,15 @@ const (
 	// lateAfter is the delay after its Due from which a claimed delivery counts as late. The lane
 	// of a late delivery is behind.
 	lateAfter = 100 * time.Millisecond
-	// backlogFor is how long the bound holds after the latest delivery that was not late.
+	// backlogFor is how long the attempts of lanes that are behind stay limited after the latest
+	// delivery that was not late.
 	backlogFor = time.Second
 	// backlogPeriod is the unit of time in which attempts are counted. An attempt counts for one to
 	// two periods.
 	backlogPeriod = 500 * time.Microsecond
 )
 
-// note records that a delivery of l was claimed, which was due at due.
+// note records that a delivery of l was claimed. due is when the delivery was due.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {
@@ -46,7 +47,8 @@ func (b *backlog) note(l *Lane, due, now time.Time) {
 	}
 }
 
-// on reports whether the bound holds, because fresh deliveries arrive.
+// on reports whether fresh deliveries arrive, so that the attempts of lanes that are behind are
+// limited.
 func (b *backlog) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
 // free reports whether a lane that is behind may begin an attempt now.

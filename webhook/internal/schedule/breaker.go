@@ -103,8 +103,8 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 	return opened
 }
 
-// lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open until
-// then. window is the retry window of destinations without one of their own.
+// lapses returns when a fresh delivery lapses, if the breaker stays open until then. due is when
+// the delivery is due. window is the retry window, unless the destination has one of its own.
 func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since

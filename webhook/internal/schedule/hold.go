@@ -10,9 +10,9 @@ import (
 const maxHold = 30 * time.Second
 
 // Hold suspends the destination of l for a while, because it cannot be used. It returns the ready
-// deliveries of l, which the caller returns to the store, and the length of the wait. With soon the
-// wait is a second after the first Hold, and doubles with each further one, up to maxHold.
-// Otherwise the wait is maxHold.
+// deliveries of l, which the caller returns to the store, and the length of the wait. If soon is
+// set, the wait is a second after the first Hold in a row, and doubles with each further Hold, up
+// to maxHold. Otherwise the wait is maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,9 +51,9 @@ func holds(paused map[string]Pause, destination string) bool {
 }
 
 // SetPaused replaces the pauses, by destination. It returns the ready deliveries of the lanes that
-// become paused, which the caller returns to the store. The caller has read paused from the store,
-// and numbers these reads from 1, in the order in which they began. SetPaused ignores a read that
-// began before one that it has already got.
+// become paused, which the caller returns to the store. The caller has read paused from the store.
+// reading is the number of this read: the caller numbers its reads from 1, in the order in which
+// they began. SetPaused ignores a read if it has already got a later one.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +90,9 @@ func (s *Scheduler) Buries(destination string) bool {
 	return s.lanes.paused[destination].Bury
 }
 
-// Outlasted reports whether the destination of l could not be used at the time expires, at which a
-// retry window ended, and can be used again since. Then the delivery gets one more attempt.
+// Outlasted reports whether the retry window of a delivery ended while the destination of l could
+// not be used, and the destination can be used again. Such a delivery gets one more attempt.
+// expires is the end of the window.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

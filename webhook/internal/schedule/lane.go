@@ -39,8 +39,8 @@ type Lane struct {
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 
-	// The latest time during which the destination could not be used, because of hold or paused,
-	// began at stopped and ended at resumed. If stopped is zero, it began before this process
+	// The latest period in which the destination could not be used, because of hold or paused,
+	// lasted from stopped to resumed. If stopped is zero, the period began before this process
 	// started.
 	stopped, resumed time.Time
 
@@ -65,12 +65,13 @@ func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// fetched records the result of a fetch: in the queue it has left no delivery that is due before
-// next. The fetch may have missed deliveries that were stored while it was in progress, so noted
+// fetched records the result of a fetch: next is when the first delivery that it has left in the
+// queue is due. The fetch may have missed deliveries that were stored in the meantime, so noted
 // counts, too.
 func (h *head) fetched(next time.Time) { h.due = earlier(next, h.noted) }
 
-// earlier returns the earlier of two times. A zero time stands for none, and loses to any other.
+// earlier returns the earlier of two times. A zero time stands for none: then earlier returns the
+// other time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -108,12 +109,13 @@ func (l *Lane) setLimits(c Limits, now time.Time) {
 }
 
 const (
-	// firstSlots is how many slots a lane has before its first answer, and at most after an idle
-	// time.
+	// firstSlots is how many slots a lane has before its first answer. After an idle time a lane
+	// has at most that many.
 	firstSlots = 4
 	// laneRest is how long an idle lane keeps slots beyond firstSlots.
 	laneRest = time.Second
-	// moving is for how long after an answer a lane counts as being answered; see shares.isAnswered.
+	// moving is how long a lane counts as being answered after its latest answer; see
+	// shares.isAnswered.
 	moving = 100 * time.Millisecond
 	// idleLane is how long an idle lane without deliveries is kept.
 	idleLane = time.Minute

@@ -43,7 +43,8 @@ func (ls *lanes) touch(l *Lane, now time.Time) {
 	}
 }
 
-// forget drops the lanes that have been idle for the time idleLane and have no deliveries.
+// forget drops the lanes that have no deliveries and have been idle for longer than the constant
+// idleLane.
 func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)

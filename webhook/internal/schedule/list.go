@@ -43,7 +43,8 @@ func (q *list) remove(l *Lane) {
 	q.n--
 }
 
-// A laneHeap is a container/heap of lanes. The lane with the earliest at comes first.
+// A laneHeap is a container/heap of lanes. The first lane is the one whose Lane.at is
+// the earliest.
 type laneHeap []*Lane
 
 func (h laneHeap) Len() int           { return len(h) }

@@ -86,7 +86,7 @@ func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
 	return nowhere, time.Time{}
 }
 
-// feed moves the lanes in inUnproven and inDoubtful that have room now.
+// feed takes lanes that have room now out of the places inUnproven and inDoubtful.
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {
@@ -126,7 +126,7 @@ func (w *wants) limit(n int) {
 	w.fresh = min(w.fresh, n-w.retries)
 }
 
-// lapseChunk is the most lapsed deliveries that one fetch asks for in a lane.
+// lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
 
 // wanted returns how many deliveries l may fetch now.

@@ -7,8 +7,8 @@ type Want struct {
 	Lane    *Lane
 	Retries bool
 	Max     int
-	// Next is set by the caller of Plan after the fetch: when the first delivery that is left in
-	// the queue is due, zero if there is none.
+	// Next is when the first delivery that the fetch has left in the queue is due, zero if there is
+	// none. The caller of Plan sets it after the fetch.
 	Next time.Time
 }
 
@@ -16,8 +16,8 @@ type Want struct {
 const maxWants = 1024
 
 // Plan appends to wants the queues that the caller is to fetch from now. maxBytes bounds the bodies
-// of the fetch. again is when more may be fetched, zero if that depends on more than time. If there
-// are wants, the caller must call Fetched or Failed before it calls Plan again.
+// of the fetch. again is when further deliveries can be fetched, or zero if that depends on more
+// than time. If there are wants, the caller must call Fetched or Failed before it calls Plan again.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -97,7 +97,8 @@ func (q *runQueue) ended(period int64, now time.Time) {
 	}
 }
 
-// holdBack reports whether l has to wait because of backlog. If so, it puts l into behind.
+// holdBack reports whether l is behind and has to wait; see backlog. If so, it puts l into the
+// queue q.behind.
 func (q *runQueue) holdBack(l *Lane) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
 		return false
@@ -113,7 +114,7 @@ func (q *runQueue) holdBack(l *Lane) bool {
 	return true
 }
 
-// proceed moves lanes from behind to lanes as far as the backlog allows.
+// proceed moves as many lanes from q.behind to q.lanes as the bound of q.backlog allows.
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

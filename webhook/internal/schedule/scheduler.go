@@ -119,8 +119,8 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Release ends the reservation of a delivery with a body of size bytes that is not to be attempted
-// now.
+// Release ends a reservation without making a delivery ready, because the store has not claimed the
+// delivery. size is the size that was passed to Reserve.
 func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +132,10 @@ func (s *Scheduler) Release(destination string, size int64) {
 	s.places.update(l, s.config.Now())
 }
 
-// Start ends the reservation of a delivery that the store has claimed, and makes the delivery
-// ready. It returns false if the caller must return the delivery to the store instead.
+// Start makes a delivery ready that the store has claimed, and ends its reservation by Reserve. If
+// the destination was paused, held or found failing since Reserve, or the scheduler was closed,
+// Start only ends the reservation and returns false. Then the caller must return the delivery to
+// the store.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
