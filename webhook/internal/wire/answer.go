@@ -32,8 +32,8 @@ type answerHead struct {
 // answer reads the final answer. It appends the beginning of the body to kept. keep reports whether
 // the connection can be used again, because nothing follows the answer.
 //
-// answer accepts every answer that net/http accepts, except those about whose end two readers could
-// disagree. For a receiver that sends such answers, set Target.NetHTTP.
+// answer accepts every answer that net/http accepts, unless two HTTP readers could disagree about
+// where it ends. For a receiver that sends such answers, set Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
 	// Skip interim answers, which come first. budget bounds their number. After a 101 the

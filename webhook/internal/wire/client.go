@@ -91,9 +91,9 @@ func (c *Client) Close() {
 	closeAll(old, hosts)
 }
 
-// abort interrupts all requests in progress. A request checks aborted after its
-// connection is in conns. So abort either interrupts the request, or the request sees
-// aborted.
+// abort interrupts all requests in progress. A request first adds its connection to
+// c.conns, and then checks c.aborted. So either abort interrupts the request, or the
+// request sees that c.aborted is set.
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
@@ -148,8 +148,9 @@ type Buffer struct {
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
 // Post posts body to t, and reads the answer to its end or to MaxBody. lines are header
-// lines for this request, each with its CRLF. Post does not change body and lines. After
-// it has returned they are in use only if net/http makes the request.
+// lines for this request, each with its CRLF. Post does not change body and lines. The
+// caller may reuse them once Post has returned, unless net/http made the request:
+// net/http may still read them.
 //
 // The whole request, from the dial to the end of the answer, ends at deadline or with
 // ctx, whichever is first. Watching a ctx costs something, unless ctx is Config.Context

@@ -75,8 +75,8 @@ const maxInline = 32 << 10
 // reports whether the connection can be used again.
 func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	b.in.begin(cn.nc)
-	// A timer costs as much as a socket deadline. It also works for connections without
-	// deadlines, such as those of SSH tunnels.
+	// A timer enforces the deadline. It costs as much as a socket deadline, and also
+	// works for connections without deadlines, such as those of SSH tunnels.
 	if cn.limit == nil {
 		cn.limit = time.AfterFunc(time.Until(deadline), cn.interrupt)
 	} else {

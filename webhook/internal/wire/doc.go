@@ -14,8 +14,8 @@
 // # Answers
 //
 // An answer may have at most 64 KB of header, and at most 64 KB of its body are read. The
-// package refuses answers about whose end two readers could disagree. If there is any doubt
-// about the end of an answer, the connection is closed.
+// package refuses an answer if two HTTP readers could disagree about where it ends. If there
+// is any doubt about the end of an answer, the connection is closed.
 //
 // # Special paths
 //

@@ -104,8 +104,8 @@ func (e ProxyError) Error() string {
 
 // A proxied is a connection to the proxy. Before its first request, net/http sends a
 // CONNECT to the proxy and makes the TLS handshake with the receiver. It continues with
-// both even if the request has ended. So a connection that no request has got is closed
-// after Config.Timeout, or when Config.Context ends.
+// both even if the request has ended. So a proxied closes itself after Config.Timeout if
+// no request has got it by then, and when Config.Context ends.
 type proxied struct {
 	net.Conn
 	limit *time.Timer // closes the connection
@@ -149,8 +149,8 @@ func (s *sending) trace(ctx context.Context) context.Context {
 // connection had already ended.
 func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
 
-// postNetHTTP is post by means of net/http. If cn is not nil, it hands cn over to
-// net/http.
+// postNetHTTP does the same as post, but by net/http. If cn is not nil, it hands cn over
+// to net/http.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -171,8 +171,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		return Answer{}, err
 	}
 	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
-	// This key makes http.Transport repeat a request if a kept connection turns out to be
-	// closed. A key without values is not sent.
+	// The key Idempotency-Key in the header makes http.Transport repeat the request if a
+	// kept connection turns out to be closed. Without a value it is not sent.
 	if len(req.Header["Idempotency-Key"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}

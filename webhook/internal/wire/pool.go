@@ -86,8 +86,8 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	return config
 }
 
-// release ends the use of h by a request with this deadline. If cn is not nil, it is kept
-// for the next request.
+// release ends the use of h by a request with this deadline. If cn is not nil, release
+// keeps the connection cn for the next request.
 func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	var old []*conn
 	c.mu.Lock()
@@ -100,8 +100,8 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		h.idle = append(h.idle, cn)
 		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// Close several connections, so that this search is rare: it may pass many
-			// connections in use.
+			// The search for idle connections may pass many connections in use. Close
+			// several at once, so that the search is rare.
 			most := c.config.MaxIdle - c.config.MaxIdle/16
 			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
 		}
@@ -204,9 +204,9 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	return cn, nil
 }
 
-// connect opens a connection to addr: a tap, with TLS over it unless config is nil. If
-// ctx has an httptrace.ClientTrace, that learns of the dial, if a net.Dialer makes it,
-// and of a successful TLS handshake.
+// connect opens a connection to addr: a tap, with TLS over it unless config is nil.
+// connect tells an httptrace.ClientTrace in ctx of a successful TLS handshake. If dial
+// uses a net.Dialer, that tells the ClientTrace of the dial.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
 	nc, err := dial(ctx, "tcp", addr)
 	if err != nil {

@@ -4,9 +4,9 @@ package wire
 
 import "syscall"
 
-// canProbe says whether sockets can be read without blocking. Here they cannot:
-// the request finds out that an idle connection has ended, and is then made
-// again.
+// canProbe says whether sockets can be read without blocking. On these systems
+// they cannot. So only a request finds out that an idle connection has ended,
+// and the Client then makes the request again.
 const canProbe = false
 
 type probe struct{}
