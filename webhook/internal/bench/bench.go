@@ -41,8 +41,8 @@ var Body = func() []byte {
 	return []byte(head + strings.Repeat("x", 450-len(head)-len(tail)) + tail)
 }()
 
-// Bare posts n bodies with a bare http.Transport, by concurrency goroutines, and returns
-// how long that took.
+// Bare posts n bodies with a bare http.Transport, and returns how long that took.
+// concurrency is how many goroutines post at once.
 func Bare(b *testing.B, rawURL string, n, concurrency int) time.Duration {
 	u, err := url.Parse(rawURL)
 	if err != nil {

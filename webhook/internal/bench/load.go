@@ -36,8 +36,9 @@ func (e *Endings) Ended(webhook.Ended) {
 // Batch is the number of events in one call of ForwardEvents.
 const Batch = 100
 
-// Round is how many deliveries the forwarder makes before the bare http.Transport makes
-// as many requests, and so on in turn. It is a multiple of Batch.
+// A benchmark alternates between the forwarder and a bare http.Transport. Round is how
+// many deliveries the one makes, and how many requests the other makes, before the next
+// change. It is a multiple of Batch.
 var Round = flag.Int("bench.round", 1000, "how many deliveries, and then bare requests, a benchmark makes in turn, a multiple of 100; 10000 for figures")
 
 // A Load is a forwarder that delivers to a receiver. To compare, it can post the same
@@ -95,7 +96,7 @@ func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, de
 	return l
 }
 
-// Next fills events with new events, whose ids differ from all before.
+// Next fills events with new events. Their ids differ from those of all earlier events.
 func (l *Load) Next(events []event.Event) {
 	now := time.Now()
 	after := l.id.Add(int64(len(events)))
@@ -147,9 +148,9 @@ func (l *Load) Bare(n int) time.Duration { return Bare(l.b, l.url, n, l.concurre
 // deliveries a second, and their ratio to bare requests a second as x_bare.
 //
 // cpu may be nil. Otherwise it returns the processor time of this process, and Compare
-// also reports bare_us, the processor time of a bare request, and us_more, what a
-// delivery takes beyond that. A delivery is measured from the call of ForwardEvents to
-// the outcome in the store. us_more may be negative.
+// also reports bare_us, the processor time of a bare request, and us_more, the
+// processor time that a delivery takes beyond that. A delivery is measured from the
+// call of ForwardEvents to the outcome in the store. us_more may be negative.
 func (l *Load) Compare(cpu func() time.Duration) {
 	round := *Round
 	used := cpu
