@@ -100,8 +100,8 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
 }
 
-// takeDead calls each for every dead letter that has one of the keys, and then removes
-// them. It returns their number.
+// takeDead calls the function each for every dead letter that has one of the keys, and then
+// removes these dead letters. It returns their number.
 func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err

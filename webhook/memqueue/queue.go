@@ -25,7 +25,7 @@ func size(d *webhook.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
-// before reports whether it comes before other: by due time, then by seq.
+// before reports whether the item it sorts before other: by due time, then by seq.
 func (it *item) before(other *item) bool {
 	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq)) < 0
 }
@@ -58,9 +58,10 @@ func (l *lane) all(yield func(*item) bool) {
 	}
 }
 
-// change calls each for every item that matches and is not claimed. each reports whether it has
-// changed or dropped the item; if so, change rebuilds the queues. change returns how many items
-// each has changed, and how many matching items it has skipped because they are claimed.
+// change calls the function each for every item that matches and is not claimed. The function
+// reports whether it has changed or dropped the item; if so, change rebuilds the queues. n is the
+// number of these items. claimed is how many matching items change has skipped because they are
+// claimed.
 func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
 	for it := range l.all {
 		switch {

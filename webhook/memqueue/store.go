@@ -203,7 +203,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// room returns an error if the store has no room for that many more bytes.
+// room returns an error if the store would exceed Config.MaxBytes by storing this many more bytes.
 func (s *Store) room(bytes int64) error {
 	switch {
 	case bytes > s.maxBytes:
@@ -231,8 +231,8 @@ func (s *Store) add(it *item) {
 	s.bytes += size(&it.Delivery)
 }
 
-// drop undoes add. The item must not be claimed. It stays in its queue, from which the caller
-// removes it.
+// drop undoes add. The item must not be claimed. drop does not remove it from its queue: the caller
+// does.
 func (s *Store) drop(it *item) {
 	l := it.lane
 	if it.left != nil {
