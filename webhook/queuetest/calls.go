@@ -138,10 +138,10 @@ var durableCases = []testCase{
 	}},
 }
 
-// together runs goroutines on the stores. Some put deliveries; two goroutines put each delivery.
-// Others fetch the deliveries, retry each once, and then settle it as done. Others append to a
-// setting. Meanwhile together calls meanwhile. At the end it checks that each delivery was stored
-// once. It also checks that no delivery was handed out while it was claimed.
+// together calls the function meanwhile while goroutines use the stores. Some goroutines put
+// deliveries; two of them put each delivery. Others fetch the deliveries, retry each once, and
+// then settle it as done. Others append to a setting. At the end together checks that each
+// delivery was stored once, and that no delivery was handed out while it was claimed.
 func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
 	const total = 300
 	_, names := k.many(20, 0)

@@ -104,7 +104,8 @@ var putCases = []testCase{
 			go cancel()
 			out, err := tryPut(ctx, k.s, webhook.Put{Delivery: d, Keep: true})
 			switch {
-			// It is unknown whether the first Put stored it; the second one stores it if not.
+			// The cancelled Put may have stored the delivery or not. If it did not, this Put
+			// stores it.
 			case errors.Is(err, context.Canceled):
 				if _, err := tryPut(k.ctx, k.s, webhook.Put{Delivery: d}); err != nil {
 					k.Fatal(err)

@@ -52,8 +52,8 @@ type Traits struct {
 	// Share says that the same folder may be open several times at once, as if several processes
 	// shared the store. Cases of webhook.Shared are left out if the store does not implement it.
 	Share bool
-	// Abandon leaves a store in the state in which the death of its process would leave it: without
-	// returning any claim. The store is closed later. Nil leaves out the case of a node that died.
+	// Abandon stops a store as if its process had died: the store returns none of its claims. The
+	// store is closed later. Nil leaves out the case of a node that died.
 	Abandon func(t testing.TB, s webhook.Store)
 }
 
