@@ -24,8 +24,8 @@ func KeyOf(destination, id string) Key {
 
 // A Window is a dedup window: it remembers keys, in two generations. When the newer
 // generation holds half of the limit, or is as old as age, the next Add drops the older
-// one and begins another. So a key is remembered at least for age, or until at least half
-// of the limit have been added after it, whichever is sooner.
+// one and begins another. So a key is remembered at least for the duration age, or until
+// half of limit further keys have been added, whichever is sooner.
 //
 // A Window is not safe for concurrent use.
 type Window struct {
@@ -52,10 +52,10 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	return len(w.newer) > before
 }
 
-// Restore is Add for a key that was added at the time at, before the store was opened. It
-// adds k to the newer generation without looking for it in the older one. left is how
-// many keys are still to be restored, including k: Restore makes room for all of them at
-// once.
+// Restore adds a key that was already added before the store was opened. at is the time
+// of that Add. Restore adds k to the newer generation without looking for it in the older
+// generation. left is how many keys are still to be restored, including k: Restore makes
+// room for all of them at once.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
 	w.newer[k] = struct{}{}
