@@ -26,8 +26,8 @@ func abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// do does a step. It does not return if the step ends the connection, or if the connection has
-// ended.
+// do carries out a step. It does not return if the step ends the connection, or if the connection
+// has ended.
 func (x *exchange) do(step Step) {
 	ctx := x.req.Context()
 	if step.pause(ctx) != nil {

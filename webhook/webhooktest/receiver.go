@@ -84,7 +84,8 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 	return r
 }
 
-// close ends the receiver. The context of its network has ended before.
+// close ends the receiver. The caller has ended the context of the network
+// before.
 func (r *Receiver) close() {
 	r.mu.Lock()
 	r.closed = true

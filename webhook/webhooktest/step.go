@@ -131,9 +131,9 @@ func Serve(h http.Handler) Step {
 }
 
 // Do calls choose with each request that takes the step, and does the Step that
-// choose returns, ignoring its Times. choose may be called concurrently. If it
-// returns a connection step, the connection is already open. The step then does
-// what it does to a request on an open connection; see [Refuse].
+// choose returns, ignoring its Times. choose may be called concurrently. If choose
+// returns a connection step, the connection is already open, so the step acts on the
+// request instead; see [Refuse].
 func Do(choose func(*Request) Step) Step {
 	return Step{kind: kindChoose, choose: choose}
 }
@@ -155,9 +155,10 @@ func Pick(seed uint64, steps ...Step) Step {
 
 // Refuse is a connection step: the connection is refused.
 //
-// The next connection takes a connection step, or the next request on an open
-// connection, if that comes first. Such a request is read, and then its
-// connection is reset. With Stall, the request is never answered instead.
+// The next connection takes a connection step. But if a request on an open connection
+// comes first, that request takes the step: the receiver reads the request, and then
+// resets its connection. With Stall, the receiver reads the request and never answers
+// it.
 func Refuse() Step { return Step{kind: kindReset, fault: faultRefused} }
 
 // NoSuchHost is a connection step: the host name cannot be resolved.
@@ -181,8 +182,8 @@ func (s Step) After(d time.Duration) Step {
 	return s
 }
 
-// Until waits until c is closed before the step is done, or until the client
-// gives up. If After is set, too, its time begins then.
+// Until waits until c is closed before the step is done, or until the client gives
+// up. If After is set, too, its time begins when c is closed.
 func (s Step) Until(c <-chan struct{}) Step {
 	s.until = c
 	return s
