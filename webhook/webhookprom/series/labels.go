@@ -54,8 +54,8 @@ func (l *Labels) find(name string) (label string, ok bool) {
 	return Other, len(*named) >= MaxLabels
 }
 
-// add makes a name its own label, unless it has a label or MaxLabels names have one. It reports
-// whether it did.
+// add gives a name a label of its own, and returns true. It does nothing and returns false if the
+// name already has a label, or if MaxLabels names have one.
 func (l *Labels) add(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,8 @@ type Reading struct {
 }
 
 // Read takes the current counts of all names, each name once. It returns the counters by label; the
-// map is valid until the next call. Calls must have the order in which the counts were taken,
-// because a lower count looks like a name that counts from zero again.
+// map is valid until the next call. Call Read in the order in which the counts were taken: a count
+// that is lower than the previous one is taken for a name that counts from zero again.
 func (l *Ledger) Read(all []Reading) map[string]int64 {
 	if l.sums == nil {
 		l.sums = map[string]int64{}
