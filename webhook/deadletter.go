@@ -24,9 +24,9 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. If the filter selects all, the store
-// knows the number. Otherwise CountDead reads every dead letter that died within the times of the
-// filter. With an error it returns the number that it has counted so far.
+// CountDead returns how many dead letters filter selects. If the filter selects all dead letters,
+// the store knows their number. Otherwise CountDead reads every dead letter that died between From
+// and To. If it returns an error, it also returns the number that it has counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -161,8 +161,8 @@ func (e *engine) keepBounds(ctx context.Context) {
 	}
 }
 
-// sweep discards the dead letters that exceed the bounds now. It reads none of them if the counts
-// of the store show that all are within the bounds.
+// sweep discards the dead letters that exceed the bounds now. If the counts of the store show that
+// no dead letter exceeds a bound, sweep reads none.
 func (e *engine) sweep(ctx context.Context) error {
 	counts, err := e.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {

@@ -77,7 +77,7 @@ func (ds *destinations) check(ids []string) error {
 }
 
 // known returns an error if Forward refuses events for a destination. It does not call
-// Config.Lookup, because a worker calls it before each attempt.
+// Config.Lookup: a worker calls Lookup before each attempt, and so finds unknown destinations.
 func (ds *destinations) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)

@@ -106,8 +106,8 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, failing boo
 	return f, failing
 }
 
-// failed tells the scheduler that the destination failed, and returns the deliveries that the lane
-// may not attempt now to the store.
+// failed tells the scheduler that the destination failed. It gives the deliveries that the lane may
+// not attempt now back to the store.
 func (w *worker) failed(l *lane, f schedule.Failure) {
 	back, opened := w.schedule.Fail(l.Lane, f)
 	w.returnAll(back)
