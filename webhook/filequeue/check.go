@@ -26,7 +26,7 @@ type Report struct {
 	Missing []string
 }
 
-// reportOf counts the contents of a store in a new Report, whose Missing is missing.
+// reportOf counts the contents of a store in a new Report, and sets its field Missing to missing.
 func reportOf(s *Store, missing []string) Report {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

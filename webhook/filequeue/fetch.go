@@ -186,9 +186,9 @@ func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
 // readAgain is how long Fetch postpones a delivery that the disk could not read.
 const readAgain = time.Minute
 
-// postpone ends the claim of a delivery that the disk could not read. It makes the delivery due at
-// until, so that the other deliveries of its queue come first. Only the index has the new due time,
-// not the disk.
+// postpone ends the claim of a delivery that the disk could not read. until becomes the due time of
+// the delivery, so that the other deliveries of its queue come first. Only the index has the new
+// due time, not the disk.
 func (x *index) postpone(c *claim, until time.Time) {
 	e := x.unclaim(c)
 	e.due = until.UnixMicro()

@@ -160,8 +160,8 @@ func (x *index) unclaim(c *claim) entry {
 	return e
 }
 
-// note adds the entry of a record of settings, losses or keys to a queue, and counts its bytes as
-// needed.
+// note adds the entry of a kindSetting, kindLost or kindKeys to a queue, and counts the bytes of
+// this record as needed.
 func (x *index) note(to *queue, e entry) {
 	to.push(e)
 	x.segs.count(&e, 1)
@@ -174,8 +174,8 @@ func (x *index) unnote(from *queue, p point) {
 	}
 }
 
-// noteSegment returns the segment of the noted record with a sequence number, or 0 while that
-// record is being committed.
+// noteSegment returns the number of the segment that has the noted record with a sequence number.
+// It returns 0 while that record is being committed.
 func (x *index) noteSegment(seq uint64) uint32 {
 	if e := x.notes.at(point{0, seq}); e != nil {
 		return e.put.seg

@@ -15,8 +15,8 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// read returns the deliveries of the entries that get returns. It leaves out deliveries that were
-// removed in the meantime, and dead or delivered ones that cannot be read.
+// read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
+// were removed in the meantime, and dead or delivered ones that cannot be read.
 func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -143,8 +143,8 @@ func encode(b []byte, g *segment, rs []*record) []byte {
 	return b
 }
 
-// grow makes space for size bytes in the active segment, and for up to a step if the disk has the
-// space.
+// grow makes space for size bytes in the active segment. If the disk has the space, it extends the
+// file further, to a multiple of l.step.
 func (l *log) grow(size int64) (err error) {
 	if need := l.active.end + size; need > l.size {
 		l.size, err = l.extend(l.active.file, l.size, need)

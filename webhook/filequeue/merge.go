@@ -47,8 +47,8 @@ func (j *janitor) merge(g *segment) error {
 	return nil
 }
 
-// moves returns a move for each entry that has a record in the segment from. It locks mu, and
-// unlocks it after each 4,096 entries.
+// moves returns a move for each entry that has a record in the segment with the number from. It
+// locks mu, and unlocks it after each 4,096 entries.
 func (x *index) moves(from uint32) (moves []move) {
 	const some = 4096
 	x.mu.Lock()
@@ -80,7 +80,7 @@ func (x *index) locate(m *move) *entry {
 	return nil
 }
 
-// copy reads the records of an entry that are in the segment from, into m.copies.
+// copy reads those records of an entry into m.copies that are in the segment with the number from.
 func (j *janitor) copy(m *move, from uint32) error {
 	read := func(k kind, at place, length int) error {
 		g := j.index.pinned(at.seg)

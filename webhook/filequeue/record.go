@@ -162,8 +162,8 @@ func tagged(k kind, tag []byte) record {
 	return record{header: header{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli)}, payload: tag}
 }
 
-// putRecord returns the record of a put at the time now, in microseconds. It appends the payload to
-// b.
+// putRecord returns the record of a put. now is the time of the put, in microseconds. It appends
+// the payload to b.
 func putRecord(b []byte, now int64, d *webhook.Delivery) (record, error) {
 	payload, err := d.AppendBinary(append(b, d.Destination...))
 	if err != nil {

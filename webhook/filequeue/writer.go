@@ -24,7 +24,7 @@ type group struct {
 	request *request // whose op is being called
 }
 
-// add adds a record. It gives it a sequence number unless the record has one.
+// add adds a record to the group. A record without a sequence number gets the next one.
 func (g *group) add(r *record) {
 	if r.seq == 0 {
 		r.seq = g.seq
