@@ -64,7 +64,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	now := s.config.Now()
 	for id := range s.lanes.paused {
 		if holds(s.lanes.paused, id) && !holds(paused, id) {
-			l := s.lanes.of(id, now) // if the lane was dropped since, of makes a new one, which is paused, too
+			l := s.lanes.of(id, now) // if the lane was dropped since, lanes.of makes a new one, which is paused, too
 			l.paused = false
 			l.resume(now)
 			s.places.update(l, now)

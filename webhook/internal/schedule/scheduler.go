@@ -53,7 +53,7 @@ type Scheduler struct {
 	run     runQueue
 	taken   slots
 	open    bool   // between Open and Close
-	reading uint64 // the highest one that SetPaused has got
+	reading uint64 // the highest number of a read that SetPaused has got
 }
 
 // New returns a Scheduler. It makes no reservations until Open is called.

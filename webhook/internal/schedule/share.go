@@ -140,8 +140,8 @@ func (s *shares) slotsOf(l *Lane) int {
 	return min(l.slots, n)
 }
 
-// isAnswered reports whether l is being answered: its latest answer is less than the constant
-// moving ago.
+// isAnswered reports whether l is being answered: its latest answer is recent. The constant moving
+// says how recent.
 func (s *shares) isAnswered(l *Lane) bool { return s.clock.Sub(l.answered) < moving }
 
 // part returns the share of n that a busy lane gets: all of n if no other lane is busy, otherwise
