@@ -36,9 +36,9 @@ func (e *Endings) Ended(webhook.Ended) {
 // Batch is the number of events in one call of ForwardEvents.
 const Batch = 100
 
-// A benchmark alternates between the forwarder and a bare http.Transport. Round is how
-// many deliveries the one makes, and how many requests the other makes, before the next
-// change. It is a multiple of Batch.
+// Round is how many deliveries the forwarder makes before the bare http.Transport makes
+// as many requests. A benchmark alternates between the two. Round is a multiple of
+// Batch.
 var Round = flag.Int("bench.round", 1000, "how many deliveries, and then bare requests, a benchmark makes in turn, a multiple of 100; 10000 for figures")
 
 // A Load is a forwarder that delivers to a receiver. To compare, it can post the same
