@@ -298,8 +298,8 @@ func (k *kit) change(f webhook.WaitingFilter, to webhook.Change) {
 	k.dueNow(began, hastened)
 }
 
-// dueNow checks that the store has made ds due during the call that began at began. It copies the
-// times from the store to the model.
+// dueNow checks that the store has made ds due during the latest call. began is when this call
+// began. dueNow copies the times from the store to the model.
 func (k *kit) dueNow(began time.Time, ds []*webhook.Delivery) {
 	k.Helper()
 	due := make(map[string]time.Time)
