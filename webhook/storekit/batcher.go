@@ -41,8 +41,8 @@ func (b *Batcher[T]) Add(r *T, size int) {
 	b.arrived.Signal()
 }
 
-// Drop takes a request back, and reports whether that was possible. It is not if work
-// already has the request.
+// Drop takes a request back, and reports whether that was possible. It is impossible once
+// work has the request.
 func (b *Batcher[T]) Drop(r *T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
