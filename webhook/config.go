@@ -127,9 +127,10 @@ type Config struct {
 	// 425 and 429. Probing starts after ten failures in a row, where a timeout counts as three.
 	// From then on there is one attempt at a time. Deliveries that were attempted before keep their
 	// schedule, but at most one of them is attempted each second. Fresh deliveries, which were
-	// never attempted, wait, and their retry window does not begin. If there was no attempt for 1
-	// s, a fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30
-	// s. When the destination answers, attempts of all deliveries resume, two at a time at first.
+	// never attempted, wait, and their retry window does not begin. If there was no attempt for a
+	// second, a fresh delivery is attempted as a probe. This interval doubles with each probe, up
+	// to 30 seconds. When the destination answers, attempts of all deliveries resume, two at a time
+	// at first.
 	//
 	// A fresh delivery becomes a dead letter without an attempt if the destination is probed
 	// without success for as long as Window after the delivery was due. A restart of the process

@@ -21,12 +21,13 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 	return h.Delivered(ctx, filter, after)
 }
 
-// Resend sends deliveries from the store's History again, those that filter selects. Each becomes a
-// new delivery with the same body and an ID of its own, so a receiver that deduplicates by
-// webhook-id takes it. Resend leaves out deliveries that were delivered after the loop began, and
-// copies that an earlier Resend has made. It works as ReplayAll does: after each commit it yields
-// how many it has sent so far, and it yields an error with that number. The error is ErrUnsupported
-// if the store has no History, ErrClosed after Shutdown, or another error of Forward.
+// Resend selects deliveries in the store's History by filter, and sends each of them again. Each
+// becomes a new delivery with the same body and an ID of its own, so a receiver that deduplicates
+// by webhook-id takes it. Resend leaves out deliveries that were delivered after the loop began,
+// and copies that an earlier Resend has made. It works as ReplayAll does: after each commit it
+// yields how many it has sent so far, and it yields an error with that number. The error is
+// ErrUnsupported if the store has no History, ErrClosed after Shutdown, or another error of
+// Forward.
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
