@@ -21,8 +21,8 @@ const (
 	// maxUploads is how many batches may be under way at once, including those in back-off.
 	maxUploads = 4
 
-	// startPause is how long calls fail after SpoolDir could not be used. The next call
-	// after that tries again.
+	// startPause is how long the client waits, after it could not use SpoolDir, before a
+	// call tries again. Until then all calls return the same error.
 	startPause = time.Second
 )
 
@@ -64,9 +64,9 @@ type Client struct {
 	// DefaultEndpoint if that is empty, too.
 	Endpoint string
 
-	// FlushAt is how many queued messages start an upload. It is not a maximum: while all
-	// uploads are busy, a batch grows beyond it. Zero means Size, or DefaultFlushAt, 20, if
-	// Size is zero, too.
+	// FlushAt is the number of queued messages at which the client starts an upload. A
+	// batch may have more messages: while all uploads are busy, it keeps growing. Zero
+	// means the value of Size. If both are zero, FlushAt is DefaultFlushAt, 20.
 	FlushAt int
 
 	// Size is another name of FlushAt. If both are set, FlushAt wins.
@@ -103,9 +103,10 @@ type Client struct {
 	// SpoolDir is a folder that keeps messages until they are delivered. Once a call has
 	// returned nil, its message survives the end of the process, even by kill -9, and an
 	// outage of the collector. The client makes the folder if it does not exist. A folder
-	// belongs to one client at a time. If another client has it, in this or another
-	// process, or the file system refuses it, calls return a *ConfigError. The client tries
-	// again within a second. Empty means that messages are held in memory alone.
+	// belongs to one client at a time. Calls return a *ConfigError if another client uses
+	// the folder, in this or another process, or if the file system refuses access. The
+	// client tries to open it again within a second. Empty means that messages are held in
+	// memory alone.
 	//
 	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
 	// the folder. If memory is short, waiting messages move there. While the collector is
@@ -140,9 +141,9 @@ type Client struct {
 
 	// Logger gets one line at once for each kind of trouble, and then at most one a minute
 	// while it lasts. At debug level it gets every attempt. It never gets the write key.
-	// Its handler may call the methods that OnDelivery may call. Nil discards the log. The
-	// exception is an environment variable DEBUG that is "*" or that names "analytics" in a
-	// list separated by commas or spaces: then everything is logged to standard error.
+	// Its handler may call the methods that OnDelivery may call. Nil discards the log,
+	// unless the environment variable DEBUG is "*", or a list, separated by commas or
+	// spaces, that contains "analytics". Then the client logs everything to standard error.
 	Logger *slog.Logger
 
 	// OnDelivery, if not nil, gets the outcome of the messages of each batch. It is called

@@ -126,8 +126,8 @@ func (b *batch) append(message []byte, sum uint32) error {
 	return nil
 }
 
-// grow makes room for size bytes. It takes fewer steps than append would, because callers
-// wait for each step and each step leaves garbage.
+// grow enlarges the buffer to size bytes or more. It enlarges the buffer less often than
+// append would, because callers wait each time, and each time the old buffer becomes garbage.
 func (b *batch) grow(size int) {
 	room := max(min(growth*cap(b.buf), MaxBatchSize), size)
 	b.buf = append(make([]byte, 0, room), b.buf...)

@@ -218,8 +218,8 @@ func debugging(value string) bool {
 // upload, would be too much.
 const maxAnswerHeader = 64 << 10
 
-// newTransport returns a transport for one host and maxUploads requests at once. An
-// ordinary batch fits into its write buffer, so it takes one system call.
+// newTransport returns a transport for one host and maxUploads requests at once. Its write
+// buffer has room for an ordinary batch, so that sending the batch takes one system call.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

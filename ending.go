@@ -53,7 +53,8 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 // it. If that is impossible, its error is a *[ConfigError].
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
-		// begin would also start uploads, and they might finish before w waits for them.
+		// Do not call begin here. It would also start uploads, and these might finish
+		// before flushAll counts their messages.
 		if err := c.setUpOnce(); err != nil {
 			return err
 		}
@@ -133,8 +134,9 @@ func (q *queue) flushAll(closing bool) *waiter {
 	return w
 }
 
-// cancelUploads cancels all requests. The uploaders then settle all remaining batches. w
-// also waits for batches that it has counted as spooled and that are under way again.
+// cancelUploads cancels all requests. The uploaders then settle all remaining batches. If w
+// has counted a batch as spooled, but an uploader has taken the batch again since, w also
+// waits for that upload.
 func (q *queue) cancelUploads(w *waiter) {
 	q.cancel(errShutdown)
 	q.lock()

@@ -6,9 +6,9 @@ import "math/rand/v2"
 // SpoolDir: without it, a batch is dropped after its last attempt.
 //
 // If a batch fails in all its attempts, the collector counts as down. From then on the client sends
-// one batch at a time, with a single attempt, and pauses after each failure. Once the collector
-// takes a batch, limit grows by one for that batch and each later one. If a batch cannot be read,
-// for example because the process has too many open files, the collector counts as down, too.
+// one batch at a time, with a single attempt, and pauses after each failure. Each batch that the
+// collector then takes raises limit by one, up to maxUploads. If a batch cannot be read, for
+// example because the process has too many open files, the collector counts as down, too.
 //
 // The queue's mutex guards it.
 type outage struct {
@@ -36,9 +36,9 @@ func (o *outage) noteTaken() {
 	}
 }
 
-// noteAttempt records whether an attempt could connect to the collector. If it could not,
-// callers that wait for messages in SpoolDir stop waiting: the messages are safe there, and
-// the outage may take hours. f is the outcome of the attempt.
+// noteAttempt records whether an attempt found the collector, that is, could connect to it. If it
+// could not, callers that wait for messages in SpoolDir stop waiting: the messages are safe there,
+// and the outage may take hours. f is the outcome of the attempt.
 func (o *outage) noteAttempt(found bool, f outcome) {
 	o.q.lock()
 	defer o.q.unlock()

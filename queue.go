@@ -191,8 +191,9 @@ func (q *queue) tellRoom() {
 
 // put copies a message into the collecting batch, or a new one, without waiting. It returns
 // the segment with the message, or nil for a batch in memory, and the batch's number of
-// messages. The error is ErrClosed, ErrQueueFull, an ErrNotSpooled, errNoSegment if the
-// caller must make a segment first, or a diskError if the caller must call put again.
+// messages. The error is ErrClosed, ErrQueueFull, or one that wraps ErrNotSpooled. Two
+// other errors ask the caller to call put again: errNoSegment after making a segment, and a
+// diskError at once.
 func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	q.lock()
 	defer q.unlock()
@@ -200,7 +201,8 @@ func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 		return nil, 0, ErrClosed
 	}
 	size := footprint(len(message))
-	// conf.uploadMemory bytes of the bound are reserved for batches under way.
+	// conf.uploadMemory bytes of maxMemory are reserved for batches under way. So the part
+	// of them that is not in use counts as used here.
 	if q.memory+max(0, q.conf.uploadMemory-q.uploadingMemory)+size > q.conf.maxMemory {
 		return nil, 0, ErrQueueFull
 	}

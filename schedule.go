@@ -7,16 +7,17 @@ import (
 	"github.com/segmentio/backo-go"
 )
 
-// The waits between the attempts of one batch. The longest wait starts at half a second and
-// doubles, up to a minute. The actual wait is a random part of it, so that clients that
-// failed together do not retry together.
+// The waits between the attempts of one batch. The upper bound of a wait starts at half a
+// second and doubles with each attempt, up to a minute. The wait itself is a random time
+// below that bound, so that clients that failed together do not retry together.
 const (
 	maxRetries = 10
 	maxBackoff = time.Minute
 )
 
-// The jitter of backo is off: backo adds it before the cap, so it disappears for the
-// longest waits, where it matters most.
+// exponential computes the upper bounds of the waits. Its jitter, the third argument, is
+// off: backo adds jitter before it caps the wait at maxBackoff, so the longest waits,
+// which need jitter most, would have none. The function backoff adds the jitter instead.
 var exponential = backo.NewBacko(500*time.Millisecond, 2, 0, maxBackoff)
 
 // backoffLimit returns the longest wait after an attempt, which is counted from 0.

@@ -64,7 +64,8 @@ func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
 			dir.Close()
 			return spooler{}, nil, &ConfigError{"SpoolDir", "cannot be used", err}
 		}
-		// The disk may be full. Sending the batches in the folder frees some of it.
+		// Use the folder all the same. If the disk is full, sending the batches in the
+		// folder frees space on it.
 		report.spool(err)
 		s.fail(err)
 	}

@@ -56,7 +56,8 @@ func newUploader(q *queue) *uploader {
 	return u
 }
 
-// run sends its batch and then all batches that are due. It returns when none is.
+// run sends the batch of the uploader, and then all batches that are due. It returns when no
+// batch is due.
 func (u *uploader) run() {
 	for more := true; more; {
 		b := u.batch
@@ -93,7 +94,8 @@ func (u *uploader) send() outcome {
 	resp, err := u.http.Do(req)
 	var answer []byte
 	if resp != nil {
-		// The status decides. If reading the answer fails, that changes nothing.
+		// Ignore an error of reading the answer: the status alone decides whether the batch is
+		// delivered.
 		answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		resp.Body.Close()
 	}
@@ -103,7 +105,7 @@ func (u *uploader) send() outcome {
 	return outcome{attempts: u.attempts, rejected: rejections(answer, b.n)}
 }
 
-// undelivered returns the outcome of a batch that was not delivered. It may have had no
+// undelivered returns the outcome of a batch that was not delivered. The batch may have had no
 // attempt.
 func (u *uploader) undelivered(err error) outcome {
 	f := outcome{attempts: u.attempts}
@@ -162,7 +164,8 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		return false, nil
 	}
 	if err == nil {
-		// retryablehttp would read only 4 KB and then close the connection.
+		// Read the answer here, to keep the connection open. retryablehttp would read only 4 KB
+		// and then close the connection.
 		io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	}
 	if cause != nil {
@@ -174,10 +177,10 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	return !u.probe, nil
 }
 
-// wait returns how long to wait after a failed attempt. attempt is counted from 0. It is called
-// right after check. The next attempt starts once that time is over and the gate is open. So a
-// Retry-After can only lengthen the schedule. A collector that asks for one second ten times
-// does not lose the batch after ten seconds.
+// wait returns the back-off after a failed attempt, counted from 0. retryablehttp calls wait
+// right after check. The next attempt starts when the back-off is over and the gate is open. A
+// Retry-After closes the gate, so it can only lengthen the schedule: if a collector asks for
+// one second after each attempt, the batch is not dropped after ten seconds.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
