@@ -39,8 +39,9 @@ type Batch struct {
 	Context   map[string]any // the context of the batch; a Client puts the library there
 	Calls     []Call         // in the order of the batch
 
-	// Status is the status of the answer, or 0 if there is none yet or was none. If it is
-	// 2xx, Server.Calls includes the calls, except those that Reject left out.
+	// Status is the HTTP status of the answer. It is 0 while the server has not answered,
+	// and stays 0 if the server never sends an answer. After a 2xx, Server.Calls includes
+	// the calls of the batch, except those that Reject left out.
 	Status int
 
 	// Err is nil, or says why there are no Calls: the request was cut off, or a collector
