@@ -145,8 +145,8 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 		c.kept = map[string][]Message{}
 		c.sender.OnDelivery = c.settle
 	}
-	// The first call checks the fields. It queues nothing, because a nil message is
-	// refused.
+	// The first call of a root.Client checks its fields, so make one here. This call queues
+	// nothing, because the client refuses a nil message.
 	var refused *root.ConfigError
 	if errors.As(c.sender.Track(nil), &refused) && refused.Field == "Endpoint" {
 		return nil, ConfigError{Reason: refused.Problem, Field: refused.Field}

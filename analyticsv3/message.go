@@ -219,8 +219,8 @@ func stamp(id *string, at *time.Time) string {
 	return root.FormatTime(*at)
 }
 
-// merged returns the context of a message, with the members that it lacks from the default
-// context.
+// merged returns the context of a message. Members that the message does not set come from
+// the default context.
 func (c *client) merged(own *Context) map[string]any {
 	if own == nil {
 		return c.context
