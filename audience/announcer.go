@@ -59,8 +59,8 @@ func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
-// announce forwards events to destinations, as many at a time as room allows. After each part it
-// calls stored with the number of events in the part.
+// announce forwards events to destinations in parts. The backpressure room decides how many events
+// a part has. After each part it calls stored with the number of events in the part.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
 		n := 0

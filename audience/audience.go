@@ -128,8 +128,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// confirmTimeout bounds a call of Confirm. Confirm gets a context that does not end with the
-// caller's. Otherwise the next Sync would announce the users again.
+// confirmTimeout bounds a call of Confirm. Confirm does not get the caller's context: if that ended
+// after the announcement and before Confirm, the next Sync would announce the same users again.
 const confirmTimeout = 10 * time.Second
 
 // announce forwards the announcements for the chunk in flight, and confirms them in the Roster.

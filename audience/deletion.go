@@ -52,8 +52,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	if len(d.ID) > maxDeletionID {
 		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
 	}
-	// rounds[n] lists the destinations that occur more than n times in d.Destinations. Round n
-	// tells them for their source n.
+	// A destination that occurs k times in d.Destinations has k affected sources, and is in
+	// rounds[0] to rounds[k-1]. Round n forwards the events for the destinations' source n.
 	var rounds [][]string
 	times := make(map[string]int)
 	for _, destination := range d.Destinations {

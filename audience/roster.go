@@ -45,15 +45,16 @@ type Roster interface {
 	// flight.
 	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
 
-	// Join gives the generation to those of users who are members. The others become the chunk in
-	// flight, each once, in the order of their bytes. Join returns this chunk. It has no users if
-	// all of users are members. Join fails if there is a chunk in flight already.
+	// Join sets the generation of those users who are members already. The other users become the
+	// chunk in flight, each once, in the order of their bytes. Join returns this chunk, which is
+	// empty if all users are members. Join fails if there is a chunk in flight already.
 	Join(ctx context.Context, audience string, generation uint64, users []string) (Chunk, error)
 
-	// Leave looks at up to max members behind the user after, in the order of their bytes; "" is
-	// before the first. Those of an older generation become the chunk in flight. Leave returns this
-	// chunk and the last member that it has looked at, "" once there are no more. Leave fails if
-	// there is a chunk in flight already.
+	// Leave looks at up to max members whose ids are greater than after, in the order of their
+	// bytes. The first call passes "" for after. The members of an older generation become the
+	// chunk in flight. Leave returns this chunk, and the last member that it has looked at, for the
+	// next call. It returns "" once there are no more members. Leave fails if there is a chunk in
+	// flight already.
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
 	// Confirm changes the members for the first n users of the chunk in flight: it adds them with
@@ -61,8 +62,8 @@ type Roster interface {
 	// of the chunk stays in flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
-	// Members yields the members behind the user after, in the order of their bytes. It holds no
-	// lock between two yields. An error ends the sequence.
+	// Members yields the members whose ids are greater than after, in the order of their bytes. It
+	// holds no lock between two yields. An error ends the sequence.
 	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
 
 	// Audiences yields the audiences for which Begin was called, in the order of the bytes of their

@@ -26,10 +26,11 @@ type Update func(ctx context.Context, audience string, f func(rec *Record, membe
 type Members interface {
 	// Get returns a Member for each of users, even for those who are not members.
 	Get(users []string) ([]Member, error)
-	// Next returns the first max members behind the user after, or fewer if there are no more.
+	// Next returns the first max members whose ids are greater than after, or fewer if there are no
+	// more.
 	Next(after string, max int) ([]Member, error)
-	// Set gives the generation to each of users. There is at least one. The generation 0 removes
-	// the users.
+	// Set stores the generation for each of users, of which there is at least one. The generation 0
+	// removes the users.
 	Set(users []string, generation uint64) error
 }
 

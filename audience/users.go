@@ -41,8 +41,8 @@ const (
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls each with the users of a list, and stops at the first error. It returns a
-// *UserError for an empty id, and for one of more than limit bytes.
+// eachUser calls the function each once for every user in a list, and stops at the first error. It
+// returns a *UserError for an empty id, and for one of more than limit bytes.
 func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
 	position := 0
 	for user, err := range users {

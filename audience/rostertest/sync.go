@@ -51,9 +51,9 @@ func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event
 	return nil
 }
 
-// check compares the announcements with the members. By the announcements, a member must have
-// joined once more often than it left, and any other user as often. check returns the announcements
-// that were repeated, once for each repetition.
+// check fails the test if the announcements do not lead to these members. A member must have joined
+// once more often than it left, and any other user must have joined as often as it left.
+// Repetitions of an announcement do not count for this. check returns the repetitions.
 func (r *recorder) check(k *kit, members []string) (again []change) {
 	k.Helper()
 	times := make(map[change]int)
@@ -172,7 +172,8 @@ func crash(k *kit) {
 			k.Fatalf("a crash before %s: %v", c.calls[len(c.calls)-1], err)
 		}
 		k.restart()
-		// Now c leaves and f joins. d and a change back, if their announcement was in flight.
+		// Now c leaves and f joins. If the crashed sync had put d or a into a chunk in flight, that
+		// change is undone: d leaves again, and a joins again.
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
 			k.Fatal(err)
 		}
