@@ -57,7 +57,8 @@ type rejection struct {
 	message string
 }
 
-// Header values that are always the same, so that they need no allocation.
+// Header values, and a body, that all answers share, so that an answer need not allocate
+// them.
 var (
 	anyOrigin   = []string{"*"}
 	exposed     = []string{"retry-after, x-ratelimit-reset"}

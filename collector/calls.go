@@ -22,17 +22,18 @@ import (
 // a client has its answer within 5 seconds.
 const patience = 4 * time.Second
 
-// Estimates, in bytes, of the memory that a request takes besides the bodies of its webhooks: for
-// an event or a rejection, for an error, without its text, and for a delivery. For each
-// destination, the forwarder and its store make a delivery of an event, with a copy of the body.
+// Estimates, in bytes, of the memory that a request takes besides the bodies of its webhooks:
+// eventSize for an event or a rejection, errorSize for an error without its text, and deliverySize
+// for a delivery. The forwarder and its store make one delivery of an event for each destination,
+// with a copy of the body.
 const (
 	eventSize    = 320
 	errorSize    = 128
 	deliverySize = 896
 )
 
-// A request becomes webhooks: one for each call and destination. The bodies of these have at most
-// growth bytes plus growthFactor times the size of the request.
+// A request becomes webhooks: one for each call and destination. The bodies of all these webhooks
+// together have at most growth + growthFactor * n bytes, where n is the size of the request.
 const (
 	growth       = 4 << 20
 	growthFactor = 4
@@ -260,7 +261,8 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 	case batch[0] != '[':
 		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeWrongType, Problem: "has to be an array"})
 	}
-	// Clients drop a batch that is refused, so a sentAt that is no time is ignored.
+	// Ignore a sentAt that is not a time. Refusing the batch would lose it, because clients drop a
+	// refused batch.
 	if sent, err := isotime.ParseJSON(sentAt); err == nil {
 		env.SentAt = sent
 	}
@@ -339,8 +341,8 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		if ctx.Err() != nil {
 			return nil, nil, later("the request took too long")
 		}
-		// The context of the batch counts even if the call overrides it and the body does not have
-		// it, because merging takes work all the same.
+		// Count the context of the batch even if the call's own context overrides all of it:
+		// merging the two takes as much work.
 		cost := encoder.ContextSize()
 		var e event.Event
 		if cost <= min(left, work) {

@@ -181,12 +181,12 @@ type Config struct {
 	// MaxMemory bounds the memory, in bytes, that all requests together hold for bodies
 	// and for events on their way to the Forwarder. Zero means DefaultMaxMemory.
 	//
-	// A source, or an address that ClientIP returns, may hold only as much of this memory
-	// as it leaves to all others: half if it alone has requests, or a third each if two
-	// want all. So there is always room for one more. A client beyond its share is told
-	// to come back later. A request that needs more than half of the memory is refused as
-	// too large. Sources with the same Name count as one, and so do the addresses of an
-	// IPv6 /64.
+	// A source, or an address that ClientIP returns, may hold at most as much of this
+	// memory as is still free. So a single source gets at most half of it, and two that
+	// want all of it get a third each. Some memory always stays free for one more. A client
+	// beyond its share is told to come back later. A request that needs more than half of
+	// the memory is refused as too large. Sources with the same Name count as one, and so
+	// do the addresses of an IPv6 /64.
 	//
 	// MaxMemory does not include the buffers in which calls are read and encoded: up to
 	// about 1 MB for each processor.
