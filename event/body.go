@@ -283,7 +283,9 @@ func ofBatch(field string, err error) error {
 // own overrides.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
-		// A quick check first: hardly any context has the name, as it is or with escapes.
+		// Skip parsing if the object cannot have the name "direct": it has neither the name itself
+		// nor a backslash, which could begin an escaped form of the name. That is true of nearly
+		// all contexts.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}

@@ -21,7 +21,7 @@ const maxLabel = 255
 // space is JSON's white space.
 const space = " \t\r\n"
 
-// A member is the index, in table, of a JSON member of calls that this package reads.
+// A member stands for a JSON member of a call that this package reads. It is an index into table.
 type member int
 
 const (
@@ -104,9 +104,9 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields holds the members of a call that was parsed. A value is JSON. It is nil if the member is
-// missing or null. Numbers are as they were written, so that no digit of an id is lost. Other
-// values are in the canonical form of esjson. All values are parts of the call or of forms.
+// fields holds the members of a parsed call, as JSON values in v. A value is nil if the member is
+// missing or null. A number is as it was written, so that no digit of an id is lost. Any other
+// value is in the canonical form of esjson. The values share the memory of the call or of forms.
 type fields struct {
 	forms *[]byte
 	kind  string
@@ -170,7 +170,8 @@ func (c *fields) read(call []byte, kind string) error {
 	return c.required()
 }
 
-// check returns an error if the value of the member key does not have the form.
+// check returns an error if value does not have the form f. key is the name of the member, for the
+// error.
 func (f form) check(key string, value []byte) error {
 	wrong := func(problem string) error {
 		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
@@ -262,8 +263,9 @@ func (c *fields) required() error {
 
 // appendID checks the messageId of the call, and appends the ID of the event to dst, which is
 // empty. It appends nothing if the call has no messageId. The ID is the text of the messageId. If
-// the text is too long or has lone surrogates, the ID is a digest of it. A receiver tells lone
-// surrogates apart, but in UTF-8 they are all the same.
+// the text is too long or has lone surrogates, the ID is a digest of it. Otherwise two messageIds
+// that a receiver tells apart could get the same ID, because all lone surrogates become the same
+// character in UTF-8.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.v[messageID] == nil {
 		return dst, nil

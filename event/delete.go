@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// Delete returns the event that asks a destination to delete a user. The request was made at the
-// time at. The body has type, userId and timestamp. The error is a *CallError for a user id that
+// Delete returns the event that asks a destination to delete a user. at is the time of the
+// request. The body has type, userId and timestamp. The error is a *CallError for a user id that
 // does not have 1 to MaxUserID bytes.
 func Delete(userID string, at time.Time) (Event, error) {
 	if userID == "" {

@@ -51,8 +51,8 @@ type Event struct {
 	NoDedup bool
 }
 
-// An Envelope holds the properties of a request that apply to all of its calls. With the zero
-// Envelope a call stands for itself and comes in now.
+// An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
+// adds no properties to a call, and says that the call comes in now.
 type Envelope struct {
 	// Source names the sender, if several senders share destinations. It prevents one sender from
 	// suppressing the events of another by using their messageIds first. It must be the same after
@@ -91,9 +91,9 @@ type Encoder struct {
 
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
 //
-// The error is a *CallError for the field context or integrations of the Envelope, if it is not a
-// JSON object. It is also one if the context, in the form that it has in a body, has more than
-// analytics.MaxCallSize bytes.
+// The error is a *CallError for the field context or integrations of the Envelope: the field is not
+// a JSON object, or the context has more than analytics.MaxCallSize bytes in the form that it has
+// in a body.
 func NewEncoder(env Envelope) (*Encoder, error) {
 	e := &Encoder{env: env}
 	var err error
