@@ -40,7 +40,8 @@ func main() {
 	rows, err := csv.NewReader(strings.NewReader(orders)).ReadAll()
 	check(err)
 	for _, row := range rows {
-		// The id is derived from the row's, so a second import adds nothing.
+		// The messageId is derived from the id in the row. So a second import of the same
+		// rows adds nothing.
 		order := &analytics.Track{MessageId: "order-" + row[0], Timestamp: row[1], UserId: row[2], Event: "Order Completed"}
 		err := client.Track(order)
 		if errors.Is(err, analytics.ErrQueueFull) { // the file is read faster than it is sent

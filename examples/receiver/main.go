@@ -40,7 +40,8 @@ func main() {
 	log.Fatal(server.Serve(listener))
 }
 
-// seen takes the place of a unique key in the table that the work below writes to.
+// seen has the messageIds that were worked on. A real receiver keeps them in its database,
+// as a unique key of the table that its work writes to.
 var seen sync.Map
 
 func receive(w http.ResponseWriter, r *http.Request) {
