@@ -131,8 +131,8 @@ func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body 
 	case 1:
 		value = values[0]
 	default:
-		// Another part of the receiver may read a different one of these headers. So none
-		// of them is accepted: this value is malformed.
+		// Refuse several headers, by a value that is malformed: another part of the receiver
+		// may read a different one of them.
 		value = "several"
 	}
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)

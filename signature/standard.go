@@ -177,10 +177,10 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 	return s, nil
 }
 
-// Append appends to dst the value of [StandardSignature] for the message id and an attempt
-// at the time at, which is rounded down to seconds. It does not check the id. An id must
-// not contain a full stop: the same signature would also be valid for another id, time and
-// body. So [VerifyStandard] refuses such ids.
+// Append appends to dst the value of [StandardSignature] for a message and one attempt. id
+// is the id of the message. at is the time of the attempt, which is rounded down to
+// seconds. It does not check the id. An id must not contain a full stop: the same signature
+// would also be valid for another id, time and body. So [VerifyStandard] refuses such ids.
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
 	st.text = append(st.text[:0], id...)
