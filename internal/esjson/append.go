@@ -83,9 +83,9 @@ func (c *copier) release() {
 	copiers.Put(c)
 }
 
-// form returns the canonical form of the value that should start at src[i], inside depth
-// arrays and objects, and the end of the value. If nothing has to change, the form is
-// src[i:end] itself. Otherwise it is the end of dst.
+// form returns the canonical form of a value, and the end of the value in src. The value should
+// start at src[i], and is inside depth arrays and objects. If nothing has to change, the form is
+// src[i:end] itself. Otherwise form appends it to dst and returns that part of dst.
 func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	c.base, c.run = len(c.dst), i
 	c.moves, c.parts = c.moves[:0], c.parts[:0]
@@ -108,7 +108,8 @@ func (c *copier) flush(end int) {
 	c.run = end
 }
 
-// offset returns the offset in the output of src[i], the current position.
+// offset returns the offset that src[i] has, or will have, in the output. i must be the current
+// position.
 func (c *copier) offset(i int) int { return len(c.dst) + i - c.run }
 
 // space skips the white space at src[i] and returns its end. Skipped white space does not reach the
@@ -251,7 +252,8 @@ func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
 	}
 	text := c.src[i+1 : end-1]
 	if c.run > i {
-		// The key changed. Copying the rest of it keeps it in one piece.
+		// The key changed, so its beginning is in dst already. Copy the rest now, so that the whole
+		// key lies in dst.
 		c.flush(end)
 		text = c.dst[start+1 : len(c.dst)-1]
 	}

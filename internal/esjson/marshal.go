@@ -93,8 +93,8 @@ func (e *encoder) reflectedMap(dst []byte, rv reflect.Value, depth int) ([]byte,
 	return e.sorted(dst, first, depth)
 }
 
-// keyName returns a function for the text of map keys of type t, or nil if such keys have
-// no text.
+// keyName returns a function that returns the text of a map key of type t. It returns nil
+// if such keys have no text.
 func keyName(t reflect.Type) func(reflect.Value) (string, *ValueError) {
 	switch k := t.Kind(); {
 	case k == reflect.String:

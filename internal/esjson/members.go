@@ -88,11 +88,14 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 // anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped is the error by which each ends members after an error of the caller's function.
+// stopped makes the function members stop. The callback of members returns it after the
+// function of the package's caller has failed. Members, AppendMembers and Outline then
+// return the error of that function.
 var stopped = new(SyntaxError)
 
-// members calls each with every decoded key of the object src and the offset at which the
-// value should start. each returns the end of the value.
+// members reads the object src. For every member it calls the function each with the
+// decoded key, and with the offset at which the value should start. each returns the end of
+// the value.
 func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error {
 	start := skipSpace(src, 0)
 	switch {
@@ -120,7 +123,8 @@ func Check(src []byte) error {
 	return closed(src, end, err)
 }
 
-// closed checks that only white space follows end, the end of a value, unless err is set.
+// closed completes the check of a text whose value ends at end. It returns err if that is
+// set. Otherwise it returns an error unless only white space follows the value.
 func closed(src []byte, end int, err *SyntaxError) error {
 	if err != nil {
 		return err

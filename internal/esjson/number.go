@@ -44,8 +44,9 @@ func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 		if i == point {
 			return i, false, unexpected(src, i)
 		}
-		// Below 1e-6 the canonical form has an exponent. If the last digit is not 0, the
-		// number is not zero, so a minus is allowed.
+		// Below 1e-6 the canonical form has an exponent, so at most five zeros may follow
+		// the point. The last digit must not be 0. Then the number is not zero either, so a
+		// minus is allowed.
 		digits += i - point
 		if zero {
 			digits -= 1 + zeros
@@ -86,9 +87,10 @@ func AppendFloat(dst []byte, f float64) []byte {
 		return strconv.AppendInt(dst, n, 10) // prints -0 as 0
 	}
 	if 1e-6 <= abs && abs < 1e9 {
-		// Prices and similar numbers have few decimals. If n/1e6, rounded once, equals abs,
-		// then the decimal n/1e6 has abs as its nearest double. And as n has at most
-		// maxDigits digits, no shorter decimal has.
+		// A fast path for prices and similar numbers, which have few decimals. n is the
+		// number of millionths. If the division n/1e6 gives abs, then abs is the double
+		// nearest to the decimal number n/1e6. As n has at most maxDigits digits, no
+		// shorter decimal number has the same nearest double.
 		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
 			return appendMillionths(dst, n, f < 0)
 		}

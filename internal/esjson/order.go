@@ -22,7 +22,8 @@ type part struct {
 	index      int64 // the arrayIndex of the key
 }
 
-// A move says that the object in output[start:end] gets the members parts[first:last].
+// A move is a change that reorder has yet to make: it rewrites the object in
+// output[start:end] with the members parts[first:last], in this order.
 type move struct{ start, end, first, last int }
 
 // notIndex is the arrayIndex of a key that is not an array index. All array indices are
@@ -84,8 +85,9 @@ func (c *copier) sameKeys(first int) bool {
 }
 
 // distinct returns the number of different keys in members. If later is not nil, distinct
-// calls it for every member again whose key an earlier member, first, has too. The time is
-// linear for any keys, because the seed of their hashes is random.
+// calls later(first, again) for each repetition of a key: members[first] is the first
+// member with that key, and members[again] repeats it. The time is linear whatever the keys
+// are, because their hashes have a random seed.
 func (c *copier) distinct(members []member, later func(first, again int)) (n int) {
 	size := 1 << bits.Len(uint(2*len(members)))
 	c.table = slices.Grow(c.table[:0], size)[:size]

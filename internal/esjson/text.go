@@ -199,8 +199,9 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
 }
 
-// appendUnit appends the character of the escape sequence \u with the code unit u. If JSON requires
-// an escape for the character, or u is a lone surrogate, it appends an escape sequence.
+// appendUnit appends the character that the escape sequence \u with the code unit u stands for. If
+// JSON requires an escape for the character, or u is a lone surrogate, it appends an escape
+// sequence.
 func appendUnit(dst []byte, u rune) []byte {
 	switch {
 	case u < ' ' || u == '"' || u == '\\':

@@ -51,7 +51,8 @@ func appendValue(dst []byte, v any, depth, limit int) ([]byte, error) {
 		return dst, err
 	}
 	if e.mended {
-		// Two different keys may have become the same. Append keeps only the last value of each key.
+		// Two different keys of a map may have the same text now. Append keeps only the last value
+		// of each key.
 		return Append(dst, bytes.Clone(out[len(dst):]))
 	}
 	return out, nil
