@@ -25,7 +25,8 @@ var (
 	errInteger  = errors.New("a number has to be an integer: seconds or milliseconds since 1970")
 )
 
-// The first second of the year 1, and the first second after the year 9999, since 1970.
+// The first second of the year 1, and the first second after the year 9999, in seconds
+// since 1970.
 const (
 	minUnix = -62135596800
 	maxUnix = 253402300800
@@ -127,7 +128,7 @@ func (p *parser) byte(c byte) bool {
 	return true
 }
 
-// number reads a decimal number of at least least and at most most digits.
+// number reads a decimal number. The number of its digits must be between least and most.
 func (p *parser) number(least, most int) (n int, ok bool) {
 	i := 0
 	for ; i < most && i < len(p.rest) && isDigit(p.rest[i]); i++ {
@@ -193,9 +194,9 @@ const (
 )
 
 // ParseJSON reads a timestamp from one JSON value, without white space around it. The value
-// is a string in a form that Parse reads, or an integer since 1970. An integer counts
-// seconds if its absolute value is less than 100,000,000,000, and milliseconds otherwise.
-// The range is that of Parse. Digits in a string are refused.
+// is a string in a form that Parse reads, or an integer that counts the time since 1970. An
+// integer counts seconds if its absolute value is less than 100,000,000,000, and
+// milliseconds otherwise. The range is that of Parse. Digits in a string are refused.
 func ParseJSON(raw []byte) (time.Time, error) {
 	if len(raw) == 0 {
 		return time.Time{}, errKind
