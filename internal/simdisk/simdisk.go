@@ -90,8 +90,9 @@ type Disk struct {
 	ahead    time.Duration // of the clock
 }
 
-// A renames is one change of the names of files. It maps each changed name to its node afterwards,
-// or to nil if no file has the name any more.
+// A renames value is what one operation, such as Create or Rename, changes in the names of the
+// files. It maps each name that changes to the node that has the name afterwards. A name that no
+// file has any more maps to nil.
 type renames map[string]*node
 
 func (r renames) apply(names map[string]*node) {
@@ -127,10 +128,10 @@ func New(seed uint64) *Disk {
 	}
 }
 
-// OnOp makes the disk call fault before each operation. The disk holds no lock during the call, so
-// fault may wait. If fault returns an error, the operation fails with this error. A failed Write
-// may then have written a part of its data. A failed Sync may have saved some writes and lost the
-// others for ever. OnOp(nil) ends this.
+// OnOp makes the disk call the function fault before each operation. The disk holds no lock during
+// the call, so fault may wait. If fault returns an error, the operation fails with this error. A
+// failed Write may then have written a part of its data. A failed Sync may have saved some writes
+// and lost the others for ever. OnOp(nil) ends this.
 func (d *Disk) OnOp(fault func(Op) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
