@@ -196,9 +196,9 @@ func (s *Segment) sync(n int) error {
 	return nil
 }
 
-// Unload releases the memory of the segment and the unused space of its file. The segment
-// then takes no more messages. If Config asks for syncs, Unload syncs the file and returns
-// the error of that. The segment is unloaded in any case.
+// Unload releases the memory of the segment and the unused space of its file. The segment then
+// takes no more messages. If Config asks for syncs, Unload syncs the file and returns the error
+// of the sync. Even after an error, the segment is unloaded.
 func (s *Segment) Unload() error {
 	var err error
 	if s.file != nil && s.dir.conf.syncs() {
@@ -219,11 +219,12 @@ func (s *Segment) Unload() error {
 	return err
 }
 
-// Load reads the messages of a segment that waits. It leaves out damaged messages. lost is
-// the number of messages left out that earlier calls of Load had not reported. If nothing
-// can be read, the error is a *DamageError. In both cases Remove sets the file aside. Any
-// other error says nothing about the file; for instance the Dir is closed, or the process
-// has too many open files. Then Load may be called again later.
+// Load reads the messages of a segment that waits on disk. It leaves out damaged messages, and
+// returns in lost how many it has left out, without those that earlier calls of Load have
+// reported. If it can read nothing, the error is a *DamageError. After a damaged message or a
+// *DamageError, Remove sets the file aside instead of deleting it. Any other error does not
+// mean that the file is damaged: the Dir is closed, or, for instance, the process has too many
+// open files. In the second case a later Load may succeed.
 func (s *Segment) Load() (lost int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -157,9 +157,10 @@ type Dir struct {
 // folder in a way that the kernel undoes when the process ends. The error for a locked
 // folder is [ErrLocked].
 //
-// Only their owner may access the files, and a folder that Open makes. On file systems that
-// compress or copy on write (Btrfs, ZFS), a write to reserved space may still fail. Then
-// Append returns the error when the disk is full. On other file systems New does.
+// Open makes folders and files that only their owner may access. New reserves the space of a
+// segment, so New is the call that fails if the disk is full. But on file systems that compress or
+// copy on write (Btrfs, ZFS), a write to reserved space may still fail. There Append may return
+// the error, too.
 func Open(path string, c Config) (*Dir, []*Segment, error) {
 	c, err := c.check()
 	if err != nil {
