@@ -430,9 +430,9 @@ func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, c
 }
 
 // Erase implements webhook.Keeper. When it returns, the bytes of erased deliveries may still be in
-// the stream. They leave it once the cleaner has moved the other waiting deliveries out of the same
-// and older messages of the partition. This takes up to a second, or longer if many deliveries
-// wait.
+// the stream, because the log of a partition is purged from its beginning. First the cleaner moves
+// the other waiting deliveries out of the messages up to the last one with erased deliveries. Then
+// it purges these messages. This takes up to a second, or longer if many deliveries wait.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")

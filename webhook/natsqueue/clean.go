@@ -66,8 +66,8 @@ func (s *cleaner) run() {
 	}
 }
 
-// clean cleans the logs of all partitions of this node. With short it moves deliveries until each
-// log has at most a quarter more bytes than its waiting deliveries.
+// clean cleans the logs of all partitions of this node. If short is set, it moves deliveries until
+// each log has at most a quarter more bytes than its waiting deliveries.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write

@@ -67,8 +67,9 @@ const (
 	codeBatchTooLarge   = 10199
 )
 
-// errChanged says that the last message of a subject is not the expected one.
-var errChanged = errors.New("natsqueue: the subject has changed")
+// errChanged is the error for a message from expect that the server has refused: the last message
+// of its subject is not the expected one. Usually another node has written to the subject.
+var errChanged = errors.New("natsqueue: another node has written to the same subject")
 
 // errNoAnswer is the error of a call that the server does not answer within callTimeout.
 var errNoAnswer = fmt.Errorf("natsqueue: no answer from the server within %v: %w", callTimeout, context.DeadlineExceeded)
@@ -102,8 +103,8 @@ func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// store sends parcels. It returns the first error, also if that is the server's refusal of a
-// parcel.
+// store sends parcels and returns the first error. A parcel that the server refuses is an error,
+// too.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	if err := s.send(ctx, parcels...); err != nil {
 		return err

@@ -50,8 +50,8 @@ func (c *Config) deadSubject(d *webhook.DeadLetter) string {
 
 func deadUser(user string) uint32 { return hash(user) % 64 }
 
-// dead returns the subjects of the dead letters in a bucket that f may select. The bucket -1 stands
-// for all buckets.
+// dead returns a pattern for the subjects of the dead letters in a bucket that f may select. The
+// bucket -1 stands for all buckets.
 func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 	n, destination, user := "*", "*", "*"
 	if bucket >= 0 {
@@ -120,8 +120,8 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 	}
 }
 
-// buckets returns, in the order of f, the buckets that may have dead letters for f after the key
-// after.
+// buckets returns the buckets that may have dead letters which f selects, in the order of f. If
+// after is not empty, it leaves out the buckets before the one of that key.
 func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
@@ -150,7 +150,8 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after strin
 	return all, nil
 }
 
-// bucket returns the keys of the bucket n after the key after, in the order of f.
+// bucket returns the keys of the dead letters in the bucket n, in the order of f. If after is not
+// empty, it returns only the keys that follow that key.
 func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -227,8 +228,8 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes dead letters and returns how many it has deleted. It calls before with each one
-// before deleting it, and stops at the first error.
+// exhume deletes dead letters and returns how many it has deleted. Ahead of each deletion it calls
+// the function before with the dead letter. It stops at the first error.
 func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// headerRoom bounds two sizes, in bytes: what a message has in addition to its records, and how
-	// much a delivery grows until it is settled, without its attempts. Attempts are left out if they
-	// do not fit.
+	// headerRoom is how many bytes of the server's max_payload a put must leave free in a message.
+	// They are for the header of the message, and for the bytes by which a delivery grows until it
+	// is settled. Its attempts may need more than that: if they do not fit, ending leaves them out.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the size and the number of the deliveries in a message. A message
 	// with a single delivery may be larger.

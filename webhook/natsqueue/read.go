@@ -207,8 +207,8 @@ func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.Strea
 	return info, err
 }
 
-// purge erases the messages under a subject. If below is not 0, it keeps those with the sequence
-// below and later ones.
+// purge erases the messages under a subject. If below is not 0, it erases only messages with a
+// lower sequence than that.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
 	return within(ctx, func(ctx context.Context) error {
 		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}

@@ -49,9 +49,10 @@ func newRoster(c *conn) *roster {
 	return s
 }
 
-// change is the audience.Update. It stores the changed members before the record of the audience.
-// If another node changes the audience or one of these members at the same time, change calls f
-// again.
+// change implements audience.Update. f stores changed members one by one, by members.Set. After f,
+// change stores the record of the audience. So after a crash in between, the record is the old one,
+// and the same call can be repeated. If another node changes the audience or one of these members
+// meanwhile, change starts over with the new record and calls f again.
 func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -215,7 +216,7 @@ func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// following returns the users that sort after the user after. users is sorted.
+// following returns the users with ids greater than after. users must be sorted.
 func following(users []string, after string) []string {
 	i, found := slices.BinarySearch(users, after)
 	if found {
