@@ -16,8 +16,10 @@ import (
 // A claimer claims chunks, and gives them back.
 type claimer struct {
 	*memory
-	// claiming is read-locked while a claim may be in the database and not yet in memory. giveBack
-	// locks it for writing. Both acquire a connection before they lock it.
+	// claiming keeps giveBack from freeing a claim that is in the database but not yet in memory.
+	// While there may be such a claim, the function claim holds a read lock. giveBack takes the
+	// write lock. Both acquire a connection before they lock claiming, so that no holder of the
+	// lock waits for a connection.
 	//
 	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
 	// the database may hold claims that are not in memory. It is 0 if there can be none.

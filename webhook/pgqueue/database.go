@@ -68,8 +68,7 @@ func indexed[T any](ctx context.Context, on interface {
 	return all, err
 }
 
-// call runs f as a call of the store. Its errors begin with what, which says what the call was
-// doing.
+// call runs f as a call of the store. what describes the call; its errors begin with that text.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -93,8 +92,8 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 // page is how many rows of a list are read at once; a setting has up to 64 KB.
 const page = 64
 
-// paged lists the rows after the one with the key after, page by page. The last two arguments of
-// the statement are the key and the size of a page.
+// paged lists the rows whose keys follow after, page by page. For each page it appends two
+// arguments to args: the last key that was listed, and the size of a page.
 func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
 	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
 		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)

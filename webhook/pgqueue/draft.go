@@ -73,9 +73,10 @@ type draft struct {
 	mine    bool // this node claims the chunk when it stores it
 }
 
-// tolerance returns how much later than the first delivery of a chunk the others may be due. d is
-// how long until the first is due. Both are in microseconds. The node that claims the chunk keeps
-// the others in memory that long.
+// tolerance returns by how much the deliveries of a chunk may differ in their due times. d is the
+// time until the first of them is due. Both are in microseconds. The result is small, because the
+// node that claims the chunk for its first delivery keeps all others in memory until they are
+// due.
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
 // draftsOf groups entries into chunks.

@@ -109,7 +109,8 @@ func scanHead(r pgx.CollectableRow) (h head, err error) {
 
 const headsSQL = `WITH d AS (SELECT unnest($1::bytea[]) AS destination) ` + headsOfD
 
-// headsAllSQL finds one destination after the other by index, however many chunks each has.
+// headsAllSQL returns the heads of all destinations. It looks each next destination up in an
+// index, so it does not read all the chunks of a destination.
 const headsAllSQL = `WITH RECURSIVE d AS (
 	(SELECT destination FROM S.chunk WHERE node = 0 ORDER BY destination LIMIT 1)
 	UNION ALL

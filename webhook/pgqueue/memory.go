@@ -75,7 +75,7 @@ type head struct {
 
 // learn stores the head of a queue that the database has returned. reports is the value of
 // s.reports before the query. A report with a higher number may be about a chunk that the query has
-// not seen.
+// not seen. Then learn keeps what was reported, unless the head is due earlier.
 func (s *memory) learn(h head, reports uint64) {
 	if h.waiting == 0 {
 		h.due, h.waiting = never, chunkItems

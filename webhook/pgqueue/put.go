@@ -24,8 +24,8 @@ const (
 
 // batchWait and aloneWait are how long a transaction waits for another transaction that is adding
 // one of the same keys. batchWait applies to a transaction with many puts, aloneWait to a single
-// put. Two transactions that add the same keys in different orders end in a deadlock; they are
-// tried again in the same way.
+// put. If two transactions add the same keys in different orders, PostgreSQL ends one of them for
+// the deadlock. It is tried again like a transaction that has waited too long.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"

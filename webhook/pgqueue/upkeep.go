@@ -13,16 +13,18 @@ import (
 const (
 	// upkeepEvery is how often upkeep runs, at most.
 	upkeepEvery = 10 * time.Second
-	// fullBytes and oldAge are the size and the age at which new chunks go to the next partition.
+	// New chunks go to the next partition once the current one has fullBytes or the age oldAge.
 	fullBytes = 256 << 20
 	oldAge    = 10 * time.Minute
-	// smallBytes is the size up to which rotateChunks neither replaces nor truncates a partition.
+	// rotateChunks leaves partitions of less than smallBytes alone: it neither replaces nor
+	// truncates them.
 	smallBytes = 8 << 20
 	// dedupParts is how many partitions the dedup window has.
 	dedupParts = 2
 	// dedupBytes is about how many bytes a key takes in its table.
 	dedupBytes = 52
-	// The chunks of a nearly empty partition are moved out of it if they are fewer than fewChunks.
+	// rotateChunks moves the chunks of a nearly empty partition to the current one if they are
+	// fewer than fewChunks.
 	fewChunks = 20_000
 	// lockWait bounds how long a step waits for a lock, because other transactions queue up behind it.
 	lockWait = "200ms"
@@ -111,7 +113,8 @@ func (s *janitor) rotateChunks(ctx context.Context, tx pgx.Tx) error {
 	IF NOT EXISTS (SELECT FROM S.chunk_%[1]d) THEN TRUNCATE S.chunk_%[1]d; END IF;
 END $$`, p.Number)
 		case p.Chunks < fewChunks && p.Live < p.Size/8:
-			// An UPDATE of part would make concurrent statements that lock these rows fail.
+			// Move the rows by DELETE and INSERT. An UPDATE of part, the partition key, would make
+			// concurrent statements that lock these rows fail.
 			sql = fmt.Sprintf(`WITH moved AS (
 	DELETE FROM S.chunk WHERE part = %[1]d AND id IN (
 		SELECT id FROM S.chunk WHERE part = %[1]d AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED

@@ -85,8 +85,9 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 // waitingPage is how many chunks Waiting reads at a time.
 const waitingPage = 16
 
-// Waiting implements webhook.Store. To find the delivery with the ID after, it reads all deliveries
-// before it. If there is no such delivery, it yields all.
+// Waiting implements webhook.Store. If after is not empty, it yields the deliveries that follow the
+// delivery with that ID. To find that delivery, it reads all deliveries before it. If there is no
+// such delivery, it yields all.
 func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		found := after == ""
