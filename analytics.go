@@ -31,7 +31,8 @@ var (
 	ErrClosed = errors.New("analytics: the client is closed")
 
 	// ErrQueueFull is returned by calls whose message would exceed MaxMemory or SpoolMax.
-	// The message was not queued. Enqueue waits for room instead of returning it.
+	// The message was not queued. Enqueue does not return ErrQueueFull at once, but waits
+	// for room.
 	ErrQueueFull = errors.New("analytics: the queue is full")
 
 	// ErrNotSpooled is wrapped by the error of a call whose message could not be written to
@@ -73,7 +74,8 @@ type Client struct {
 	Size int
 
 	// FlushAfter is the longest time that the first message of a batch waits before its
-	// upload starts, if an upload is free. Zero means DefaultFlushAfter, 5 seconds.
+	// upload starts, unless all uploads are busy then. Zero means DefaultFlushAfter, 5
+	// seconds.
 	FlushAfter time.Duration
 
 	// Transport makes the requests. It gets one request per attempt, must stop when the
@@ -135,8 +137,9 @@ type Client struct {
 
 	// With SpoolOnly, a call fails if its message cannot be written to SpoolDir. Its error
 	// wraps ErrNotSpooled and the cause. Without SpoolOnly the message would be held in
-	// memory alone. So with SpoolOnly a call that returned nil survives the end of the
-	// process, even while the disk is full. SpoolOnly without SpoolDir is an error.
+	// memory alone. So with SpoolOnly, if a call has returned nil, its message survives the
+	// end of the process, even while the disk is full. SpoolOnly without SpoolDir is an
+	// error.
 	SpoolOnly bool
 
 	// Logger gets one line at once for each kind of trouble, and then at most one a minute

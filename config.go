@@ -74,10 +74,10 @@ type settings struct {
 	timeout    time.Duration
 	maxMemory  int
 
-	// With SpoolDir, uploadMemory bytes of maxMemory are reserved for batches under way, so
-	// that batches on disk can be read even while many messages wait in memory. If the
-	// messages that are not under way take more than unloadAbove bytes, waiting batches
-	// move to the disk.
+	// These two fields are for SpoolDir. uploadMemory bytes of maxMemory are reserved for
+	// batches under way, so that batches on disk can be read even while many messages wait
+	// in memory. Waiting batches move to the disk if the messages that are not under way
+	// take more than unloadAbove bytes.
 	uploadMemory int
 	unloadAbove  int
 

@@ -71,8 +71,8 @@ type Config struct {
 	// variable HOOKFERRY_ENDPOINT, or DefaultEndpoint if that is empty, too.
 	Endpoint string
 
-	// Interval is the longest time that a message waits before its upload starts, if an
-	// upload is free. Zero means DefaultInterval, 5 seconds.
+	// Interval is the longest time that a message waits before its upload starts, unless all
+	// uploads are busy then. Zero means DefaultInterval, 5 seconds.
 	Interval time.Duration
 
 	// Transport makes the requests. Nil means a transport that belongs to the client.

@@ -33,9 +33,10 @@ var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 
 // A Forwarder forwards announcements, as *webhook.Forwarder does.
 type Forwarder interface {
-	// Announce accepts all of events for all of destinations, or none and returns an error. It
-	// returns nil once they are durable. The filters of destinations do not apply. Without events
-	// it only checks the destinations: it returns the error that it would return for an event.
+	// Announce either accepts all events for all destinations, or accepts none and returns an
+	// error. It returns nil once they are durable. The filters of destinations do not apply.
+	// Without events it only checks the destinations: it returns the error that it would return for
+	// an event.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 

@@ -23,8 +23,8 @@ type Deletion struct {
 	ID string
 	// Destinations lists the destinations that are told of each user, with one entry for each
 	// affected source that has webhooks enabled. So a destination of several sources is listed
-	// several times, and is told once for each source. A destination that is disabled or paused is
-	// told once it is enabled or resumed.
+	// several times, and gets one event for each of them. The events for a disabled or paused
+	// destination wait until it is enabled or resumed.
 	Destinations []string
 }
 

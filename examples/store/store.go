@@ -44,8 +44,8 @@ const (
 type Config struct {
 	// Path is the file of the log. Open makes it if it is not there.
 	Path string
-	// NoSync leaves it to the operating system when the log reaches the disk. That is for
-	// tests: a power cut loses deliveries.
+	// NoSync makes calls return before the log is on the disk; the operating system writes it
+	// later. Set it only in tests: a loss of power loses deliveries.
 	NoSync bool
 }
 

@@ -11,8 +11,8 @@ import (
 const maxDigits = 15
 
 // skipNumber returns the end of the number that starts at src[i], which is a minus or a
-// digit. canonical reports whether ECMAScript would print the number unchanged. It is false
-// if only arithmetic could tell.
+// digit. canonical reports whether ECMAScript would print the number unchanged. It is also
+// false where only a conversion to a double could tell.
 func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 	start := i
 	if src[i] == '-' {

@@ -253,8 +253,8 @@ func addressed(v reflect.Value) reflect.Value {
 	return v
 }
 
-// quoted appends the JSON of v, whose kind is basic, inside a JSON string. An integer keeps
-// all its digits in it.
+// quoted appends the JSON of v, whose kind is basic, inside a JSON string. So an integer
+// keeps all its digits.
 func (e *encoder) quoted(dst []byte, v reflect.Value, depth int) ([]byte, *ValueError) {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

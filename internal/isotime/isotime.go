@@ -185,8 +185,8 @@ func (p *parser) zone() (time.Duration, error) {
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
 const (
-	// maxText bounds a timestamp in a JSON string, in bytes. A timestamp in which every
-	// character is escaped is shorter.
+	// maxText bounds a timestamp in a JSON string, in bytes. It refuses no valid timestamp:
+	// even one with every character escaped is shorter.
 	maxText = 256
 	// Integers of at least maxSeconds, on either side of zero, are milliseconds. As
 	// seconds, maxSeconds lies in the year 5138. As milliseconds, it lies in March 1973.

@@ -284,8 +284,8 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 	return a, nil
 }
 
-// Count implements webhook.Keeper. It asks the owners of all partitions. An owner counts a delivery
-// that another node puts once it has read the delivery from the stream, usually within
+// Count implements webhook.Keeper. It asks the owners of all partitions. If another node puts a
+// delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds.
 func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
 	all.DeadBytes = -1 // unknown: it would have to read all dead letters

@@ -19,8 +19,9 @@ type cache struct {
 	blocks      list.List // of *block
 }
 
-// add counts the unclaimed deliveries of b that are in memory. It removes deliveries that are not
-// due soon from memory, and evicts the oldest blocks beyond the limit.
+// add counts the unclaimed deliveries of b that are in memory. Before that, it removes the
+// deliveries that are not due soon from memory. If the cache then exceeds its limit, add evicts
+// the oldest blocks.
 func (c *cache) add(b *block) {
 	c.drop(b)
 	horizon := time.Now().Add(cacheAhead).UnixMicro()

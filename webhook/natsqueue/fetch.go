@@ -52,10 +52,10 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load reads the deliveries of claimed entries that are not in memory, from the stream. It also
-// keeps other deliveries of the same messages that are due soon. It drops an entry whose delivery
-// cannot be read, and marks its place in the message as damaged. The caller holds the lock; load
-// releases it while it asks the server.
+// load reads from the stream the deliveries of those claimed entries that are not in memory. It
+// also keeps other deliveries of the same messages that are due soon. It drops an entry whose
+// delivery cannot be read, and marks its place in the message as damaged. The caller holds the
+// lock; load releases it while it asks the server.
 func (s *index) load(ctx context.Context, entries []*entry) error {
 	for {
 		var some []*block

@@ -62,7 +62,8 @@ type item struct {
 	webhook.Result
 }
 
-// A part has the items of one message, which wait for its answer.
+// A part has the items whose deliveries are in one message. They wait for the owner's answer about
+// that message.
 type part struct {
 	items []*item
 	size  int

@@ -42,7 +42,7 @@ type row struct {
 // rowColumns are the columns that scanRow reads, of chunk c.
 const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
 
-// scanRow reads rowColumns, and the columns that follow them into more.
+// scanRow reads rowColumns into row, and the columns that follow them into more.
 func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	var name []byte
 	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)

@@ -223,7 +223,8 @@ func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 }
 
 // putArgs returns the arguments of putSQL, or nil if there are no drafts. Unless sender is nil,
-// PostgreSQL notifies all nodes but the sender of the unclaimed drafts.
+// PostgreSQL sends notifications about the drafts that node does not claim, to all nodes except the
+// sender.
 func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
