@@ -10,8 +10,8 @@ import (
 
 // A packer compresses the text of a batch, which is the same in every attempt. It writes
 // the beginning of one gzip member (RFC 1952), up to a byte boundary. The tail changes with
-// sentAt. It follows in a stored block (RFC 1951, section 3.2.4), which needs no
-// compression. So the body is a single gzip member, as some readers require.
+// sentAt, so each attempt appends it in a stored block (RFC 1951, section 3.2.4), which
+// needs no compression. The whole body is a single gzip member, as some readers require.
 type packer struct {
 	deflate *flate.Writer // about 1 MB; made at the first use
 	size    int           // size of the previous result, in bytes; a guess for the next

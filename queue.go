@@ -291,9 +291,9 @@ func (q *queue) armTimer() {
 	q.timer.Reset(q.conf.flushAfter)
 }
 
-// makeDue is called by the timer and makes the collecting batch due. The timer is not
-// stopped when a batch leaves early, so the collecting batch may be a later one that is not
-// due yet.
+// The timer calls makeDue, which makes the collecting batch due if it is old enough. It may
+// be too young: the timer is not stopped when a batch leaves early, and may fire for a
+// later batch.
 func (q *queue) makeDue() {
 	q.lock()
 	defer q.unlock()

@@ -192,8 +192,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// Inside an array the context is nested as deeply as it will be in the body, so esjson applies
-	// the same limit.
+	// Put the context into an array. There it is nested as deeply as it will be in the body, so
+	// esjson applies the same limit of depth.
 	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
 	w.text(`,"context"`)
 	colon := len(w.b)
@@ -215,8 +215,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	if err := checkObject("context", object); err != nil {
 		return nil, err
 	}
-	// Inside an array the context is nested as deeply as it will be in a body, so esjson applies
-	// the same limit.
+	// Put the context into an array. There it is nested as deeply as it will be in a body, so
+	// esjson applies the same limit of depth.
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
 	*buf = append(append(append((*buf)[:0], '['), object...), ']')

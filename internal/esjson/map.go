@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// An entry is a key of a map. Its value is set only where reading it costs nothing extra.
+// An entry is a key of a map. The field value is set only where reading it costs nothing
+// extra.
 type entry struct {
 	key   string
 	value any

@@ -102,8 +102,9 @@ func (f *fetch) queue(i int) *queue {
 	return f.s.queueOf(queueKey{f.wants[i].Destination, f.wants[i].Retries})
 }
 
-// serve takes deliveries for want i from memory. It returns false if the database may have earlier
-// deliveries, or more of them.
+// serve takes deliveries for want i from memory. It returns false if memory is not enough: the
+// database may have due deliveries that come before those in memory, or that the want needs in
+// addition.
 func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
