@@ -291,9 +291,9 @@ func (q *queue) armTimer() {
 	q.timer.Reset(q.conf.flushAfter)
 }
 
-// The timer calls makeDue, which makes the collecting batch due if it is old enough. It may
-// be too young: the timer is not stopped when a batch leaves early, and may fire for a
-// later batch.
+// makeDue makes the collecting batch due if that is old enough. The timer calls makeDue.
+// The batch may be too young: the timer is not stopped when a batch leaves early, and may
+// fire for a later batch.
 func (q *queue) makeDue() {
 	q.lock()
 	defer q.unlock()

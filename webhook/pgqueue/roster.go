@@ -26,7 +26,7 @@ func newRoster(db *database) *roster {
 	return s
 }
 
-// change is the audience.Update. Its transaction locks the record of the audience.
+// change implements audience.Update. Its transaction locks the record of the audience.
 func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return s.call(ctx, "audience", func() error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
