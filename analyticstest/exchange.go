@@ -203,8 +203,8 @@ func (x *exchange) misstate(step Step) {
 	})
 }
 
-// raw takes the connection over, calls write with it, and then closes it. Server.Close
-// closes it earlier.
+// raw takes the connection over, calls write with it, and then closes it. If
+// Server.Close is called meanwhile, it closes the connection, and write fails.
 func (x *exchange) raw(write func(net.Conn)) {
 	c := x.hijack()
 	defer c.Close()

@@ -307,7 +307,7 @@ func (s *Server) grow() {
 	s.grown = make(chan struct{})
 }
 
-// dial connects a client, unless the next step is a connection step.
+// dial connects a client. If the next step makes connections fail, dial does that instead.
 func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
 	if fails {

@@ -149,7 +149,7 @@ type Config struct {
 	// Forwarder takes the events. Required.
 	Forwarder Forwarder
 
-	// Sources finds the source of a write key, which is never empty. If there is none, it
+	// Sources finds the source of a write key. The key is never empty. If there is no source, it
 	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to
 	// come back later. Sources is called concurrently, for every request, and should take
 	// the same time for every key. The function Keys makes a Sources from a map.
@@ -275,9 +275,9 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
 	begin := time.Now()
-	// Let the other goroutines run before each request. A request that is refused at once
-	// never blocks. A connection on which a client has sent many of them would keep the
-	// processor for 10 ms, and hundreds of such connections for seconds.
+	// Let the other goroutines run before each request, because a request that is refused never
+	// blocks. Otherwise a client that sends many such requests on a connection would keep the
+	// processor for 10 ms, and hundreds of such clients would keep it for seconds.
 	runtime.Gosched()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {

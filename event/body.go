@@ -231,8 +231,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	return form, nil
 }
 
-// sharedSwitches reduces a batch's integrations to an object with the switches that matter to
-// webhooks. It returns nil if the batch has no integrations.
+// sharedSwitches reduces the integrations of a batch, which apply to all its calls, to an object
+// with the switches that matter to webhooks. It returns nil if the batch has no integrations.
 func sharedSwitches(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil

@@ -263,9 +263,9 @@ func (c *fields) required() error {
 
 // appendID checks the messageId of the call, and appends the ID of the event to dst, which is
 // empty. It appends nothing if the call has no messageId. The ID is the text of the messageId. If
-// the text is too long or has lone surrogates, the ID is a digest of it. Otherwise two messageIds
-// that a receiver tells apart could get the same ID, because all lone surrogates become the same
-// character in UTF-8.
+// the text is too long or has lone surrogates, the ID is a digest of it. In UTF-8 all lone
+// surrogates become the same character, so without the digest two messageIds that a receiver tells
+// apart could get the same ID.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.v[messageID] == nil {
 		return dst, nil

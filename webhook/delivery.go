@@ -180,7 +180,7 @@ type DestinationCounts struct {
 	Oldest           time.Time
 }
 
-// deliveryID returns the ID of the event's deliveries; see Delivery.ID.
+// deliveryID returns the ID that all deliveries of the event have; see Delivery.ID.
 func deliveryID(e *event.Event) string {
 	if e.Source == "" {
 		return e.ID

@@ -32,7 +32,8 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 }
 
-// bucketOf returns the bucket of d. Each power of two has eight buckets of the same width.
+// bucketOf returns the bucket of d. The range from each power of two to
+// the next has eight buckets of the same width.
 func bucketOf(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	if us < 8 {

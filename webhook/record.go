@@ -19,7 +19,8 @@ type Attempt struct {
 	At time.Time
 	// Took is how long it took.
 	Took time.Duration
-	// Try numbers the tries of the delivery from 1. All requests of one try have the same number.
+	// Try numbers the tries of the delivery from 1. A try sends a request to each endpoint that is
+	// still open, and all these requests have the same number.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string

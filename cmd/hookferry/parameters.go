@@ -45,7 +45,7 @@ func (o *options) parameters(names ...string) func() url.Values {
 	}
 }
 
-// parameterFlags has the properties of the flag of each parameter.
+// parameterFlags describes the flag of each parameter of the admin API.
 var parameterFlags = map[string]struct {
 	usage    string
 	values   []string // the allowed values; nil allows all

@@ -82,7 +82,7 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 
 // workOn does the same as work, for a request that selects items. It then prints how many items
 // were done, unless --json is given. If the request selected no items, workOn returns an error
-// with the text none.
+// whose text is the argument none.
 func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {

@@ -55,9 +55,9 @@ func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]b
 	return c.dst, err
 }
 
-// Outline is Members for an object whose values may be nested deeper than MaxDepth. The
-// caller has to check the depth of each value that it reads further. If a value is an
-// array, Outline first calls element for each element, with the part of src that holds it.
+// Outline does the same as Members, but the values may be nested deeper than MaxDepth. The
+// caller has to check the depth of each value that it reads further. If a value is an array,
+// Outline calls element for each of its elements before it calls fn for the array.
 func Outline(src []byte, element func(value []byte), fn func(key, value []byte) error) error {
 	var failed error
 	err := members(src, func(key []byte, i int) (end int, err *SyntaxError) {

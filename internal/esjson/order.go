@@ -148,8 +148,8 @@ func (c *copier) reorder() {
 	c.dst = append(c.dst[:c.base], c.scratch...)
 }
 
-// emit appends output[start:end], with the moves inside it carried out. Each object that
-// starts inside the range must also end inside it.
+// emit appends output[start:end] with the members of its objects in their final order. Each
+// object that starts inside the range must also end inside it.
 func (c *copier) emit(to []byte, start, end int) []byte {
 	for {
 		i := sort.Search(len(c.moves), func(i int) bool { return c.moves[i].start >= start })

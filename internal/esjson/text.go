@@ -23,8 +23,8 @@ func special(w uint64) uint64 {
 	return (w | (w - space) | ((w ^ quote) - lowBits) | ((w ^ backslash) - lowBits)) & highBits
 }
 
-// plain returns the index at or after i of the first byte of b that special
-// marks, or len(b).
+// plain returns the index of the first byte of b, from i on, that the function special marks. If
+// there is none, it returns len(b).
 func plain(b []byte, i int) int {
 	for ; len(b)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {

@@ -22,9 +22,9 @@ var (
 // On reports whether the soak command runs this test.
 func On() bool { return *length > 0 || *seed > 0 }
 
-// Long returns how long the soak must run, and the seed for all its random choices. It logs
-// the seed. In an ordinary test run it skips the test. name is the name of the soak in the
-// command.
+// Long skips the test in an ordinary test run. In a run by the soak command, it returns how long
+// the soak must run, and the seed for all its random choices. It logs the seed. name is the
+// argument of the soak command that selects this soak.
 func Long(t testing.TB, name string) (time.Duration, uint64) {
 	t.Helper()
 	Only(t, name)

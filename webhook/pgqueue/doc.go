@@ -18,8 +18,9 @@
 // heartbeats of that node are stored. Other nodes take over from a node without heartbeats within
 // Config.Claim. They may repeat the attempts that it had in flight.
 //
-// An outage of the database makes no node dead. After it, nodes judge each other only once they
-// have sent heartbeats for Config.Claim again, and a node that comes back in time keeps its claims.
+// An outage of the database makes no node dead. After it, a node judges
+// others only once its own heartbeats have been stored for the time Config.Claim again. A node whose
+// heartbeats come back in time keeps its claims.
 // If the answer to a transaction is lost, the store finds out whether the transaction was
 // committed. So a delivery that is put again is stored once, and an outcome is stored once.
 //
@@ -53,10 +54,9 @@
 // program whose role may not do that sets Config.NoMigrate. Then somebody else has to apply the
 // statements that SQL returns, before the first program of that version starts.
 //
-// Programs of different versions work side by side on the newest schema of them, for example while
-// they are replaced one by one. A migration only adds things. It removes nothing that programs of a
-// certain version or newer use. The schema records that version, and older programs refuse to open
-// it.
+// Programs of different versions work side by side, for example while they are replaced one by one.
+// The schema is that of the newest of them. The schema records the oldest version that it supports.
+// A migration removes nothing that supported versions use, and older programs refuse to open it.
 //
 // With psql, the view waiting shows which deliveries wait, for which destination and why. The view
 // dead_letters shows the dead letters:

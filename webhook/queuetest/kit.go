@@ -272,7 +272,7 @@ func equal[T any](k *kit, what string, got, want T) {
 	k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
 }
 
-// equalSets is equal for deliveries whose order does not matter.
+// equalSets compares deliveries as the method equal does, but ignores their order.
 func (k *kit) equalSets(what string, got, want []webhook.Delivery) {
 	k.Helper()
 	byKey := func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) }

@@ -31,8 +31,8 @@ const (
 	// backlogFor is how long the attempts of lanes that are behind stay limited after the latest
 	// delivery that was not late.
 	backlogFor = time.Second
-	// backlogPeriod is the unit of time in which attempts are counted. An attempt counts for one to
-	// two periods.
+	// backlogPeriod is the unit of time in which attempts are counted. An attempt counts in
+	// the period in which it begins and in the next one, so for 0.5 to 1 ms.
 	backlogPeriod = 500 * time.Microsecond
 )
 

@@ -241,8 +241,8 @@ type Source struct {
 	Keys []signature.Secret `yaml:"keys"`
 	// Enabled says whether calls of the source are accepted.
 	Enabled bool `yaml:"enabled"`
-	// Rate is how many calls a second the source may send, from one a day to 1,000,000. Zero means
-	// no limit.
+	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day, to
+	// 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
 	// Burst is how many calls the source may send at once after a time with fewer calls. Zero means
 	// the calls of one second.

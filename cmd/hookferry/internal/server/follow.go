@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use makes next the settings in use. Requests and attempts in progress keep the settings that they
+// use puts the settings next into effect. Requests and attempts in progress keep the settings that they
 // started with.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()

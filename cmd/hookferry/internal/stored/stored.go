@@ -222,7 +222,7 @@ func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, e
 	return webhook.Setting{Name: name}, nil
 }
 
-// list returns the latest changes, and the setting that contains them.
+// list returns the list of changes as it is stored now, and the setting that contains it.
 func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.Setting, err error) {
 	if setting, err = s.get(ctx, listName); err == nil && setting.Version != 0 {
 		if err = json.Unmarshal(setting.Value, &list); err != nil {
