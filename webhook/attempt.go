@@ -158,8 +158,8 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
-		// The list gets so long only if the settings of the destination have changed. The oldest
-		// entries belong to endpoints that the destination no longer has.
+		// The list exceeds MaxEndpoints only if the settings of the destination have changed. The
+		// oldest entries belong to endpoints that the destination no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
 	if !again {

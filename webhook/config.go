@@ -52,8 +52,8 @@ type Config struct {
 	Store Store
 
 	// Note returns a short text about this node. Shared.Nodes shows the text on every node that
-	// shares the store. The store calls Note for each heartbeat, so Note must not block. A text of
-	// more than MaxNote bytes is not shown. Nil means no text.
+	// shares the store. The store calls Note for each heartbeat, so Note must not block. If the
+	// text has more than MaxNote bytes, no text is shown. Nil means no text.
 	Note func() []byte
 
 	// Destinations lists the destinations, each with an id of its own. The address guard refuses
@@ -137,15 +137,15 @@ type Config struct {
 	// begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. The same
-	// number may also be claimed and wait in memory. Destinations that fail get at most a quarter
-	// of MaxInFlight. Together with destinations that have not answered yet, or not lately, they
-	// get at most half. So there is always room for destinations that answer. Zero means
-	// DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. In
+	// addition, up to as many deliveries may be claimed and wait in memory for an attempt.
+	// Destinations that fail get at most a quarter of MaxInFlight. Together with destinations that
+	// have not answered yet, or not lately, they get at most half. So there is always room for
+	// destinations that answer. Zero means DefaultMaxInFlight.
 	//
-	// A backlog must not delay fresh deliveries. So while these arrive, the attempts of deliveries
-	// that were due over 100 ms ago are limited to one at a time for each processor. An attempt
-	// counts towards this limit for its first millisecond at most.
+	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the attempts of
+	// deliveries that were due over 100 ms ago are limited to one at a time for each processor. An
+	// attempt counts towards this limit for its first millisecond at most.
 	MaxInFlight int
 
 	// MaxBytesInFlight bounds the memory for bodies, in bytes. It counts the deliveries that are

@@ -24,9 +24,10 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. If the filter selects all dead letters,
-// the store knows their number. Otherwise CountDead reads every dead letter that died between From
-// and To. If it returns an error, it also returns the number that it has counted so far.
+// CountDead returns how many dead letters filter selects. If filter is the zero value, CountDead
+// asks the store for the number of all dead letters. For any other filter, it reads every dead
+// letter that died between From and To. With an error, it also returns the number that it has
+// counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -52,11 +53,11 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
-// over it. It commits up to 256 dead letters at a time, and after each commit yields how many were
-// replayed so far. It yields nothing if there are none. If the caller breaks the loop, the number
-// that was yielded last stays correct. An error ends the loop, too, and is yielded with that
-// number. A further call continues with the rest.
+// ReplayAll does the same as Replay, but for the dead letters that filter selects. It works while
+// the caller ranges over it. It commits up to 256 dead letters at a time, and after each commit
+// yields how many were replayed so far. It yields nothing if there are none. If the caller breaks
+// the loop, the number that was yielded last stays correct. An error ends the loop, too, and is
+// yielded with that number. A further call continues with the rest.
 //
 // ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
 // endpoint that refuses everything would never end.
@@ -70,7 +71,8 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects. It works as ReplayAll does.
+// DiscardAll does the same as Discard, but for the dead letters that filter selects. Like
+// ReplayAll, it works while the caller ranges over it, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }

@@ -51,7 +51,7 @@ type Delivery struct {
 	// most MaxEndpoints.
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first. If there were more than MaxAttempts, it
-	// holds only the first ones and the latest ones.
+	// holds only the first two and the latest ones.
 	Attempts []Attempt
 	// Trace is sent with every attempt. It does not change.
 	Trace event.Trace
@@ -157,9 +157,9 @@ type Counts struct {
 	Waiting int
 	// Claimed counts the claimed ones among them.
 	Claimed int
-	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, -1 if the store does not
-	// know it. OldestDead is when the first of them died, zero if there is none or the store
-	// does not know it.
+	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
+	// not know the sum. OldestDead is when the oldest dead letter died. It is zero if there is
+	// none, or if the store does not know the time.
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time

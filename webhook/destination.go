@@ -112,9 +112,10 @@ type Destination struct {
 	// MaxConcurrent bounds the deliveries that are attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int
-	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Further deliveries wait in
-	// the store. The retry window of a delivery that was never attempted does not begin while it
-	// waits. Zero means no bound. Each Forwarder counts only its own attempts, since its start.
+	// MaxRate bounds the attempts a second: from 1/86,400, which is one attempt a day, to
+	// 1,000,000. Further deliveries wait in the store. The retry window of a delivery that was
+	// never attempted does not begin while it waits. Zero means no bound. Each Forwarder counts
+	// only its own attempts, since its start.
 	MaxRate float64
 	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
 	// MaxRate allows. So any period of t seconds has at most MaxBurst + t*MaxRate attempts.

@@ -41,8 +41,9 @@ type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled is called when Resume has removed the setting of a destination. If that setting had
-// disabled the destination, and not just paused it, enabled logs that and tells the observer.
+// enabled logs that a destination was enabled, and tells the observer. It is called after Resume
+// has removed the setting that paused or disabled the destination. If the setting was only a pause,
+// enabled does nothing.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {

@@ -164,10 +164,10 @@ func (e *engine) run(ctx, open context.Context) error {
 	return err
 }
 
-// present returns the note of this node, and whether it is alive, for the store's heartbeats. The
-// node is not alive if the fetcher has made no progress for three times Config.Timeout, plus
-// Config.Poll. Then other nodes take over its claims. After Run the node always counts as alive,
-// because it has no claims left.
+// present returns the note of this node for the store's heartbeats, and reports whether the node is
+// alive. The node is not alive if the fetcher has made no progress for three times Config.Timeout,
+// plus Config.Poll. Then other nodes take over its claims. After Run the node always counts as
+// alive, because it has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()

@@ -79,14 +79,14 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 	return events, nil
 }
 
-// ForwardEvents is Forward for events that were made before, with package event, and for several
-// destinations. It stores all deliveries in one commit.
+// ForwardEvents does the same as Forward, but for several destinations, and for events that the
+// caller has made with package event. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, true, f.put)
 }
 
-// Announce is ForwardEvents for the events of audiences and deletions, which package audience
-// makes. It does not apply filters or a Transform to them.
+// Announce does the same as ForwardEvents, but does not apply filters or a Transform. It is for the
+// events of audiences and deletions, which package audience makes.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, false, f.put)
 }

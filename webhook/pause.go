@@ -171,8 +171,8 @@ type Held struct {
 }
 
 // Held returns the destinations that are held now, in the order of their ids. It leaves out a
-// destination for which nothing has been due for some minutes, unless the destination is paused or
-// disabled.
+// destination of which no delivery has been due for some minutes, unless the destination is paused
+// or disabled.
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {

@@ -15,7 +15,8 @@ const (
 	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
 	ScheduleDefault Schedule = ""
 	// ScheduleEager begins with 1 s, and waits up to 1 minute. It is for a receiver that should get
-	// its deliveries soon after an outage. The receiver gets up to ten times as many requests.
+	// its deliveries soon after an outage. The receiver gets up to ten times as many requests as
+	// with ScheduleDefault.
 	ScheduleEager Schedule = "eager"
 	// SchedulePatient begins with 30 s, and waits up to 30 minutes. It is for a receiver that
 	// repeated requests harm.

@@ -37,7 +37,8 @@ type settler struct {
 }
 
 // A storedFunc is called after each commit, with the settlements that were stored. late says that
-// settler.behind has returned true since the last call. The function must not keep ss.
+// the fetcher waits for the store: settler.behind has returned true since the previous call with
+// late set, and the store works now. The function must not keep ss.
 type storedFunc func(ss []Settlement, late bool)
 
 // settleLimits bound the settlements of one call of Store.Settle.

@@ -11,8 +11,8 @@ import (
 //
 // A node stops fetching and settling before others may judge it dead. It measures the age of its
 // last heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. A node
-// judges another one dead only if it has stored its own heartbeats without a gap for at least that
-// time.
+// judges another one dead only if it has stored its own heartbeats without a gap for at least the
+// age at which a heartbeat is too old.
 type Shared interface {
 	// Present makes the store call note for each heartbeat, until Close. note returns a text that
 	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes

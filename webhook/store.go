@@ -222,10 +222,10 @@ type Keeper interface {
 	// The caller must not change their Values. It holds no lock between two yields. An error ends
 	// it.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
-	// Set stores a setting if the store has it with the version s.Version. Zero stands
-	// for a setting that the store does not have. Otherwise Set returns ErrConflict. It
-	// returns the new version, which is greater than every version that the setting had
-	// before. A nil Value removes the setting. All nodes see the change at once.
+	// Set stores a setting if the store has it with the version s.Version. Zero stands for a
+	// setting that the store does not have. If the store has another version, Set returns
+	// ErrConflict. It returns the new version, which is greater than every version that the
+	// setting had before. A nil Value removes the setting. All nodes see the change at once.
 	Set(ctx context.Context, s Setting) (version uint64, err error)
 }
 

@@ -16,7 +16,7 @@ const (
 	// transformTime is the time that Destination.Transform has for an event.
 	transformTime = time.Second
 	// maxTransformed is the largest body that Transform may return, in bytes. A body that was not
-	// transformed has at most about half of that.
+	// transformed has at most about half as many bytes.
 	maxTransformed = 4 * analytics.MaxCallSize
 )
 

@@ -131,7 +131,7 @@ var keeperCases = []testCase{
 		}
 		k.compareSettings("")
 	}},
-	{"Set", "Set stores a setting if the store has it with the version s.Version. Zero stands for a setting that the store does not have. Otherwise Set returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", func(k *kit) {
+	{"Set", "Set stores a setting if the store has it with the version s.Version. Zero stands for a setting that the store does not have. If the store has another version, Set returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", func(k *kit) {
 		const name = "doc/a"
 		for _, value := range [][]byte{[]byte("one"), []byte("\x00\xff"), {}, make([]byte, webhook.MaxSetting), nil, []byte("again")} {
 			version := k.settings[name].Version

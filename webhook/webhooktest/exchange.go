@@ -96,8 +96,8 @@ func (x *exchange) answer(step Step) {
 		if x.req.ProtoMajor > 1 {
 			x.w.Header().Set("Connection", "close") // becomes GOAWAY
 		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			// With a Content-Length the client knows where the body ends, before the connection
-			// does.
+			// With a Content-Length, the client knows that the body is complete before the
+			// connection ends.
 			x.w.Header().Set("Content-Length", strconv.Itoa(len(step.body)))
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Endings counts deliveries that have ended. It is a webhook.Observer. A benchmark with
-// another observer calls its methods.
+// Endings counts deliveries that have ended. It is a webhook.Observer. If a benchmark
+// has an observer of its own, that observer must call the methods of Endings.
 type Endings struct {
 	n, target atomic.Int64
 	reached   chan struct{} // capacity 1
@@ -63,8 +63,8 @@ func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load
 	return StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
 }
 
-// StartLoad starts a forwarder with c that delivers to rawURL. c must tell ended of the
-// deliveries that have ended. The end of the benchmark closes the forwarder and its
+// StartLoad starts a forwarder with c that delivers to rawURL. The Observer of c must
+// be ended, or call its methods. The end of the benchmark closes the forwarder and its
 // store.
 func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int) *Load {
 	b.Helper()

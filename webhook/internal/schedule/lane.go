@@ -121,7 +121,8 @@ const (
 	idleLane = time.Minute
 )
 
-// A standing says what is known about a destination. The division of slots depends on it.
+// A standing says whether a destination answers, as far as this process knows. The division of
+// slots among the lanes depends on it.
 type standing uint8
 
 const (

@@ -36,8 +36,8 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to the place where it belongs now. It calls wake if l may fetch now, or if the time
-// of the next fetch has changed.
+// move moves l to the place where it belongs now. It calls the function wake, which makes the
+// fetcher ask for a new Plan, if l may fetch now, or if the time of the next fetch has changed.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place
@@ -100,7 +100,8 @@ func (p *places) feed(now time.Time) {
 	}
 }
 
-// refill calls wake if the latest Plan found no capacity and at least half of it is free again.
+// refill calls the function wake if the latest Plan found no capacity, and at least half of the
+// capacity is free again.
 func (p *places) refill() {
 	if p.full && p.shares.ready+p.shares.reserved <= p.shares.slots/2 && p.shares.bytes <= p.shares.maxBytes/2 {
 		p.full = false

@@ -21,14 +21,14 @@ import (
 
 // Config configures a Scheduler.
 type Config struct {
-	// Slots bounds the concurrent attempts. As many deliveries again may be ready.
+	// Slots bounds the concurrent attempts. In addition, up to Slots deliveries may be ready.
 	Slots int
 	// Bytes bounds the bodies of the deliveries that are claimed and not settled, in bytes.
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination before the first call of Use for it. It returns
-	// the zero Limits if they are not known.
+	// Limits returns the limits of a destination before the first call of Use for it. If the limits
+	// are not known, it returns the zero Limits.
 	Limits func(destination string) Limits
 	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any

@@ -50,8 +50,9 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	case h.status == http.StatusSwitchingProtocols:
 		ended = false
 	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
-		// Such an answer has no body, whatever its header says (RFC 9112, section 6.3). But if the
-		// header announces a body, the receiver may send one, so the connection is not kept.
+		// An answer with status 204 or 304 has no body, whatever its header says (RFC 9112, section
+		// 6.3). But if the header announces a body, the receiver may send one, so the connection is
+		// not kept.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)

@@ -125,8 +125,9 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	return a, false, err
 }
 
-// exchangeLarge is exchange for a request that may not fit into the buffers between the
-// two ends. It reads the answer while a goroutine writes the request.
+// exchangeLarge does the same as exchange, but for a request that may not fit into the
+// socket buffers of the two ends. It reads the answer while a goroutine writes the
+// request.
 func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	written := make(chan error, 1)
 	go func() { // waited for below

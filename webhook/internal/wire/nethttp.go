@@ -172,7 +172,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	}
 	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
 	// The key Idempotency-Key in the header makes http.Transport repeat the request if a
-	// kept connection turns out to be closed. Without a value it is not sent.
+	// kept connection turns out to be closed. A key without a value is not sent.
 	if len(req.Header["Idempotency-Key"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}

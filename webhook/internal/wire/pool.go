@@ -12,8 +12,8 @@ import (
 )
 
 // idleTimeout is the age, from the start of its last request, at which an idle connection
-// is closed. It may be closed up to half as long later. Receivers commonly close their
-// end after one to two minutes.
+// is closed. It may be closed up to 45 seconds later, because sweep runs only every 45
+// seconds. Receivers commonly close their end after one to two minutes.
 const idleTimeout = 90 * time.Second
 
 // A host is the receiver that all connections with the same key lead to.
