@@ -70,9 +70,9 @@ type Config struct {
 	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
 	// seconds after a failure, otherwise every half minute. Retry windows are treated as during a
-	// Pause. A call may take as long as Timeout, and must end with its context. A panic in Lookup
-	// counts as a failure. Lookup must not end its goroutine in another way, such as
-	// runtime.Goexit.
+	// pause; see Forwarder.Pause. A call may take as long as Timeout, and must end with its
+	// context. A panic in Lookup counts as a failure. Lookup must not end its goroutine in another
+	// way, such as runtime.Goexit.
 	//
 	// The URLs that Lookup returns are not trusted, because customers may have written them. The
 	// address guard allows IP addresses and "localhost" in them only if AllowAddresses lists them,

@@ -141,7 +141,7 @@ type Forgotten struct {
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// keepBounds sweeps at intervals until ctx is done. The forwarder enforces the bounds, not the
+// keepBounds calls sweep at intervals until ctx is done. The forwarder enforces the bounds, not the
 // store, so that they are the same for every store. Several forwarders on one store do not disturb
 // each other: each counts only the dead letters that it has discarded itself.
 func (e *engine) keepBounds(ctx context.Context) {

@@ -17,7 +17,7 @@ import (
 )
 
 // newClient returns the HTTP client of a forwarder. The guard checks its connections, unless a
-// proxy or Config.DialContext makes them. All requests end when attempts is done.
+// proxy or Config.DialContext makes them. All requests end when the context attempts is done.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {

@@ -64,8 +64,8 @@ func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load
 }
 
 // StartLoad starts a forwarder with c that delivers to rawURL. The Observer of c must
-// be ended, or call its methods. The end of the benchmark closes the forwarder and its
-// store.
+// be the argument ended, or call the methods of ended. The end of the benchmark closes
+// the forwarder and its store.
 func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int) *Load {
 	b.Helper()
 	l := &Load{b: b, url: rawURL, concurrency: concurrency, ended: ended}

@@ -5,8 +5,8 @@ import "time"
 // A backlog limits the attempts of old deliveries while fresh ones arrive. It keeps a backlog from
 // taking the processors. If receivers answer at once, draining a backlog takes nothing but
 // processor time. With many attempts in flight, every goroutine then waits behind dozens of others.
-// With one attempt at a time for each processor, the goroutines do not wait, and the backlog drains
-// two thirds as fast.
+// With only one attempt at a time for each processor, the backlog still drains two thirds as fast
+// as with many attempts.
 //
 // So while fresh deliveries arrive, the lanes that are behind may together have only
 // backlogAttempts attempts in their first millisecond, for each processor. An attempt that lasts

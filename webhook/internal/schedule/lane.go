@@ -66,8 +66,8 @@ func (h *head) note(t time.Time) {
 }
 
 // fetched records the result of a fetch: next is when the first delivery that it has left in the
-// queue is due. The fetch may have missed deliveries that were stored in the meantime, so noted
-// counts, too.
+// queue is due. The fetch may have missed deliveries that were stored in the meantime, so the time
+// in noted counts, too.
 func (h *head) fetched(next time.Time) { h.due = earlier(next, h.noted) }
 
 // earlier returns the earlier of two times. A zero time stands for none: then earlier returns the
