@@ -22,10 +22,10 @@ func (o *options) admin(do action) action {
 	return o.asking("admin", do)
 }
 
-// adminFlag defines --admin, the flag with the address of the server's admin API. If the flag's own
-// environment variable is not set, the variable of serve's --admin-listen counts instead. That
-// variable is set in the container of serve, so other commands find the server there without a
-// flag.
+// adminFlag defines --admin, the flag with the address of the server's admin API. If the
+// environment variable of --admin is not set, the variable of serve's flag --admin-listen gives the
+// address. The latter variable is set in a container that runs serve, so other commands in that
+// container find the server without a flag.
 func (o *options) adminFlag() *string {
 	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	o.variable("admin", nil, "admin-listen")

@@ -14,7 +14,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// complete registers the values of a flag that has a fixed set of values, for completion.
+// complete registers the values of a flag, so that a shell can complete them. The flag has a fixed
+// set of values.
 func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -47,9 +48,9 @@ func (o *options) completeAll() {
 	})
 }
 
-// known returns the names of a kind that the server has and that begin with word. It waits at most
-// one second for the server, because a user waits at the keyboard. If the server does not answer,
-// known returns no names.
+// known asks the server for names that begin with word. kind is the placeholder in the help text,
+// such as DESTINATION, and says which names. known waits at most one second for the server, because
+// a user waits at the keyboard. If the server does not answer, known returns no names.
 func (o *options) known(ctx context.Context, kind, word string) []string {
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil

@@ -83,7 +83,8 @@ func byFlag(o *options) func() url.Values {
 	}
 }
 
-// editDestination returns the action that sends the document of a destination to the server.
+// editDestination returns the action that sends the document of a destination, which has all of
+// the destination's settings, to the server.
 func editDestination(o *options, method, done string) action {
 	by := byFlag(o)
 	return o.admin(func(ctx context.Context, c *call) error {

@@ -9,9 +9,9 @@ import (
 )
 
 // list returns an action that prints a listing of the admin API, as a table or as JSON. The
-// command has a flag for each name in parameters, and --limit with the default most. If the
-// command has an argument, the argument becomes the query parameter destination. cells converts a
-// value of the listing to a row of the table.
+// command has a flag for each name in parameters, and the flag --limit, whose default is the
+// argument most. If the command has an argument, the argument becomes the query parameter
+// destination. cells converts a value of the listing to a row of the table.
 func list[T any](o *options, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := o.parameters(parameters...)
 	limit := o.number("limit", most, 1, 1_000_000, "how `many` at most")

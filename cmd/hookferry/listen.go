@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// listenGrace bounds how long listen still waits for incoming webhooks when it ends.
+// listenGrace bounds how long listen waits, when it ends, for the requests in progress.
 const listenGrace = 2 * time.Second
 
 func listen(o *options) action {

@@ -30,9 +30,9 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show displays that done of total items are done. A total of 0 means that the total is unknown.
-// Then fraction says which part of the work is done, and a negative fraction means that this is
-// unknown, too.
+// show displays the progress of the work: the number of items done, and their total. A total of
+// 0 means that the total is unknown. Then fraction, from 0 to 1, is the part of the work that is
+// done. A negative fraction means that this part is unknown, too.
 func (m *meter) show(done, total int64, fraction float64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {

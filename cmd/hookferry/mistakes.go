@@ -22,7 +22,8 @@ func usagef(format string, args ...any) error {
 	return &exitError{fmt.Errorf(format, args...), exitUsage}
 }
 
-// nothing returns err with the exit status for an object that does not exist.
+// nothing wraps err in an error that gives the program the exit status for an object that does not
+// exist.
 func nothing(err error) error { return &exitError{err, exitNothing} }
 
 // argument returns the name of argument n, counted from 0, in the usage line of a command. In "sync

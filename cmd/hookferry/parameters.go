@@ -77,7 +77,8 @@ var reasons = []string{
 	string(webhook.ReasonDisabled),
 }
 
-// object returns parameters as a JSON object with one value for each key.
+// object converts query parameters to a JSON object. It keeps only the first value of each
+// parameter.
 func object(parameters url.Values) map[string]string {
 	o := map[string]string{}
 	for name := range parameters {

@@ -51,7 +51,7 @@ func describe(body []byte) string {
 	return strings.Join(words, "  ")
 }
 
-// plain returns s. It quotes s if s contains spaces, quotes or unprintable characters.
+// plain returns s, in quotes if s contains spaces, quotes or unprintable characters.
 func plain(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
@@ -75,7 +75,7 @@ func appendEscaped(dst, text []byte) []byte {
 		case r == '\n' || unicode.IsPrint(r):
 			dst = utf8.AppendRune(dst, r)
 		case r > 0xffff:
-			// Such a character can only be in a JSON string, so it may be escaped.
+			// In JSON, a character above U+FFFF can only be in a string, so it may be escaped.
 			high, low := utf16.EncodeRune(r)
 			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
 		default:

@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// relayTimeout bounds one request to --to. It is longer than webhook.DefaultTimeout, so that a
-	// developer can step through the receiver with a debugger.
+	// relayTimeout bounds one request to the URL in --to. It is longer than webhook.DefaultTimeout,
+	// so that a developer can step through the receiver with a debugger.
 	relayTimeout = 30 * time.Second
 
 	// relayPause is how long a relay waits before it connects to the server again.
 	relayPause = time.Second
 )
 
-// A relay posts the events that a remote server accepts to a URL, one after the other. If the relay
-// is slower than the server, the server leaves out events and tells the relay how many.
+// A relay posts the events that a remote server accepts. It posts them one after the other, to one
+// URL. If the relay is slower than the server, the server leaves out events and tells the relay how
+// many.
 type relay struct {
 	to      *url.URL
 	printer *printer
@@ -130,7 +131,7 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 }
 
-// request posts one event to --to, and returns a description of the answer.
+// request posts one event to the URL in --to, and returns a description of the answer.
 func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to.String(), bytes.NewReader(e.Body))
 	if err != nil {

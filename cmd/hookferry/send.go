@@ -94,7 +94,8 @@ func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	return err
 }
 
-// A reportingTransport prints the requests that failed and will be repeated on standard error.
+// A reportingTransport prints a line on standard error for each request that failed and will be
+// repeated.
 type reportingTransport struct {
 	http.RoundTripper
 	stderr io.Writer

@@ -63,8 +63,8 @@ func status(o *options) action {
 	})
 }
 
-// ask requests the data of an overview, with up to limit destinations, or with all. It requests the
-// sources only for JSON output.
+// ask requests the data of an overview, with up to limit destinations, or with all destinations if
+// all is true. It requests the sources only for JSON output.
 func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (v overview, err error) {
 	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err

@@ -18,7 +18,7 @@ func dataFlag(o *options) *string {
 	return data
 }
 
-// A found has the counts and the missing parts of a store, for JSON output.
+// found is the JSON output about a store: its counts, and the parts that are missing.
 type found struct {
 	Waiting   int      `json:"waiting"`
 	Dead      int      `json:"dead"`
@@ -27,8 +27,8 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read reads a store by calling a function of package filequeue, and shows the progress
-// on standard error.
+// read reads a store by calling its argument read, a function of package filequeue. It
+// shows the progress on standard error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = megabytes

@@ -19,8 +19,8 @@ type row struct {
 }
 
 // A column is a column of a table. If the terminal is too narrow, the table shortens its flexible
-// column first. Then it leaves out whole columns, the one with the highest spare first. It never
-// leaves out a column with spare 0.
+// column first. Then it leaves out whole columns, beginning with the one whose field spare is the
+// highest. It never leaves out a column whose spare is 0.
 type column struct {
 	title    string
 	right    bool
@@ -40,7 +40,7 @@ const leastFlexible = 12
 
 const gap = 2 // spaces between columns
 
-// add adds a row of cells, texts and numbers. It escapes control characters.
+// add adds a row. Its cells are texts and numbers, in which add escapes control characters.
 func (t *table) add(values ...any) {
 	cells := make([]cell, len(values))
 	for i, v := range values {

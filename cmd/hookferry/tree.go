@@ -61,7 +61,7 @@ var actions = map[string]func(*options) action{
 	"version":             printVersion,
 }
 
-// help has the text of each command, behind a line "## USE: SUMMARY".
+// help has the text of each command, after a line "## USE: SUMMARY".
 //
 //go:embed help.txt
 var help string

@@ -54,8 +54,8 @@ func discardWaiting(o *options) action {
 	})
 }
 
-// changeWaiting changes the waiting deliveries of the destination that the filter selects. If there
-// are none, it returns an error with the text none.
+// changeWaiting changes the waiting deliveries of the destination that the filter selects. If the
+// filter selects none, changeWaiting returns an error whose text is the argument none.
 func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values, done, none string) error {
 	filter.Set(api.ParamDestination, c.args[0])
 	n, err := api.Do[api.Changed](ctx, c.client, api.Request{Method: http.MethodPost, Path: path, Body: object(filter), Timeout: api.StoreTimeout})

@@ -53,9 +53,9 @@ func listDead(q *request) (any, error) {
 	return answer, err
 }
 
-// listsDead reports whether the store can list dead letters from the first one on. It tells two
-// errors apart after a listing behind a key has failed: if the store can list dead letters, the
-// key is wrong; otherwise the store fails.
+// listsDead reports whether the store can list dead letters from the first one on. It is called
+// after a listing that begins behind a key has failed. If listsDead returns true, the key is
+// wrong. If it returns false, the store fails.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil

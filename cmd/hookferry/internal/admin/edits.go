@@ -77,8 +77,8 @@ func replaceDestination(q *request, body *document) (any, error) {
 	return q.write("set", *body, q.edit, func(_, d document) document { return d })
 }
 
-// changeDestination changes the keys of a document that the body has. A key whose value is null
-// gets its default.
+// changeDestination changes those keys of a document that the body contains. A key whose value is
+// null gets its default.
 func changeDestination(q *request, body *document) (any, error) {
 	return q.write("changed", *body, q.editExisting, func(old, d document) document {
 		maps.Copy(old, d)

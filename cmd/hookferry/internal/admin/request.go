@@ -114,8 +114,8 @@ func (q *request) number(name string, usual uint64, want string) uint64 {
 	return n
 }
 
-// filter sets the fields of a filter of package api. The JSON name of a field is the name of its
-// parameter.
+// filter sets the fields of a filter of package api from the query parameters. The JSON name of a
+// field is the name of its parameter.
 func (q *request) filter(filter any) {
 	for name, values := range q.query {
 		text, err := json.Marshal(map[string]string{name: values[0]})

@@ -15,8 +15,8 @@ import (
 const (
 	// findTime bounds the time of a search in the store.
 	findTime = 2 * time.Second
-	// findBefore widens a search by time: the store may say that a delivery died up to findBefore
-	// earlier than the feed says.
+	// A search for a dead letter begins findBefore earlier than the time of death in the feed,
+	// because the time of death in the store may be earlier than the one in the feed.
 	findBefore = time.Minute
 )
 
@@ -59,7 +59,8 @@ func getStory(q *request) (any, error) {
 
 // findAlive looks for a delivery among the waiting deliveries, and among the delivered ones that
 // the store keeps. If the store fails, findAlive answers that the delivery is not found. The store
-// has just listed its dead letters without an error, so such an error means that findTime is over.
+// has just listed its dead letters without an error, so an error of this second search means that
+// its time, findTime, is over.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()

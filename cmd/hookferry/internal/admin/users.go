@@ -50,8 +50,8 @@ func deleteUsers(q *request) (any, error) {
 	})
 }
 
-// deletionOf returns the deletion that a client asks for. It goes to the enabled destinations of
-// the named sources, or of all sources if none is named.
+// deletionOf returns the deletion that a client asks for. The deletion goes to the enabled
+// destinations of the named sources, or of all sources if none is named.
 func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {

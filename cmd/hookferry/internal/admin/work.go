@@ -27,7 +27,7 @@ func (p *progress) change(f func(*api.Progress)) {
 	f(&p.now)
 }
 
-// expect sets how many items there are to do, and reach how many are done.
+// expect sets the number of items to do, and reach sets the number of items done.
 func (p *progress) expect(total int) { p.change(func(now *api.Progress) { now.Total = total }) }
 func (p *progress) reach(done int)   { p.change(func(now *api.Progress) { now.Done = done }) }
 

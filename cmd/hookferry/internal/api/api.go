@@ -92,7 +92,7 @@ type Status struct {
 	Send    Send      `json:"send"`
 	Calls   Calls     `json:"calls"`
 	Totals  Totals    `json:"totals"`
-	// Waiting, Claimed and Dead count the deliveries and dead letters in the store.
+	// Waiting counts the waiting deliveries in the store, including the claimed ones.
 	Waiting int `json:"waiting"`
 	// Claimed counts those waiting deliveries that a server has claimed in order to attempt them.
 	Claimed int              `json:"claimed"`
@@ -413,10 +413,10 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The query parameters. Each selects the values that are equal to it, except q. The parameter q
-// selects the values that have its text in their name, in upper or lower case. For events, q
-// selects by the id or the body instead. The parameters kind and state may be repeated; so may
-// source, for a deletion.
+// The query parameters. A parameter selects the objects whose field has the same value as the
+// parameter. The parameter q, however, selects the objects whose name contains its text, in upper
+// or lower case. For events, q selects by the id or the body instead of the name. The parameters
+// kind and state may be repeated; so may source, for a deletion.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -450,9 +450,10 @@ type Events struct {
 
 // Live is one line of the live stream: an event, or the number of events that the server left out.
 // The server leaves out events if the reader is too slow, or if more events happen in a second than
-// the limit. Skipped also counts left-out events that the filter would not have selected. Without
-// the parameter after, the stream begins with the next event. With it, the stream begins behind the
-// event with that Seq, so a reader can resume the stream.
+// the server can keep in full; see package feed. Skipped also counts left-out events that the
+// filter would not have selected. Without the parameter after, the stream begins with the next
+// event. With it, the stream begins behind the event whose Seq is the value of after, so a reader
+// can resume the stream.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
@@ -588,8 +589,8 @@ type Selection struct {
 
 // Progress is one line of the stream that answers a long request. The server sends a line every
 // second. If the last line has neither Ended nor an Error, the connection was cut. If the request
-// uploads users, Done counts the users that the server has read. After an Error, the last 2,048 of
-// these may not be done. A client can repeat the request to do the rest.
+// uploads users, Done counts the users that the server has read. After an Error, the work may not
+// be done for the last 2,048 of these users. A client can repeat the request to do the rest.
 type Progress struct {
 	Done   int  `json:"done"`
 	Total  int  `json:"total,omitempty"` // 0 if the total is unknown

@@ -63,7 +63,8 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
-		// A redirect would send the token to another server, and turn a POST into a GET.
+		// Do not follow redirects: that could send the token to another server, and turn a POST
+		// into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -120,8 +121,8 @@ func Path(path string, names ...string) string {
 }
 
 // Do sends a request and decodes the answer. If the server refused the request, the error is an
-// *Error. If the server was not reached, it is the error of net/http. Stream, Work and List return
-// the same errors.
+// *Error. If the server was not reached, the error is that of net/http. Stream, Work and List
+// return the same errors.
 func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	timeout := cmp.Or(r.Timeout, answerTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
@@ -209,8 +210,8 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 	}
 }
 
-// Work starts long work, and yields its progress until the work ends. A stream
-// that ends before the work does yields ErrCutOff.
+// Work starts long work, and yields its progress until the work ends. If the stream ends before the
+// work, Work yields ErrCutOff.
 func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		for p, err := range Stream[Progress](ctx, c, r, nil) {

@@ -73,8 +73,9 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers that are configured at key. net/http would refuse every request with
-// an invalid header. If two names differ only in case, net/http would send either header.
+// headers checks the headers that are configured at key. It refuses an invalid header, because
+// net/http would refuse every request with it. It refuses names that differ only in case, because
+// net/http would send only one of these headers.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

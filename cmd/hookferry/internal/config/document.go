@@ -18,8 +18,8 @@ type Stored struct {
 	// Sources are the names of the sources whose calls the destination gets. Some of these sources
 	// may not exist any more.
 	Sources []string
-	// Changed is when the destination was changed last. By is the name that the client gave for who
-	// changed it.
+	// Changed is when the destination was changed last. By names the person or program that changed
+	// it, as the client has stated.
 	Changed time.Time
 	By      string
 	// Version is the version of the destination's setting in the store.

@@ -50,7 +50,7 @@ func newReader(path string, getenv func(string) string) *reader {
 
 // problem notes a problem of the value at key. It ignores further problems of a value that could
 // not be read. The problem gets the line and the column of the key. If the file does not have the
-// key, it gets those of the nearest key above, if there is one.
+// key, the problem gets those of the innermost enclosing key that the file has, if there is one.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return

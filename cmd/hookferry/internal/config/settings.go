@@ -25,8 +25,8 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// Settings are the settings of a server. Once they are complete they do not change, and may be read
-// concurrently.
+// Settings are the settings of a server. Once the server uses them, they do not change, and may be
+// read concurrently.
 //
 // Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds; see
 // reader.bounds. The tag restart says that a new value takes effect only after a restart.
@@ -45,7 +45,7 @@ type Settings struct {
 
 	// Listen is the address of the listener for calls, such as ":8080".
 	Listen string `yaml:"listen" restart:"true"`
-	// TLS is the certificate of that listener. Nil means plain HTTP.
+	// TLS is the certificate of the listener for calls. Nil means plain HTTP.
 	TLS *Certificate `yaml:"tls" restart:"true"`
 	// BaseURL is the URL at which browsers reach the server. It is needed behind a proxy that ends
 	// TLS, or below a path; see collector.Config.
@@ -97,8 +97,8 @@ type NATS struct {
 	// Credentials is the path of a file with the JWT and the seed of a NATS user. Empty means none.
 	Credentials string `yaml:"credentials"`
 	// TLS has the certificates for connections to the NATS servers, which are then encrypted. If
-	// TLS is nil, connections are encrypted only if the server asks for it, and must then have a
-	// certificate of an authority that the system trusts.
+	// TLS is nil, a connection is encrypted only if the NATS server asks for encryption. That
+	// server must then have a certificate of an authority that the system trusts.
 	TLS *ClientTLS `yaml:"tls"`
 	// Replicas is how many NATS servers keep the stream. Zero means that an existing stream keeps
 	// its number, and that a new stream gets 3 replicas if there are that many servers.

@@ -36,7 +36,7 @@ func parseSize(text string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// String returns the size as a whole number of the largest unit that is possible.
+// String returns the size in the largest unit in which it is a whole number.
 func (s Size) String() string {
 	units := []string{"", "KB", "MB", "GB", "TB"}
 	i := 0
@@ -52,8 +52,8 @@ type Pem struct {
 	Data signature.Secret
 }
 
-// If a document contains the text of a Pem itself, instead of a file name, the Pem has the Path
-// given.
+// given is the Path of a Pem whose text stands in a document itself. Any other Pem comes from a
+// file.
 const given = "given"
 
 // parsePrefix parses an address prefix, or a single address.

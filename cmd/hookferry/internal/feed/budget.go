@@ -5,16 +5,18 @@ import "time"
 const (
 	// eventRate is how many events a second are told on average.
 	eventRate = 1000
-	// eventBurst is how many events may be told at once after a quiet time.
+	// eventBurst is how many events may be told (kept in full, and sent to readers) at once
+	// after a quiet time.
 	eventBurst = 1000
-	// eventReserve is the part of eventBurst that only quiet destinations may use. So a busy
-	// destination cannot use up the budget for their events.
+	// eventReserve is the part of eventBurst that only quiet destinations may use. So busy
+	// destinations cannot use up the budget for the events of quiet ones.
 	eventReserve = 200
 	// A destination is quiet while fewer than eventShare of its events were told in the current
 	// second.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go, in events. Only the further events of a
-	// delivery whose first event was told may use this debt, so that its story is complete.
+	// eventDebt is how far below zero the budget may go, in events. Only further events of a
+	// delivery whose first event was told may use this debt, so that the story of the delivery
+	// is complete.
 	eventDebt = 1000
 )
 

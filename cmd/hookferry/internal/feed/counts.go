@@ -59,7 +59,8 @@ func newCounts(id string, since, now time.Time) *counts {
 // cell returns the cell of the step with an index.
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the cell of the second of now. If the clock was set back, it returns the latest cell.
+// at returns the cell that counts the events of the second of now. If the clock was set back, it
+// returns the latest cell.
 func (c *counts) at(now time.Time) *cell {
 	l := &c.levels[0]
 	if now.Unix() > l.open {

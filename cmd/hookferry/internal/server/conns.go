@@ -13,8 +13,9 @@ import (
 // conns is a listener that bounds how many connections are open, in all and for each client
 // address.
 //
-// If a new connection exceeds the bound for all, it replaces an idle connection: of the address
-// that has the most connections, the one that has been idle the longest. So a client that leaves
+// If a new connection exceeds the bound for all, conns closes an idle connection to make room.
+// Among the addresses with idle connections, conns chooses the one that has the most connections.
+// It closes the connection of this address that has been idle the longest. So a client that leaves
 // many connections idle takes none from other clients. If no connection is idle, or if the address
 // has reached its bound, conns closes the new connection. HTTP clients then connect again.
 type conns struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use puts the settings next into effect. Requests and attempts in progress keep the settings that they
-// started with.
+// use puts the settings next into effect. Requests and attempts in progress keep the settings with
+// which they started.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

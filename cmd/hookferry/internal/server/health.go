@@ -17,13 +17,13 @@ import (
 const unready = 10 * time.Second
 
 // keptWaiting is how long the store must have kept a client waiting before the client's disconnect
-// counts as a failure of the store. A browser often disconnects earlier, when its user leaves a
-// page.
+// counts as a failure of the store. A browser often disconnects sooner than that, because its user
+// leaves a page.
 const keptWaiting = time.Second
 
 // A readiness says whether the server is ready to accept calls. It is ready from its start until
-// the stop begins, except for the time unready after the store has refused a call. A readiness
-// passes calls on to the forwarder, and notes failures.
+// the stop begins, except during the ten seconds (the constant unready) after the store has
+// refused a call. A readiness passes calls on to the forwarder, and notes failures.
 type readiness struct {
 	next collector.Forwarder
 

@@ -10,7 +10,8 @@ import (
 // An error only means that there is no service manager.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
-// notifyReloading tells the service manager that a reload has begun. daemon.SdNotifyReady ends it.
+// notifyReloading tells the service manager that a reload has begun. The notification
+// daemon.SdNotifyReady says later that the reload has ended.
 func notifyReloading() {
 	if now := daemon.SdNotifyMonotonicUsec(); now != "" {
 		notify(daemon.SdNotifyReloading + "\n" + now)

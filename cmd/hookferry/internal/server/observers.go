@@ -46,7 +46,7 @@ func (o *observers) Enabled(e webhook.Enabled) {
 	})
 }
 
-// tellTime bounds how long the store may take to store such a call.
+// tellTime bounds how long the store may take to store a call about a destination.
 const tellTime = 10 * time.Second
 
 // tell sends a call about a destination to webhooks.operations, unless the call would be about that

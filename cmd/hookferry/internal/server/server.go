@@ -6,9 +6,9 @@
 // pointer, by which the forwarder recognises it. Counts and limits of a source continue under its
 // name. A destination that is removed from the settings is unknown to the forwarder, which keeps
 // its deliveries. The server uses the destinations of the settings, and those in the store, which
-// the admin API changes. If both have a destination, the settings win. The server checks the files
-// each second. It reads a changed file only after the file has stayed the same for a second, so it
-// never reads a half-written file.
+// the admin API changes. If both have a destination with the same id, the one in the settings is
+// used. The server checks the files each second. It reads a changed file only after the file has
+// stayed the same for a second, so it never reads a half-written file.
 //
 // The server bounds what a client can use: the time for the header, the body and the answer of a
 // request, the bytes of header and body, and the number of connections. The number of connections
@@ -55,7 +55,7 @@ type Options struct {
 	// Settings are the settings at the start. They are complete.
 	Settings *config.Settings
 	// Load reads the settings again. The server calls it when one of their files has changed, and
-	// for each value of Reload. With nil, the settings do not change.
+	// for each value of Reload. If Load is nil, the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
 	// MakeKey returns the write key for a source that has none. The server calls it after it has

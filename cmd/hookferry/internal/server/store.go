@@ -154,7 +154,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 }
 
 const (
-	// natsTimeout bounds the time of each first connection to a NATS server.
+	// natsTimeout bounds the time to connect to one NATS server.
 	natsTimeout = 10 * time.Second
 	// natsPing is the time between two pings. After two pings without an answer, the driver changes
 	// to another server. With natsPing this takes 15 seconds, and with the driver's default six

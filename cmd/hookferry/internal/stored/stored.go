@@ -1,7 +1,7 @@
 // Package stored keeps the destinations that the admin API creates, changes and deletes while
 // servers run. Each destination is a setting of the store, which all servers of the store share.
 //
-// A change writes two settings: the destination, and a short list of the latest changes. Every
+// A change writes two settings: the destination, and a short list of the most recent changes. Every
 // server reads the list each second, and then reads only the destinations that the list names. So a
 // change reaches all servers within two seconds, no matter how many destinations there are. If a
 // server dies between the two writes, its change is missing from the list. Therefore all servers
@@ -76,7 +76,7 @@ type Document struct {
 	By          string         `json:"by"`
 }
 
-// changes is the value of the setting that lists the latest changes.
+// changes is the value of the setting that lists the most recent changes.
 type changes struct {
 	Count uint64   `json:"count"` // the number of all changes ever made
 	IDs   []string `json:"ids"`   // the ids of the latest changes, oldest first
