@@ -32,7 +32,7 @@ type settler struct {
 	pending []Settlement
 	bytes   int64         // of the bodies of all outcomes that are not stored yet
 	failing bool          // the store stores nothing
-	late    bool          // behind has returned true since the last commit
+	late    bool          // behind has returned true since the last call of stored with late set
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 

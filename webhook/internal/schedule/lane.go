@@ -121,8 +121,8 @@ const (
 	idleLane = time.Minute
 )
 
-// A standing says whether a destination answers, as far as this process knows. The division of
-// slots among the lanes depends on it.
+// A standing says what is known about a destination: nothing, that it answers, or that it does not.
+// The division of slots among the lanes depends on their standings.
 type standing uint8
 
 const (

@@ -86,7 +86,7 @@ func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
 	return nowhere, time.Time{}
 }
 
-// feed takes lanes that have room now out of the places inUnproven and inDoubtful.
+// feed moves the lanes that have room now out of the places inUnproven and inDoubtful.
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {

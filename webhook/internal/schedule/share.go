@@ -68,8 +68,8 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     lane that is being answered may have more: an eighth of the free slots in these three
 //     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
 //     fewer when that is almost used up.
-//   - While a lane is being answered, it may have as many deliveries in memory beyond its slots as it
-//     has slots. So hanging destinations do not fill the memory.
+//   - While a lane is being answered, it may have twice as many deliveries in memory as it has
+//     slots. So hanging destinations do not fill the memory.
 //
 // A lane has no room while more than half of its slots have a ready delivery waiting, so that each
 // fetch brings many.
@@ -110,7 +110,8 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	return max(n, 0), time.Time{}, false
 }
 
-// allowance returns how many more deliveries l may have because of its standing. l is not proven.
+// allowance returns how many more deliveries l may have because of its standing. l is unproven or
+// doubtful.
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing

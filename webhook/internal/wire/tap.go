@@ -37,7 +37,7 @@ func newTap(nc net.Conn, secure bool) *tap {
 	return t
 }
 
-// Read reads like the wrapped connection, but does not block while t is looking.
+// Read reads like the wrapped connection, but does not block while t.looking is set.
 func (t *tap) Read(p []byte) (n int, err error) {
 	switch {
 	case !t.looking:

@@ -64,7 +64,7 @@ type Feed struct {
 	readers      map[*Reader]struct{}
 }
 
-// An event is an event that was told, with the body of its delivery.
+// An event is an event that the Feed keeps, with the body of its delivery.
 type event struct {
 	api.Event
 	body []byte // nil if unknown; Filter.Query searches in it

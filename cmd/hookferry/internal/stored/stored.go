@@ -32,7 +32,7 @@ const (
 	Reread = 5 * time.Minute
 
 	prefix   = "destination/" // followed by the id: the name of the setting of a destination
-	listName = "destinations" // the name of the setting that lists the latest changes
+	listName = "destinations" // the name of the setting that lists the most recent changes
 	listed   = 100            // how many changes the list has
 )
 
@@ -79,7 +79,7 @@ type Document struct {
 // changes is the value of the setting that lists the most recent changes.
 type changes struct {
 	Count uint64   `json:"count"` // the number of all changes ever made
-	IDs   []string `json:"ids"`   // the ids of the latest changes, oldest first
+	IDs   []string `json:"ids"`   // the ids of the most recent changes, oldest first
 }
 
 // Open reads the destinations of a store, and calls c.Changed with them.
