@@ -26,8 +26,8 @@ type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	// listen opens listeners, and dial opens connections. Nil means net.ListenConfig.Listen and
-	// net.Dialer.DialContext.
+	// listen opens listeners, and dial opens connections. A nil listen means
+	// net.ListenConfig.Listen, and a nil dial means net.Dialer.DialContext.
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }

@@ -68,7 +68,7 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     lane that is being answered may have more: an eighth of the free slots in these three
 //     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
 //     fewer when that is almost used up.
-//   - While a lane is being answered, it may have twice as many deliveries in memory as it has
+//   - Only a lane that is being answered may have twice as many deliveries in memory as it has
 //     slots. So hanging destinations do not fill the memory.
 //
 // A lane has no room while more than half of its slots have a ready delivery waiting, so that each

@@ -70,8 +70,9 @@ type Options struct {
 	// Version is the version of the program.
 	Version string
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
-	// traces. Nil means net.ListenConfig.Listen and net.Dialer.DialContext. With a nil Dial, the
-	// address guard of package webhook checks each connection to an endpoint.
+	// traces. A nil Listen means net.ListenConfig.Listen, and a nil Dial means
+	// net.Dialer.DialContext. With a nil Dial, the address guard of package webhook checks each
+	// connection to an endpoint.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }

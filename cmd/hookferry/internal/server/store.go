@@ -105,7 +105,7 @@ func defaultBound(data string) int64 {
 }
 
 // boundOf returns the default bound of a store, in bytes. size is the present size of the store,
-// and free is the free space on its disk. The bound is three quarters of size and free together,
+// and free is the free space on its disk. The bound is three quarters of the sum of size and free,
 // which leaves space for other users of the disk. It is never less than size, even if others have
 // filled the disk.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }

@@ -288,7 +288,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 	}
 }
 
-// announce adds a change to the list of the latest changes.
+// announce adds a change to the list of the most recent changes.
 func (s *Destinations) announce(ctx context.Context, id string) error {
 	for {
 		list, setting, err := s.list(ctx)
