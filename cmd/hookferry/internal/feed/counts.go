@@ -156,7 +156,8 @@ func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
 }
 
-// An hour counts what happened in the last hour, in steps of five minutes.
+// An hour counts how many times its method add was called in the last hour, in steps of five
+// minutes.
 type hour struct {
 	open  int64
 	steps [12]uint32
