@@ -11,7 +11,8 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A refusal is an answer other than 200. It is also the error that leads to this answer.
+// A refusal is an error, and at the same time the answer that the client gets for it: a
+// status other than 200, and a body with the code and the message.
 type refusal struct {
 	status  int
 	code    string
@@ -87,7 +88,8 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// answerPiece is about how many bytes of a long answer are written at a time.
+// answerPiece is the approximate number of bytes that success writes at a time of a long
+// answer.
 const answerPiece = 4 << 10
 
 // success answers that the calls are taken, except for the rejected ones. It writes a

@@ -16,7 +16,8 @@ import (
 // Bodies are read into buffers of eight sizes, the classes, which double from 4 KB to 512 KB. A
 // request begins with the smallest buffer, and moves on to larger ones as bytes arrive. So it holds
 // about as much memory as its client has sent, whatever its Content-Length says. The largest buffer
-// has room for the largest batch, compressed or not, and for a byte more.
+// has room for the largest batch, compressed or not, and for one byte more, which shows that a body
+// is too large.
 const (
 	smallestBuffer = 4 << 10
 	bufferClasses  = 8
@@ -34,7 +35,7 @@ type buffer struct {
 // inflaters is a pool of *gzip.Reader.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// inflaterSize is about the memory that a gzip reader takes, in bytes.
+// inflaterSize is the approximate memory of a gzip reader, in bytes.
 const inflaterSize = 48 << 10
 
 // gzipOverhead is how many bytes gzip may add to a body that does not compress: 5

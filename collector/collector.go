@@ -34,14 +34,14 @@
 // at most analytics.MaxBatchSize bytes and analytics.MaxBatchCalls calls.
 //
 // [event.Encoder.Append] describes calls. The context and integrations of a batch are
-// merged into each of its calls. As every webhook repeats the context, it has at most
-// analytics.MaxCallSize bytes without its white space.
+// merged into each of its calls. Every webhook repeats the context of its batch, so a
+// context has at most analytics.MaxCallSize bytes, without its white space.
 //
-// The webhooks of a request are bounded, counted once for each destination of the source.
-// Together their bodies may have 4 MiB plus four times the size of the request before
-// compression. Each body counts at least as much as the context of the batch. Calls that
-// exceed the bound are rejected one by one, with the code too_large. The request is refused
-// only if every call exceeds it.
+// The bodies of all webhooks of a request are bounded in total, and each counts once for
+// each destination of the source. Together they may have 4 MiB plus four times the size
+// of the request before compression. Each body counts for at least the size of the
+// batch's context. Calls that exceed the bound are rejected one by one, with the code
+// too_large. The request is refused only if every call exceeds it.
 //
 // A batch is refused if its context or its integrations are not an object, or nested too
 // deeply. A sentAt that is not a time is ignored, because clients drop a batch that is
@@ -175,7 +175,8 @@ type Config struct {
 	PassTrace bool
 
 	// Answered is called for every request after its answer, for counts and logs. It is
-	// called concurrently. The client may have to wait for it. Nil is not called.
+	// called concurrently. The client may have to wait until Answered returns. Nil is not
+	// called.
 	Answered func(r *http.Request, a Answered)
 
 	// MaxMemory bounds the memory, in bytes, that all requests together hold for bodies
@@ -183,20 +184,20 @@ type Config struct {
 	//
 	// A source, or an address that ClientIP returns, may hold at most as much of this
 	// memory as is still free. So a single source gets at most half of it, and two that
-	// want all of it get a third each. Some memory always stays free for one more. A client
-	// beyond its share is told to come back later. A request that needs more than half of
-	// the memory is refused as too large. Sources with the same Name count as one, and so
-	// do the addresses of an IPv6 /64.
+	// want all of it get a third each. Some memory always stays free for one more source
+	// or address. A client beyond its share is told to come back later. A request that
+	// needs more than half of the memory is refused as too large. Sources with the same
+	// Name count as one, and so do the addresses of an IPv6 /64.
 	//
 	// MaxMemory does not include the buffers in which calls are read and encoded: up to
 	// about 1 MB for each processor.
 	MaxMemory int64
 
 	// MaxRequests bounds the requests of one address that are in progress: from the
-	// arrival of their body to their answer. A request counts once more for each 256 KB
-	// of its webhooks, counted for each destination. Further requests wait, for some
-	// seconds at most, while those of other addresses are served in turn. Zero means
-	// DefaultMaxRequests.
+	// arrival of their body to their answer. A request counts as one more for each 256 KB
+	// of its webhooks, and each webhook counts once for each destination. Requests of the
+	// address beyond the bound wait, for some seconds at most. Meanwhile those of other
+	// addresses are served in turn. Zero means DefaultMaxRequests.
 	MaxRequests int
 
 	// Logger gets a line when the Forwarder begins to refuse events, when Sources begins

@@ -13,7 +13,7 @@ import (
 const recoveryTime = 10 * time.Second
 
 // health logs when a part that requests need, such as the Forwarder, begins to fail, and when it
-// works again. It replaces a log line for each refused request.
+// works again. So the log does not get a line for each refused request.
 type health struct {
 	logger   *slog.Logger
 	fails    string // logged when the part begins to fail

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Within each paceTime, leastPace bytes of a body have to arrive, or its end. Even the slowest
-// mobile networks transfer more than 4 KB in 5 s. So the memory of a body that has stopped arriving
-// is free after paceTime, and not only after the ReadTimeout of the http.Server.
+// Within each paceTime, leastPace bytes of a body, or the end of the body, have to arrive. Even the
+// slowest mobile networks transfer more than 4 KB in 5 s. So the memory of a body that has stopped
+// arriving is free after paceTime, and not only after the ReadTimeout of the http.Server.
 const (
 	paceTime  = 5 * time.Second
 	leastPace = 4 << 10
 )
 
 // A pacedBody is the body of a request that is being read. A read returns an error if the body
-// arrives too slowly, or if the context of the request ends. Without it, net/http would wait until
-// the connection ends. The read deadline of the http.Server still applies.
+// arrives too slowly, or if the context of the request ends. Without these errors, a read would
+// wait until the connection ends. The read deadline of the http.Server still applies.
 type pacedBody struct {
 	w       http.ResponseWriter
 	r       *http.Request

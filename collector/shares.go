@@ -13,7 +13,7 @@ import (
 // Memory. A request counts for two holders: its source, and the address of its client. A holder may
 // take memory as long as it then holds no more than is still free (the dynamic threshold of
 // Choudhury and Hahne, 1998). So one holder alone gets half of the memory. Two holders that want
-// all of it get a third each. There is always room for one more.
+// all of it get a third each. Some memory always stays free for one more holder.
 //
 // Slots. A request needs a slot while a processor works on it, to inflate, read and encode its
 // calls. It needs none while its body arrives, and none while it waits for the store. Slots go to
@@ -21,8 +21,8 @@ import (
 //
 // An address has at most perAddress requests in progress, from their first slot to their answer.
 // Heavy requests count as several. This bound is needed because the store takes requests in the
-// order in which they come. Without it, the requests of one address would keep all others waiting
-// there.
+// order in which they come. Without the bound, one address could send so many requests to the store
+// that those of all other addresses would wait behind them.
 type shares struct {
 	memory     int64
 	perAddress int
@@ -168,8 +168,8 @@ func (m *reservation) give(n int) {
 	m.add(-int64(n))
 }
 
-// add adds n bytes, which may be negative, to what is held for the request, its client, its source and
-// all requests. The caller holds s.mu.
+// add adds n bytes, which may be negative, to the memory that counts for the request, for its
+// client, for its source and for all requests together. The caller holds s.mu.
 func (m *reservation) add(n int64) {
 	m.held += n
 	m.s.held += n
@@ -179,7 +179,8 @@ func (m *reservation) add(n int64) {
 	}
 }
 
-// work waits for a slot, which rest gives back. If ctx ends first, it returns errMemory.
+// work waits for a slot, which the method rest gives back later. If ctx ends first, work returns
+// errMemory.
 func (m *reservation) work(ctx context.Context) error {
 	s, h := m.s, m.client
 	s.mu.Lock()
