@@ -132,8 +132,8 @@ func appendEnd(b []byte, received, sent time.Time) []byte {
 	return append(b, '}')
 }
 
-// A writer appends the members of a body to b. Callers pass a name with its quotes, the comma
-// before it and the colon behind it, and a value in canonical form.
+// A writer appends the members of a body to b. Callers pass the name of a member with its quotes,
+// the comma before it and the colon after it. They pass the value in canonical form.
 type writer struct {
 	b   []byte
 	err error // error of the context
@@ -322,8 +322,8 @@ func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	return append(b, '}')
 }
 
-// appendMembers appends the members of object, without the braces. It puts a comma before them
-// unless b ends at start.
+// appendMembers appends the members of object, without the braces. It puts a comma before them,
+// unless b has the length start: then they are the first members.
 func appendMembers(b []byte, start int, object []byte) []byte {
 	inside := bytes.Trim(object[1:len(object)-1], space)
 	if len(inside) == 0 {
@@ -348,7 +348,8 @@ func appendIdentifier(b, number []byte) []byte {
 	return append(b, '"')
 }
 
-// appendTimeMember appends open, which ends with a quote, then t and a closing quote.
+// appendTimeMember appends a member whose value is the time t. The argument open is the name of the
+// member, the colon and the opening quote of the value.
 func appendTimeMember(b []byte, open string, t time.Time) []byte {
 	b = append(b, open...)
 	b = isotime.Append(b, t)

@@ -105,8 +105,9 @@ func memberOf(key []byte) (member, bool) {
 }
 
 // fields holds the members of a parsed call, as JSON values in v. A value is nil if the member is
-// missing or null. A number is as it was written, so that no digit of an id is lost. Any other
-// value is in the canonical form of esjson. The values share the memory of the call or of forms.
+// missing or null. A number keeps the form in which it was written, so that no digit of an id is
+// lost. Any other value is in the canonical form of esjson. The values share the memory of the call
+// or of the field forms.
 type fields struct {
 	forms *[]byte
 	kind  string
@@ -114,8 +115,8 @@ type fields struct {
 	v     [members][]byte
 }
 
-// kinds maps the types of call to their names and sets. The names are constants, so that an event
-// does not keep the memory of its call.
+// kinds maps each type of call to its name, and to the kindSet that contains only this type. The
+// names are constants, so that an event does not keep the memory of its call.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -125,8 +126,8 @@ var kinds = map[string]struct {
 }
 
 // read parses call. It checks that the members that its type requires are present, and that each
-// member has its form. It does not look at the values of timestamps. kind is the type of call, or
-// empty if the call itself says its type.
+// member has the form that table gives. It does not look at the values of timestamps. kind is the
+// type of call, or empty if the call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
@@ -352,7 +353,8 @@ func (c *fields) off(ofBatch []byte) (bool, error) {
 
 // times returns the timestamp of the body, and the two times that it is computed from: the original
 // timestamp and the time of sending. These two are zero if they are not known. All are in whole
-// milliseconds, as in the body, so a reader can compute the first from the others.
+// milliseconds, as in the body, so a reader of the body can compute its timestamp from its other
+// times.
 func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
 	m := timestamp
 	if c.v[m] == nil {
@@ -392,7 +394,7 @@ func (c *fields) time(m member) (time.Time, error) {
 }
 
 // correct returns original, corrected by the error of the sender's clock, which is received - sent.
-// If that is centuries, it returns original unchanged.
+// If this error is as large as centuries, correct returns original unchanged.
 func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years
 	t := original.Add(behind)

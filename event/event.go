@@ -84,8 +84,8 @@ type Encoder struct {
 	env          Envelope
 	context      []byte // context of env, in canonical form; nil if there is none
 	integrations []byte // switches of env that matter to webhooks; nil if there are none
-	// end is the end of the body of a call without a sentAt. It is nil if it differs from call to
-	// call.
+	// end is the end of the body of a call without a sentAt, if this end is the same for all calls.
+	// Otherwise it is nil.
 	end []byte
 }
 

@@ -46,7 +46,7 @@ func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	return t, true
 }
 
-// Valid reports whether the trace may be sent in the two headers.
+// Valid reports whether the trace may be sent in the headers traceparent and tracestate.
 func (t Trace) Valid() bool {
 	if !isTraceParent(t.Parent) || t.Parent[:2] != "00" {
 		return false
