@@ -40,9 +40,9 @@ type Handler struct {
 	// Secrets are the shared secrets. Any of them may have signed a request. There are two
 	// while a secret is being replaced.
 	Secrets []Secret
-	// Scheme is the scheme with which requests must be signed. Only one scheme is accepted.
-	// Otherwise, to replay a request, an attacker would choose the scheme that signs no
-	// time. Zero means XSignature.
+	// Scheme is the scheme with which requests must be signed. A Handler accepts only one
+	// scheme. If it accepted both, an attacker could replay a request with the scheme that
+	// signs no time. Zero means XSignature.
 	Scheme Scheme
 	// Tolerance is the tolerance of VerifyStandard. XSignature has none, because it signs
 	// no time.
@@ -131,8 +131,9 @@ func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body 
 	case 1:
 		value = values[0]
 	default:
-		// Refuse several headers, by a value that is malformed: another part of the receiver
-		// may read a different one of them.
+		// Refuse a request with several signature headers, because another part of the
+		// receiver may read a different one of them. This value is malformed, so the check
+		// of the signature refuses it.
 		value = "several"
 	}
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)

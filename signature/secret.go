@@ -8,11 +8,11 @@ import (
 
 // A Secret is a shared secret. For X-Signature its bytes are the key.
 //
-// A Secret hides its value from fmt, from log/slog and from encoders of text, such as
-// encoding/json and encoding/xml. They print "[secret]", or nothing for an empty Secret.
-// [Secret.Reveal] returns the value. Its methods cannot hide it from encoding/gob, from fmt
-// if it is in an unexported field of a struct, and from the verbs %p and %w where they are
-// not allowed, which go vet reports.
+// A Secret hides its value from fmt, from log/slog and from encoders of text, such as encoding/json
+// and encoding/xml. They print "[secret]", or nothing for an empty Secret. [Secret.Reveal] returns
+// the value. The methods of a Secret cannot hide its value from encoding/gob, from fmt if the
+// Secret is in an unexported field of a struct, and from the verbs %p and %w where they are not
+// allowed, which go vet reports.
 type Secret string
 
 // Reveal returns the value of the secret.

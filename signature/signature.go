@@ -10,9 +10,10 @@
 // Alternatively, it calls [Verify] with a body and the value of its [Header].
 //
 // The signature is the HMAC-SHA1 of the body, keyed with the shared secret, in lower-case
-// hex. The public webhook documentation computes it over JSON.stringify(body) of the parsed
-// body. If ECMAScript parses a body of Hookferry and stringifies it, the result has exactly
-// the same bytes. So a receiver may verify either of them. This package verifies the bytes.
+// hex. The public webhook documentation computes it over JSON.stringify(body) of the
+// parsed body. If ECMAScript parses a body of Hookferry and stringifies it, the result
+// has exactly the same bytes. So a receiver may verify the received bytes or the result
+// of JSON.stringify. This package verifies the received bytes.
 //
 // # Standard Webhooks
 //

@@ -40,7 +40,8 @@ const (
 	// The specification's bounds for a shared secret, in bytes.
 	minSecret, maxSecret = 24, 64
 
-	// The prefixes of a signature by a shared secret and of one by a private key.
+	// The prefix of a signature by a shared secret, and that of a signature by a private
+	// key.
 	versionShared, versionKey = "v1,", "v1a,"
 
 	// The maximum lengths of two headers, in bytes. A longer header is malformed. The
@@ -179,8 +180,9 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 
 // Append appends to dst the value of [StandardSignature] for a message and one attempt. id
 // is the id of the message. at is the time of the attempt, which is rounded down to
-// seconds. It does not check the id. An id must not contain a full stop: the same signature
-// would also be valid for another id, time and body. So [VerifyStandard] refuses such ids.
+// seconds. It does not check the id. An id must not contain a full stop: with a full stop
+// in the id, the same signature would also be valid for another id, time and body. So
+// [VerifyStandard] refuses such ids.
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
 	st.text = append(st.text[:0], id...)
@@ -226,7 +228,7 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // valid signature of body, made with any of the secrets. The time in the headers may differ
 // from the current time by at most tolerance, in either direction. A tolerance of zero or
 // less means [DefaultTolerance]. Within the tolerance, a captured request can be replayed.
-// To prevent that, remember the ids for as long.
+// To prevent that, remember each id for as long as the tolerance allows its request.
 //
 // The secrets are secrets shared with the sender, and public keys of the sender in the form
 // that [StandardPublicKey] returns.
@@ -234,10 +236,10 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // The error is [ErrNoSecret] if there is no secret or any secret is empty, and
 // [ErrSecretFormat] if any secret is malformed. It is [ErrMissing] if a header is missing
 // or empty. It is [ErrMalformed] if a header occurs twice or does not have the required
-// form, or if no signature has the version v1 or v1a. Then follow [ErrTooOld], [ErrTooNew]
-// and [ErrMismatch]. Signatures of other versions are ignored, and so are signatures of v1a
-// after the tenth. The time that VerifyStandard takes does not reveal how much of a
-// signature is correct.
+// form, or if no signature has the version v1 or v1a. If the headers pass these checks, the
+// error is [ErrTooOld], [ErrTooNew] or [ErrMismatch]. Signatures of other versions are
+// ignored, and so are signatures of v1a after the tenth. The time that VerifyStandard takes
+// does not reveal how much of a signature is correct.
 func VerifyStandard(body []byte, header http.Header, tolerance time.Duration, secrets ...Secret) error {
 	keys, err := standardKeys(secrets, false)
 	if err != nil {
