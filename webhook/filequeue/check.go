@@ -36,7 +36,7 @@ func reportOf(s *Store, missing []string) Report {
 	return r
 }
 
-// Check is CheckContext with context.Background() and no progress function.
+// Check calls CheckContext with context.Background() and without a progress function.
 func Check(dir string) (Report, error) { return CheckContext(context.Background(), dir, nil) }
 
 // CheckContext reads the whole store in a folder. No process may have the store open. CheckContext
@@ -103,7 +103,7 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 	return ld, nil
 }
 
-// compareHints reports segments and deliveries that a hint file mentions but that are missing.
+// compareHints reports the segments and deliveries that are listed in a hint file but missing.
 func (ld *loader) compareHints(files []disk.Info) {
 	for _, f := range files {
 		id, hint, _ := parseName(f.Name)
@@ -131,7 +131,7 @@ func (ld *loader) compareHints(files []disk.Info) {
 	}
 }
 
-// A patient is an io.ReaderAt that reads on after errors of the disk. It returns zeros for each
+// A patient is an io.ReaderAt that goes on after an error of the disk. It returns zeros for each
 // block of 4,096 bytes that the disk cannot read.
 type patient struct{ io.ReaderAt }
 

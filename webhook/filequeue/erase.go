@@ -48,8 +48,8 @@ func (e *eraser) run() error {
 	if err := e.each(e.find); err != nil {
 		return err
 	}
-	// The size alone gives the op a commit of its own, so no other op of the commit settles one of
-	// these deliveries.
+	// The constant alone, as the size of the op, gives the op a commit of its own. So no other op
+	// settles one of these deliveries in the same commit.
 	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
 		e.erased = 0
 		return err

@@ -120,7 +120,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 }
 
 // pick claims due deliveries for wants, with up to maxBytes of bodies in all, but at least one
-// delivery. For each want, next is when its queue's next unclaimed delivery is due.
+// delivery. For each want, next holds the due time of the next unclaimed delivery of the want's
+// queue.
 func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
 	var bytes int64

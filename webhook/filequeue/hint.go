@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A hint file has the header and the tag of each record of a sealed segment. With it, Open need not
-// read the segment:
+// A hint file has the header and the tag of each record of a sealed segment; see recordHeader for
+// both. If the hint file is valid, Open need not read the segment. The format:
 //
 //	"hookhnt3"             8 bytes
 //	where the segment ends 8

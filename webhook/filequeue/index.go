@@ -160,8 +160,8 @@ func (x *index) unclaim(c *claim) entry {
 	return e
 }
 
-// note adds the entry of a kindSetting, kindLost or kindKeys to a queue, and counts the bytes of
-// this record as needed.
+// note adds the entry of a record of kindSetting, kindLost or kindKeys to a queue, and counts the
+// bytes of the record as needed.
 func (x *index) note(to *queue, e entry) {
 	to.push(e)
 	x.segs.count(&e, 1)
@@ -174,8 +174,9 @@ func (x *index) unnote(from *queue, p point) {
 	}
 }
 
-// noteSegment returns the number of the segment that has the noted record with a sequence number.
-// It returns 0 while that record is being committed.
+// noteSegment returns the number of the segment that has the record with the sequence number seq.
+// note has added the entry of this record to x.notes. While the record is being committed,
+// noteSegment returns 0.
 func (x *index) noteSegment(seq uint64) uint32 {
 	if e := x.notes.at(point{0, seq}); e != nil {
 		return e.put.seg
@@ -183,8 +184,8 @@ func (x *index) noteSegment(seq uint64) uint32 {
 	return 0
 }
 
-// pinned returns a segment that the caller must unpin, or nil if the segment was removed. It locks
-// mu itself.
+// pinned pins the segment with the number n and returns it; the caller must unpin it. If the
+// segment was removed, pinned returns nil. It locks mu itself.
 func (x *index) pinned(n uint32) *segment {
 	x.mu.Lock()
 	defer x.mu.Unlock()

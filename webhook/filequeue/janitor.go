@@ -100,8 +100,8 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	return next, err
 }
 
-// hint writes the hint file of a sealed segment. A segment with gaps gets none, so that each Open
-// reads the segment and reports the gaps.
+// hint writes the hint file of a sealed segment. A segment with gaps, in which no record can be
+// read, gets no hint file, so that each Open reads the segment and reports the gaps.
 func (j *janitor) hint(g *segment) error {
 	j.index.mu.Lock()
 	end := g.end
@@ -172,8 +172,8 @@ const fewSmall = 8
 //   - a segment that a merge has copied records out of
 //   - a segment without needed records
 //   - the smallest segment, if more than fewSmall segments are small
-//   - the segment with the smallest needed part, if that part is less than a quarter, or if the
-//     files take more than twice the space of the needed records
+//   - the segment with the smallest share of needed bytes, if that share is less than a quarter, or
+//     if all files together take more than twice the space of the needed records
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -282,8 +282,8 @@ func (j *janitor) retire(g *segment) error {
 	return nil
 }
 
-// drop removes a segment from the index, and from the list of needed segments. It stores refs and
-// keys, which only this segment had.
+// drop removes a segment from the index, and from the list of needed segments. The segment was the
+// only one that had refs and keys, so drop stores them again.
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.remember(keys, last)
 	g.gone(kindGone, refs)

@@ -22,8 +22,9 @@ const (
 	maxReserve      = 8 << 20
 	reserveFraction = 32
 	minSegment      = 64 << 10 // also the smallest reserve
-	// maxStep is by how many bytes the active segment grows. The new space is filled with zeros,
-	// because a sync is fastest if it need not write file sizes and extents.
+	// maxStep bounds log.step: the active segment grows to a multiple of log.step bytes. The log
+	// fills the new space with zeros, because a sync is fastest if it need not write file sizes and
+	// extents.
 	maxStep = 1 << 20
 )
 
@@ -245,8 +246,8 @@ func (l *log) roll(size int64, puts bool) error {
 }
 
 // resume makes the latest segment of the previous process the active one again, if it has space for
-// size bytes. Otherwise it returns err. On a full disk this may be the only space: the previous
-// process may have ended just after it made the reserve a segment.
+// size bytes. Otherwise it returns the argument err. On a full disk the rest of that segment may be
+// the only space: the previous process may have ended just after it made the reserve a segment.
 func (l *log) resume(size int64, err error) error {
 	g := l.before
 	if l.active != nil || g == nil {

@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
-// A move copies the records of an entry to the active segment. It copies a put together with its
-// state, because Open reads backwards and needs the state behind the put.
+// A move copies the records of an entry to the active segment. It copies the put of a delivery
+// together with the state record. Open reads the log backwards and must find the state before the
+// put, so the copy of the state follows the copy of the put.
 type move struct {
 	entry
 	from   where
 	copies []record
 }
 
-// maxMove is about how many bytes a merge copies in one commit. After each commit the merge pauses
-// movePace times as long as the commit took, so that callers have most of the disk's time.
+// maxMove is the approximate number of bytes that a merge copies in one commit. After each commit
+// the merge pauses movePace times as long as the commit took, so that callers have most of the
+// disk's time.
 const (
 	maxMove  = 1 << 20
 	movePace = 4
@@ -80,7 +82,7 @@ func (x *index) locate(m *move) *entry {
 	return nil
 }
 
-// copy reads those records of an entry into m.copies that are in the segment with the number from.
+// copy reads into m.copies those records of an entry that are in the segment with the number from.
 func (j *janitor) copy(m *move, from uint32) error {
 	read := func(k kind, at place, length int) error {
 		g := j.index.pinned(at.seg)

@@ -60,7 +60,8 @@ func (g *group) store(puts []put, maxBytes int64) error {
 		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
 		} else if slices.ContainsFunc(g.records, func(r *record) bool { return r.kind == kindPut && r.key == p.key }) {
-			// The result depends on the put of the same delivery in this commit, which may fail.
+			// An earlier put of this commit stores the same delivery. If the commit fails, this
+			// request must fail, too.
 			g.request.depends = true
 		}
 	}

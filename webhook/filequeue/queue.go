@@ -35,7 +35,7 @@ func entryOf(r *record, seg uint32) entry {
 }
 
 // bytes returns the length of the body of a waiting delivery, or the Size of a dead or delivered
-// one. The result is too large if over is at its bound of 65,535.
+// one. The result is too large if the field over is at its bound of 65,535.
 func (e *entry) bytes() int64 { return e.total() - int64(e.over) }
 
 func (e *entry) total() int64 { return int64(e.length) + 8*int64(e.units) }
@@ -77,8 +77,9 @@ var (
 	lastPoint  = point{math.MaxInt64, math.MaxUint64}
 )
 
-// A queue holds entries in the order of their points, in chunks. A push behind all other entries
-// appends; any other push moves a part of one chunk.
+// A queue holds entries in the order of their points, in chunks. If an entry sorts after all
+// others, push appends it to the last chunk. Otherwise push moves a part of one chunk to make room
+// for the entry.
 type queue struct {
 	chunks [][]entry // none is empty
 	len    int

@@ -39,13 +39,13 @@ type kind uint8
 
 const (
 	// kindPut has a delivery as it was put. The tag is the destination. The rest of the payload is
-	// the delivery's own record. The size is that of the body. If the time of the put is noDedup,
-	// the dedup window ignores the put.
+	// the result of Delivery.AppendBinary. The size is the length of the body. If the time of the
+	// put is noDedup, the dedup window ignores the put.
 	kindPut kind = iota + 1
 	// The next four kinds are states. A state replaces the state in the kindPut, or in an earlier
-	// state record, of the same delivery. The payload is the record of a DeadLetter that has only
-	// Reason, Died, Due, Expires, Tries, Closed and Attempts. The size is DeadLetter.Size. The due
-	// of kindDead and kindDelivered is the time of death or delivery.
+	// state record, of the same delivery. The payload is the result of DeadLetter.AppendBinary, for
+	// a DeadLetter that has only Reason, Died, Due, Expires, Tries, Closed and Attempts. The size
+	// is DeadLetter.Size. The due of kindDead and kindDelivered is the time of death or delivery.
 	kindFresh
 	kindRetry
 	kindDead
@@ -63,10 +63,11 @@ const (
 	// kindKeys has the dedup keys of puts whose segment was removed. The tag is the keys. The due
 	// is the time of the latest put.
 	kindKeys
-	// kindSegments lists the segments that the store needs. It is the first commit of each segment,
-	// and is also written before a segment is removed. The tag has, for each segment, where it
-	// ends, or 0 for the active segment, and its number, as uvarints. Segments later than the one
-	// with the record are needed, too. The sequence number is the next unused one.
+	// kindSegments lists the segments that the store needs. Each segment begins with a commit of
+	// such a record. The store also writes one before it removes a segment. The tag has, for each
+	// segment, where it ends, or 0 for the active segment, and its number, as uvarints. Segments
+	// later than the one with the record are needed, too. The sequence number is the next unused
+	// one.
 	kindSegments
 	// kindClosed is the last record that Close writes.
 	kindClosed
@@ -150,7 +151,8 @@ func headerSum(b []byte, salt uint64, off int64) uint32 {
 	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, b)
 }
 
-// A record is a record in a segment, or one that is about to be written.
+// A record holds the header and the payload of a record that was read from a segment, or that is
+// about to be written.
 type record struct {
 	header
 	off     uint32 // in its segment

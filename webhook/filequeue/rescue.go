@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Rescue is RescueContext with context.Background() and no progress function.
+// Rescue calls RescueContext with context.Background() and without a progress function.
 func Rescue(from, to string) (Report, error) {
 	return RescueContext(context.Background(), from, to, nil)
 }

@@ -13,8 +13,8 @@ type scanned struct {
 	records []record // with their tags
 	last    int64    // the offset where the last commit begins
 	end     int64    // the offset where the records end
-	// torn is how many bytes behind end belong to an incomplete commit. It is zero if the end was
-	// known.
+	// torn is the number of bytes after end that belong to an incomplete commit. It is zero if scan
+	// was called with known set.
 	torn int64
 	gaps []gap
 }
@@ -23,7 +23,7 @@ type scanned struct {
 type gap struct{ from, to int64 }
 
 // scan reads a segment up to limit. If known is set, the records end at limit. Otherwise they end
-// with the last complete commit, and the bytes behind it are torn.
+// with the last complete commit, and the bytes after this commit are torn.
 //
 // If another commit follows an incomplete one, the incomplete one was complete once, so its records
 // count. Where scan finds no valid header, it looks for the next one.

@@ -174,7 +174,7 @@ func (p *pinned) release() {
 // buffers pools the memory that records are read into.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is the size of the largest buffer that goes back to buffers, in bytes.
+// maxPooled is the size of the largest buffer, in bytes, that goes back to the pool buffers.
 const maxPooled = 64 << 10
 
 // load reads a delivery into d. b is the record of the put if that was read already, and nil

@@ -33,9 +33,9 @@ func leaving(k kind, from where, at point) transition {
 	return transition{record: record{header: header{kind: k}}, from: from, at: at}
 }
 
-// transit adds transitions to the group. It skips deliveries that are elsewhere by now. It returns
-// how many deliveries it moves. All deliveries that leave the store are listed in one record of
-// kindGone and one of kindLost.
+// transit adds transitions to the group. It skips a delivery that is no longer where its transition
+// expects it. It returns the number of deliveries that it moves. All deliveries that leave the
+// store are listed in one record of kindGone and one of kindLost.
 func (g *group) transit(ts []transition) (moved int) {
 	var gone, lost []ref
 	for i := range ts {

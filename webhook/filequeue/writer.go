@@ -79,7 +79,7 @@ func (r *request) undone() {
 }
 
 // maxGroup bounds the bytes of a group. A larger request has a group to itself. So a request that
-// must not share a group has the size alone.
+// must not share a group passes the constant alone as its size.
 const (
 	maxGroup = 4 << 20
 	alone    = maxGroup + 1
