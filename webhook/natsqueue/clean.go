@@ -15,9 +15,10 @@ import (
 // A cleaner purges messages whose deliveries have all ended. It purges the log of a partition up to
 // the first message that has a waiting delivery.
 //
-// One old delivery would keep all messages after it. So the cleaner moves the waiting deliveries of
-// the first messages to the end of the log, in a record, in two cases. Either the log has more than
-// four times the bytes of its waiting deliveries plus 1 MB, or it has bytes of an erased user.
+// One old waiting delivery would keep all later messages from being purged. So the cleaner moves
+// the waiting deliveries of the first messages to the end of the log, in a record, in two cases.
+// Either the log has more than four times the bytes of its waiting deliveries plus 1 MB, or it has
+// bytes of an erased user.
 //
 // Records are purged together with the other messages, because a record matters only as long as the
 // messages before it exist.
@@ -30,7 +31,8 @@ const (
 	cleanEvery = time.Second
 	// slack is how many bytes of garbage a log may always have.
 	slack = 1 << 20
-	// maxMoves is how many messages of a partition the cleaner empties in one step.
+	// maxMoves is how many messages of a partition the cleaner empties in one step, by moving their
+	// waiting deliveries.
 	maxMoves = 16
 )
 

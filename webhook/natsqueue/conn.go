@@ -92,7 +92,7 @@ func one(subject string, data []byte) *parcel {
 }
 
 // expect returns a message that the server stores only if last is the sequence of the last message
-// of its subject. With rollup it replaces all messages of the subject.
+// of its subject. If rollup is set, the message replaces all earlier messages of its subject.
 func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{headerExpected: {decimal(last)}}}
 	if rollup {

@@ -15,7 +15,7 @@
 // configuration decides whether acknowledged data survives a power failure. By default JetStream
 // acknowledges a write once the operating system has it, and syncs its files only every two minutes
 // (sync_interval). If a process of the server is killed, nothing is lost. If its machine loses
-// power, up to two minutes of acknowledged data are lost. Either of these helps:
+// power, up to two minutes of acknowledged data are lost. To prevent that, use one of these:
 //
 //   - Three replicas (Config.Replicas) on machines that do not fail together. Acknowledged data is
 //     on at least two of them.
@@ -64,8 +64,9 @@
 //   - Counts.DeadBytes is -1, because counting the bytes would mean reading all dead letters.
 //   - Erase finds waiting deliveries and dead letters. Their bytes leave the stream once the
 //     cleaner has moved the deliveries that wait before them in the same partition. This takes up
-//     to a second, or longer if these are many. Older messages may still have deliveries of the
-//     user that have been delivered or retried. They stay until the cleaner purges these messages.
+//     to a second, or longer if many deliveries wait before them. Older messages may still have
+//     deliveries of the user that have been delivered or retried. They stay until the cleaner
+//     purges these messages.
 //   - Settings are read from a replica that has caught up with the leader. Lists of members,
 //     audiences and dead letters may be some milliseconds old.
 //

@@ -143,7 +143,8 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 	}
 }
 
-// behind is the first wait for a replica that lags behind the leader.
+// behind is the first wait before a request is repeated, for example because the replica that
+// answered lags behind the leader.
 const behind = 20 * time.Millisecond
 
 // sleep waits for d. If ctx ends first, it returns the error of ctx.

@@ -14,8 +14,9 @@ const (
 	consumerBeat = time.Second
 	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
-	// createSoon bounds the first attempt to create a consumer, because the servers may choose one
-	// that is out of reach. The bound doubles with each failure, up to createTimeout.
+	// createSoon is the time limit of the first attempt to create a consumer. It is short, because
+	// the servers may choose a server that is out of reach for the consumer. The limit doubles with
+	// each failure, up to createTimeout.
 	createSoon    = time.Second
 	createTimeout = 5 * time.Second
 )

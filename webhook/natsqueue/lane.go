@@ -75,8 +75,8 @@ func timeOf(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// A queue is a heap of entries, the earliest first. An entry that is gone stays in the heap until
-// it comes first.
+// A queue is a heap of entries, the earliest first. An entry whose field gone is set counts as
+// removed, but stays in the heap until it is the first.
 type queue []*entry
 
 // The methods of heap.Interface.

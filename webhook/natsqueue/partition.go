@@ -285,10 +285,10 @@ func (p *partition) first() (uint64, error) {
 	}
 }
 
-// loaded opens p after all messages up to the epoch have been read. Meanwhile the previous owner
-// may have purged messages, together with the records that ended their deliveries. first is the
-// sequence of the first message that is left, so every delivery before it has ended. The store is
-// locked.
+// loaded opens p after all messages up to p.epoch, the first record of this node, have been read.
+// During the reading, the previous owner may have purged messages, together with the records that
+// ended their deliveries. first is the sequence of the first message that is left, so every
+// delivery before it has ended. The store is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
 	// First add the deliveries that an earlier owner has judged to the dedup window. The others must

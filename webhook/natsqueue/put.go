@@ -15,15 +15,16 @@ import (
 const (
 	// headerRoom is how many bytes of the server's max_payload a put must leave free in a message.
 	// They are for the header of the message, and for the bytes by which a delivery grows until it
-	// is settled. Its attempts may need more than that: if they do not fit, ending leaves them out.
+	// is settled. The attempts of a delivery may need more bytes than that. If they do not fit, the
+	// method ending leaves them out.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the size and the number of the deliveries in a message. A message
 	// with a single delivery may be larger.
 	blockBytes = 128 << 10
 	blockLen   = 1024
-	// maxBatch is how many messages the server stores in one atomic batch.
+	// maxBatch is the largest number of messages that the server stores in one atomic batch.
 	maxBatch = 1000
-	// maxGroup bounds how many bytes of different calls are stored together.
+	// maxGroup bounds the bytes of the puts of several calls that are stored together.
 	maxGroup = 4 << 20
 	// answerPatience is how long a stored put waits to learn which of its deliveries are duplicates.
 	// A live owner answers at once.

@@ -143,7 +143,8 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, erro
 	}
 }
 
-// lasts returns the last message of each subject that matches, as some replica has it.
+// lasts returns the last message of each subject that matches the pattern subjects. The answer
+// comes from any replica, so it may be a little out of date.
 func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
 	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byt
 	return s.get(ctx, request{Last: subject})
 }
 
-// get returns a message as the leader has it. Its sequence is 0 if there is none.
+// get returns a message as the leader has it. If there is no such message, seq is 0.
 func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err error) {
 	err = within(ctx, func(ctx context.Context) error {
 		text, err := json.Marshal(r)

@@ -46,10 +46,10 @@ func (r *room) take(ctx context.Context, size int64) error {
 	return nil
 }
 
-// reserveBytes is the most bytes of the reserve, a message of the stream that only takes up space.
-// When the server has no room left, the store deletes the reserve. That makes room for the messages
-// that let deliveries go on, and so free more space: records, heartbeats and dedup keys. The
-// cleaner stores the reserve again later.
+// reserveBytes is the maximum size of the reserve, a message of the stream that only takes up
+// space. When the server has no room left, the store deletes the reserve. That makes room for the
+// messages that let deliveries go on, and so free more space: records, heartbeats and dedup keys.
+// The cleaner stores the reserve again later.
 const reserveBytes = 512 << 10
 
 // relieve deletes the reserve. It reports whether that made room.

@@ -9,8 +9,9 @@ import (
 )
 
 // Settle implements webhook.Store. It returns an error if the settlements are not recorded within
-// 4.5 s. They may still be recorded later. The next call for the same claims waits for that, and
-// its own settlements of these claims have no effect.
+// 4.5 s. They may still be recorded later. The next call with settlements of the same claims waits
+// until it is known whether the first ones are recorded. The settlements of that next call have no
+// effect for these claims.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
@@ -65,7 +66,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return n, refused
 }
 
-// An ending is an entry with its outcome, on the way into a record.
+// An ending is an entry with its outcome, which is about to be written into a record.
 type ending struct {
 	*entry
 	verdict webhook.Verdict

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxBuries is the most dead letters that are stored together with a record.
+	// maxBuries is the maximum number of dead letters that are stored together with a record.
 	maxBuries = 500
 	// maxDropped is the most duplicates that a record lists.
 	maxDropped = 256
