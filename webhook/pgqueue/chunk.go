@@ -153,7 +153,8 @@ func (c *chunk) doneBits() string {
 	return string(bits)
 }
 
-// due returns the earliest due time of the deliveries that are not done, or never if all are.
+// due returns the earliest due time of the deliveries that are not done. If all are done, it
+// returns the constant never.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {

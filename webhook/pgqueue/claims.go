@@ -64,8 +64,8 @@ func (s *claimer) Release(ctx context.Context) error {
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks that have no delivery in hand and whose last use is longer ago than
-// idle. If idle is 0, the last use does not matter.
+// release gives back the chunks of which the forwarder has no delivery, and whose last use is
+// longer ago than idle. If idle is 0, the last use does not matter.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)

@@ -23,8 +23,8 @@ const (
 type Config struct {
 	// Schema holds the tables; Open creates it if it is missing. Empty means DefaultSchema.
 	Schema string
-	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than
-	// this program; see SQL.
+	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than the
+	// version that this program needs; see SQL.
 	NoMigrate bool
 	// NoListen is for poolers that give each transaction a connection of its own, such as PgBouncer in
 	// transaction mode. The Store then does not LISTEN, and finds the deliveries that other nodes put
@@ -38,8 +38,8 @@ type Config struct {
 	// does not claim the deliveries that it puts, and gives back chunks of which the forwarder has
 	// no delivery. Zero means DefaultCacheBytes, 32 MB.
 	CacheBytes int64
-	// DedupWindow is how long a delivery that was put is recognised when it is put again. Zero
-	// means DefaultDedupWindow, 24 hours.
+	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
+	// DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
 	// DedupMax bounds, approximately, how many deliveries the dedup window remembers. Each takes about
 	// 85 bytes in the database. The latest DedupMax/2 deliveries within DedupWindow are always

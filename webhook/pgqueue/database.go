@@ -54,7 +54,8 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
-// indexed is like collect, but runs the query in its own transaction with byIndex.
+// indexed does the same as collect, but runs the query in a transaction of its own that begins with
+// byIndex.
 func indexed[T any](ctx context.Context, on interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
@@ -80,7 +81,7 @@ func (s *database) call(ctx context.Context, what string, f func() error) error 
 	return nil
 }
 
-// listed is like collect, but runs the query as a call of the store.
+// listed does the same as collect, but runs the query inside s.call.
 func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = s.call(ctx, what, func() error {
 		all, err = collect(ctx, s.pool, scan, s.in(sql), args...)
@@ -89,11 +90,12 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 	return all, err
 }
 
-// page is how many rows of a list are read at once; a setting has up to 64 KB.
+// page is how many rows of a list are read at once. The largest rows are settings, with up to 64 KB
+// each.
 const page = 64
 
-// paged lists the rows whose keys follow after, page by page. For each page it appends two
-// arguments to args: the last key that was listed, and the size of a page.
+// paged lists, page by page, the rows whose keys sort after the argument after. For each page it
+// appends two arguments to args: the last key that was listed, and the size of a page.
 func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
 	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
 		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)

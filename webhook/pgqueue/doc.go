@@ -51,12 +51,14 @@
 // # Schema
 //
 // Open creates the tables, and migrates them to its version. Several processes may do so at once. A
-// program whose role may not do that sets Config.NoMigrate. Then somebody else has to apply the
-// statements that SQL returns, before the first program of that version starts.
+// program whose database role may not change tables sets Config.NoMigrate. Then somebody else has
+// to apply the statements that SQL returns, before the first program that needs the newer schema
+// starts.
 //
-// Programs of different versions work side by side, for example while they are replaced one by one.
-// The schema is that of the newest of them. The schema records the oldest version that it supports.
-// A migration removes nothing that supported versions use, and older programs refuse to open it.
+// Programs that need different versions of the schema work side by side, for example while they are
+// replaced one by one. The schema in the database has the version that the newest of them needs. It
+// also records the oldest version whose programs it supports. A migration removes nothing that
+// supported programs use. Programs of an older version refuse to open the schema.
 //
 // With psql, the view waiting shows which deliveries wait, for which destination and why. The view
 // dead_letters shows the dead letters:
@@ -73,7 +75,7 @@
 // nodes of the unclaimed deliveries. Every Config.Poll, each node also searches the tables for
 // deliveries that no notification has reported.
 //
-// Finished rows are not left to vacuum, because an open transaction can hold up vacuum. The table
-// of chunks has four partitions, which are used in turn. The table of the dedup window has two. A
-// partition is truncated once nothing in it is needed.
+// The store does not leave finished rows to vacuum, because an open transaction can hold up vacuum.
+// The table of chunks has four partitions, which are used in turn. The table of the dedup window
+// has two. A partition is truncated once nothing in it is needed.
 package pgqueue

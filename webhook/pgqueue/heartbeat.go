@@ -142,7 +142,7 @@ func (s *heartbeat) resign(ctx context.Context) error {
 // maintain runs until the Store is closed. It takes over from dead nodes and keeps the tables
 // small. It signals Changed every Poll, so that Heads finds chunks that no notification has
 // reported. A step that fails is tried again the next time. maintain does not log that the database
-// cannot be reached, because live does.
+// cannot be reached, because the method live logs that.
 func (s *heartbeat) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()

@@ -45,8 +45,8 @@ type queue struct {
 
 const never = math.MaxInt64
 
-// queueOf returns the queue with this key. Callers of this function, and of all others here that do
-// not lock s.mu, hold s.mu.
+// queueOf returns the queue with this key. The caller holds s.mu. This is true of all functions in
+// this file that do not lock s.mu themselves.
 func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
@@ -153,7 +153,8 @@ func (s *memory) unhand(it *item, state itemState) {
 	it.claim, it.state = 0, state
 }
 
-// takeBack ends the claims of items that are still in hand, as if they had not been handed out.
+// takeBack ends the claims of those items that are still handed out, and puts these items back into
+// their queues.
 func (s *memory) takeBack(items []*item) {
 	for _, it := range items {
 		if it.state == inHand {
@@ -174,7 +175,8 @@ func (s *memory) read(r *row) *chunk {
 	return c
 }
 
-// install adds a claimed chunk, and its free items to their queue.
+// install adds a claimed chunk to memory, and its free items to their queue. A free item is neither
+// handed out nor done.
 func (s *memory) install(c *chunk, now time.Time) {
 	c.used = now
 	s.chunks[c.id] = c
@@ -225,8 +227,9 @@ func (s *memory) leaveOut(it *item, err error) {
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once other nodes may consider this node dead. It checks the wall clock
-// and the monotonic clock; either is enough.
+// expired returns an error once other nodes may consider this node dead. It checks the age of the
+// last heartbeat by the wall clock and by the monotonic clock. It returns an error if the age is
+// too high by one of them.
 func (s *memory) expired() error {
 	now, trusted := time.Now(), s.config.trusted()
 	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {

@@ -24,8 +24,9 @@ const (
 
 // batchWait and aloneWait are how long a transaction waits for another transaction that is adding
 // one of the same keys. batchWait applies to a transaction with many puts, aloneWait to a single
-// put. If two transactions add the same keys in different orders, PostgreSQL ends one of them for
-// the deadlock. It is tried again like a transaction that has waited too long.
+// put. If two transactions add the same keys in different orders, PostgreSQL ends one of them
+// because of the deadlock. The store tries that transaction again, as it does with one that has
+// waited too long.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"
@@ -223,8 +224,8 @@ func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 }
 
 // putArgs returns the arguments of putSQL, or nil if there are no drafts. Unless sender is nil,
-// PostgreSQL sends notifications about the drafts that node does not claim, to all nodes except the
-// sender.
+// PostgreSQL notifies all nodes except the sender of those drafts that the node with the id node
+// does not claim.
 func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil

@@ -36,11 +36,11 @@ SET LOCAL search_path TO %[1]s;
 CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
 
-// oldest is the schema version of the oldest programs that work on the newest schema. They may run
-// at the same time as newer programs, or after them. A migration that only adds things which these
-// programs need not know (tables, optional columns, indexes) leaves this number as it is. A
-// migration that removes something, or changes its meaning, raises the number to a version whose
-// programs no longer use it.
+// oldest is the schema version of the oldest programs that work on the newest schema. These
+// programs may run at the same time as newer ones, or after them. A migration that only adds things
+// which these programs need not know (tables, optional columns, indexes) leaves this number as it
+// is. A migration that removes something, or changes its meaning, raises the number to a version
+// whose programs no longer use the removed or changed thing.
 const oldest = 1
 
 // SQL returns the statements that migrate a schema to the newest version, as one transaction. from
@@ -101,7 +101,8 @@ func (s *database) migrate(ctx context.Context) error {
 	})
 }
 
-// A version has the version of a schema, and the version of the oldest programs that work on it.
+// A version holds the version number of a schema, and the version number of the oldest programs
+// that work on the schema.
 type version struct {
 	number, oldest int
 }

@@ -248,7 +248,7 @@ func (s *settler) verify(ctx context.Context) error {
 }
 
 // queueEnded queues the statement that marks deliveries of chunks as done. The statement fails
-// unless this node still has all the chunks. s.mu is held.
+// unless this node still claims all the chunks. s.mu is held.
 func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 	var (
 		ids             []int64

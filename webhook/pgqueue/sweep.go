@@ -29,8 +29,8 @@ type sweep struct {
 	changed, claimed int // deliveries that were settled, and that match but are claimed
 }
 
-// Erase implements webhook.Store. It reads every chunk in which the name of the user occurs.
-// Deliveries in chunks of other nodes count as claimed.
+// Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
+// in chunks of other nodes count as claimed.
 func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
