@@ -124,7 +124,8 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			yield(webhook.Delivery{}, err)
 			return
 		}
-		// A retry changes an item's Due and seq, so the sort uses copies taken under the lock.
+		// The sort below runs without the lock, while a retry may change an item's Due and seq. So
+		// it uses copies of both, taken under the lock.
 		type position struct {
 			*item
 			due time.Time

@@ -20,12 +20,13 @@ type item struct {
 	key   storekit.Key
 }
 
-// size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change it.
+// size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change this
+// size.
 func size(d *webhook.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
-// before reports whether the item it sorts before other: by due time, then by seq.
+// before reports whether the receiver sorts before the item other: by due time, then by seq.
 func (it *item) before(other *item) bool {
 	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq)) < 0
 }
@@ -162,7 +163,7 @@ type claims struct {
 // At 200,000 claims a second a serial number repeats after four days.
 const slotBits = 28
 
-// add claims the item it, and returns the claim. The item must not be in a queue.
+// add claims an item, and returns the claim. The item must not be in a queue.
 func (c *claims) add(it *item) uint64 {
 	if len(c.free) == 0 {
 		c.free = append(c.free, uint32(len(c.slots)))

@@ -148,8 +148,8 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	return it, nil
 }
 
-// exactly returns a copy of s without spare capacity. Callers of Fetch get these copies. If they
-// append to one, they must not write into the store's memory.
+// exactly returns a copy of s without spare capacity. Callers of Fetch get such slices. Without
+// spare capacity, an append by a caller does not write into the store's memory.
 func exactly[T any](s []T) []T {
 	if len(s) == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (s *Store) room(bytes int64) error {
 	return nil
 }
 
-// add adds the item it to its lane and to the counters. The caller then claims or queues the item.
+// add adds an item to its lane and to the counters. The caller then claims or queues the item.
 func (s *Store) add(it *item) {
 	l := s.lanes[it.Destination]
 	if l == nil {
