@@ -47,7 +47,8 @@ func (m *model) inOrder() []*webhook.Delivery {
 	})
 }
 
-// hold adds a delivery to the model. If the delivery has a claim, Put has kept it.
+// hold adds a delivery to the model. A delivery with a claim was stored and claimed at once by Put,
+// so the model counts it as claimed.
 func (k *kit) hold(d webhook.Delivery) {
 	k.Helper()
 	claim := d.Claim

@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// outside has changes that each make a delivery violate a limit of its fields.
+// outside lists functions. Each makes one field of a delivery exceed its limits.
 var outside = []func(*webhook.Delivery){
 	func(d *webhook.Delivery) { d.Tries = -1 },
 	func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Try: -1}} },

@@ -10,8 +10,8 @@ import (
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
 	w := &walk{kit: k}
-	// operations lists each operation as often as it should occur in about a hundred
-	// steps.
+	// operations has each operation as many times as it should occur in about a hundred
+	// steps, because each step takes a random element.
 	var operations []func()
 	add := func(times int, do func()) { operations = append(operations, slices.Repeat([]func(){do}, times)...) }
 	add(30, w.puts)

@@ -50,7 +50,8 @@ func (k *kit) nodes(s webhook.Shared, notes ...string) (nodes []webhook.Node) {
 	return nodes
 }
 
-// A store with many destinations may let each node serve only some of them.
+// shareCases are the cases in which several nodes share the store. Such a store may divide the
+// destinations among the nodes, so a case must not expect that one node serves all of them.
 var shareCases = []testCase{
 	{"ShareClaims", "A claim is the right to settle a delivery, also where several nodes share a store, of which some come and go.", func(k *kit) {
 		k.together(func() {
@@ -136,7 +137,8 @@ var shareCases = []testCase{
 		if err := shared.Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
 			k.Fatal(err)
 		}
-		// A claimed delivery may keep the other deliveries of its destination with this node.
+		// While a node has a claimed delivery of a destination, a store may keep the other
+		// deliveries of that destination with this node.
 		got := k.fetchFrom(len(want)/2, names, other)
 		k.settle(webhook.Done, held[:4]...)
 		k.settle(webhook.Return, held[4:]...)
