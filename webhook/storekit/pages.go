@@ -3,9 +3,9 @@ package storekit
 import "iter"
 
 // Pages yields the elements of one page after another. Its first call of read gets the
-// argument from. Each further call gets the next that the previous call has returned. An
-// empty next ends the sequence. If read returns elements and an error, Pages yields the
-// elements and then the error, which ends the sequence.
+// argument from. Each further call gets the value next that the previous call has
+// returned. If next is empty, the sequence ends. If read returns elements and an error,
+// Pages yields the elements and then the error, which ends the sequence.
 func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next P, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := from; ; {
