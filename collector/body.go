@@ -43,8 +43,8 @@ const inflaterSize = 48 << 10
 // section 2.3).
 const gzipOverhead = 1 << 10
 
-// buffer returns an empty buffer of a class, and counts its memory for the request. The error is
-// that of take.
+// buffer returns an empty buffer of a class, and counts its memory for the request. It returns the
+// error of take.
 func (m *reservation) buffer(class int) (*buffer, error) {
 	size := smallestBuffer << class
 	if err := m.take(size); err != nil {

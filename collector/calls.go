@@ -87,8 +87,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if a.Size = m.size; refused != nil {
 		return nil, refused
 	}
-	// Some clients send their calls and close the connection. Their calls are good, so ctx does not
-	// end with the connection.
+	// Some clients send their calls and close the connection. Their calls must not be lost, so ctx
+	// does not end with the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
 	if h.config.PassTrace {
@@ -158,7 +158,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 }
 
 // admit finds the source of a request. It refuses the request if the source has already reached a
-// limit, so that the request need not be read.
+// limit, so that the handler need not read the body of such a request.
 func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answered) (Source, *refusal) {
 	source, refused := h.source(ctx, key)
 	if a.Source = source.Name; refused != nil {
@@ -210,8 +210,9 @@ type space struct {
 var spaces = sync.Pool{New: func() any { return new(space) }}
 
 // scratches is a pool of *[]byte, each for one body at a time. They do not count towards
-// Config.MaxMemory, because only requests with a slot use one. The largest body has 177,000 bytes:
-// it comes from a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
+// Config.MaxMemory, because only a request with a slot uses a scratch buffer. The largest body has
+// 177,000 bytes: it comes from a call of 32 KB that is full of numbers such as 1e20, and a context
+// of 32 KB.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 // release puts the space back into the pool. The space must not be used afterwards.
@@ -223,9 +224,10 @@ func (l *space) release() {
 	spaces.Put(l)
 }
 
-// readBatch parses a batch, and returns its writeKey. It puts the calls into l, at most one more
-// than a batch may have. It puts the fields that apply to all calls into env. It does not check how
-// deeply calls are nested, so that a call that is nested too deeply is rejected alone.
+// readBatch parses a batch, and returns its writeKey. It puts the calls into l, but at most one
+// more than a batch may have: that one shows that the batch has too many calls. It puts the fields
+// that apply to all calls into env. It does not check how deeply calls are nested, so that a call
+// that is nested too deeply is rejected later, without the rest of the batch.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
@@ -299,8 +301,8 @@ func reject(index int, err error) rejection {
 	return rejection{index, event.CodeMalformed, "could not be read"}
 }
 
-// roomPerBody is about how many bytes a body has in addition to its call and the context of the
-// batch, for example for further timestamps.
+// roomPerBody is the approximate number of bytes that a body has in addition to its call and the
+// context of the batch, for example for further timestamps.
 const roomPerBody = 192
 
 // maxChunk is the size, in bytes, of an array that several bodies share. A larger body gets an
@@ -341,8 +343,8 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		if ctx.Err() != nil {
 			return nil, nil, later("the request took too long")
 		}
-		// Count the context of the batch even if the call's own context overrides all of it:
-		// merging the two takes as much work.
+		// Count the context of the batch even if the call's own context overrides all of it,
+		// because merging the two contexts takes the same work in any case.
 		cost := encoder.ContextSize()
 		var e event.Event
 		if cost <= min(left, work) {

@@ -114,10 +114,10 @@ type Source struct {
 	// Without any, the calls are checked and dropped.
 	Destinations []string
 	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks,
-	// counted once for each destination: the store has to write these bytes. They may be
-	// many more than the bytes of the request, if that is compressed or if its calls
-	// share a context. Nil means no limit. Config.Sources must return the same Limits for
-	// each request of a source.
+	// which count once for each destination, because the store has to write these bytes.
+	// They may be many more than the bytes of the request, if the request is compressed
+	// or its calls share a context. Nil means no limit. Config.Sources must return the
+	// same Limits for each request of a source.
 	Limit, ByteLimit *Limit
 }
 
@@ -130,8 +130,8 @@ type Answered struct {
 	Status int
 	Code   string
 	// Accepted counts the good calls. They are durable, or were dropped because the
-	// source has no destinations or their integrations say so. Rejected counts the wrong
-	// calls.
+	// source has no destinations or because their integrations switch webhooks off.
+	// Rejected counts the wrong calls.
 	Accepted, Rejected int
 	// Size is the size of the body as it was sent, in bytes. It is 0 if the body was not
 	// read to its end.
@@ -276,9 +276,10 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
 	begin := time.Now()
-	// Let the other goroutines run before each request, because a request that is refused never
-	// blocks. Otherwise a client that sends many such requests on a connection would keep the
-	// processor for 10 ms, and hundreds of such clients would keep it for seconds.
+	// Let the other goroutines run before each request, because a request that is refused
+	// never blocks. Without this, a client that sends many such requests on a connection
+	// would keep the processor for 10 ms, and hundreds of such clients would keep it for
+	// seconds.
 	runtime.Gosched()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {

@@ -12,8 +12,8 @@ import (
 // of changes a second.
 const recoveryTime = 10 * time.Second
 
-// health logs when a part that requests need, such as the Forwarder, begins to fail, and when it
-// works again. So the log does not get a line for each refused request.
+// health logs when a part on which requests depend, such as the Forwarder, begins to fail, and when
+// that part works again. So the log need not have a line for each refused request.
 type health struct {
 	logger   *slog.Logger
 	fails    string // logged when the part begins to fail

@@ -30,9 +30,9 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// spend takes the calls of a request from one limit of the source, and the bytes of its webhooks
-// from the other. If one of the limits does not allow that, spend refuses the request and takes
-// nothing.
+// spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit.
+// If one of the two limits does not allow that, spend refuses the request and takes nothing from
+// either.
 func (s *Source) spend(calls, bytes int) *refusal {
 	if wait := s.Limit.take(calls); wait > 0 {
 		return tooMany("calls", wait)

@@ -76,8 +76,8 @@ func (b *pacedBody) check() {
 	}
 }
 
-// interrupt makes the reads of the body fail, unless the caller is done with it. The caller holds
-// b.mu.
+// interrupt makes the reads of the body fail, unless the handler is done with the body. The caller
+// holds b.mu.
 func (b *pacedBody) interrupt() {
 	if !b.done {
 		// A ResponseWriter without a connection, as in tests, returns an error. Its body does not

@@ -129,8 +129,8 @@ func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	}
 }
 
-// join makes the source of the request its second holder. The error is errMemory if the memory that
-// the request already holds is too much for the source.
+// join makes the source of the request its second holder. It returns errMemory if the source then
+// holds more memory than is still free.
 func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
@@ -143,9 +143,9 @@ func (m *reservation) join(name string) error {
 	return nil
 }
 
-// take counts n bytes more for the request. Call it before allocating them. The error is errMemory
-// if other requests have to give memory back first. It is errNever if this request could not get
-// the bytes even alone.
+// take counts n bytes more for the request. Call it before allocating them. It returns errMemory if
+// other requests have to give memory back first, and errNever if this request could not get the
+// bytes even if it were alone.
 func (m *reservation) take(n int) error {
 	s, more := m.s, int64(n)
 	if m.held+more > s.memory/2 {
@@ -259,8 +259,9 @@ func (s *shares) assign() {
 // A request counts as one more for each weightSize bytes of its webhooks; see reservation.weight.
 const weightSize = 256 << 10
 
-// rest gives the slot back. stored is how many bytes of bodies the store will have to store for the
-// request, 0 if that is not known yet. With many bytes the request counts as several.
+// rest gives the slot back. stored is the number of bytes that the store will have to write for the
+// request, or 0 if it is not known yet. A request with many bytes counts as several requests of its
+// address.
 func (m *reservation) rest(stored int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
