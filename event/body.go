@@ -176,7 +176,7 @@ func (w *writer) time(name string, t time.Time) {
 }
 
 // context appends the context: first the client's IP address if the body may have it, then the
-// members of the Envelope's context, then those of own, the call's context.
+// members of the Envelope's context, and then the members of the call's context, own.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(own, e.context) {

@@ -126,8 +126,8 @@ var kinds = map[string]struct {
 }
 
 // read parses call. It checks that the members that its type requires are present, and that each
-// member has the form that table gives. It does not look at the values of timestamps. kind is the
-// type of call, or empty if the call itself says its type.
+// member has the form that table gives. It does not parse timestamps. kind is the type of call, or
+// empty if the call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
@@ -205,8 +205,8 @@ func (c *fields) check(call []byte) error {
 	return err
 }
 
-// readKind sets the type of call: known or, if that is empty, the text of typ, the member "type" of
-// the call.
+// readKind sets the type of call to known. If known is empty, it sets the type to the text of typ,
+// which is the member "type" of the call.
 func (c *fields) readKind(typ []byte, known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)
@@ -318,7 +318,7 @@ func appendDigest(dst, text []byte) []byte {
 	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
 }
 
-// label returns text, or a digest of it if it has more than 255 bytes.
+// label returns text or, if text has more than 255 bytes, a digest of text.
 func label(text string) string {
 	if len(text) > maxLabel {
 		return string(appendDigest(nil, []byte(text)))
@@ -334,8 +334,8 @@ func checkMessageID(text []byte) error {
 	return nil
 }
 
-// off reports whether the integrations switch webhooks off for the call. ofBatch are the switches
-// of the batch, which those of the call override.
+// off reports whether the integrations switch webhooks off for the call. ofBatch holds the switches
+// of the batch. A switch of the call overrides the batch's switch of the same name.
 func (c *fields) off(ofBatch []byte) (bool, error) {
 	all := c.v[switches]
 	if ofBatch != nil {

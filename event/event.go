@@ -68,8 +68,8 @@ type Envelope struct {
 	// The call's own sentAt takes precedence.
 	SentAt time.Time
 	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty.
-	// They are merged into those of the call. If both have a member of the same name, the call's
-	// member counts.
+	// They are merged into the context and the integrations of the call. If both have a member of
+	// the same name, the call's member counts.
 	Context, Integrations []byte
 	// IP is the address of the client that sent the request. It becomes the context.ip of a call
 	// that has none, if a Browser sent the call or the call's context has "direct":true.
@@ -114,8 +114,8 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 // more memory and time than it would take without an Envelope.
 func (e *Encoder) ContextSize() int { return len(e.context) }
 
-// Encode returns the event of a message. The error is that of Append, or that of the message, such
-// as an *analytics.FieldError.
+// Encode returns the event of a message. It returns the error of Append, or the error of the
+// message, such as an *analytics.FieldError.
 func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	body := buffers.Get().(*[]byte)
 	defer recycle(body)

@@ -27,10 +27,10 @@ const traceParentLen = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef
 // commas.
 //
 // ParseTrace returns false, and no Trace, for a traceparent that is malformed, has the
-// version ff, or has a trace id or parent id of zeros. Of a version later than 00 it
-// reads the part that version 00 has. It does not check the members of a tracestate,
-// which is passed on unchanged. It drops a tracestate with a byte that is not printable
-// ASCII.
+// version ff, or has a trace id or parent id of zeros. If the version is later than 00,
+// ParseTrace reads the fields that version 00 has, and ignores the rest. It does not
+// check the members of a tracestate, which is passed on unchanged. It drops a tracestate
+// with a byte that is not printable ASCII.
 func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	if len(traceparent) > traceParentLen && traceparent[:2] != "00" && traceparent[traceParentLen] == '-' {
 		traceparent = traceparent[:traceParentLen]
@@ -70,8 +70,8 @@ func isTraceParent(s string) bool {
 	return s[:2] != "ff" && strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
-// cleanTraceState returns the part of a tracestate that may be sent, without commas and
-// spaces around it.
+// cleanTraceState returns the part of a tracestate that may be sent. It removes commas
+// and spaces at both ends.
 func cleanTraceState(s string) string {
 	if len(s) > MaxTraceState {
 		s = s[:max(0, strings.LastIndexByte(s[:MaxTraceState+1], ','))]
