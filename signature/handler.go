@@ -47,8 +47,8 @@ type Handler struct {
 	// Tolerance is the tolerance of VerifyStandard. XSignature has none, because it signs
 	// no time.
 	Tolerance time.Duration
-	// Next gets the verified requests. Its Body yields the verified bytes, and
-	// ContentLength is their number. Required.
+	// Next gets the verified requests. The Body of such a request yields the verified
+	// bytes, and its ContentLength is their number. Required.
 	Next http.Handler
 	// MaxBody is the maximum size of a body in bytes. A body is held in memory while it is
 	// verified and handled. Zero or less means DefaultMaxBody.
@@ -105,7 +105,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // verifier returns a function that checks a body against the signature in header. It
-// returns an error if no body could be valid.
+// returns an error if the header alone shows that the request cannot be valid, whatever
+// its body.
 func (h *Handler) verifier(header http.Header) (verify func(body []byte) error, err error) {
 	switch h.Scheme {
 	case XSignature:

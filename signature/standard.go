@@ -30,8 +30,8 @@ const (
 )
 
 // DefaultTolerance is how far the time of a request may differ from the receiver's clock,
-// in either direction. The specification gives no number; its reference libraries use this
-// one.
+// in either direction. The specification gives no number; its reference libraries use
+// five minutes.
 const DefaultTolerance = 5 * time.Minute
 
 const (
@@ -152,7 +152,8 @@ type standardState struct {
 	sum  [sha256.Size]byte
 }
 
-// maxStandardText is the largest buffer, in bytes, that a pooled standardState keeps.
+// maxStandardText is the size of the largest buffer, in bytes, that a pooled
+// standardState keeps.
 const maxStandardText = 64 << 10
 
 // NewStandardSigner returns a StandardSigner that makes one signature with each of the
@@ -349,7 +350,7 @@ func decodeSignature(dst []byte, s, version string) bool {
 }
 
 // parseTimestamp parses seconds since 1970. It accepts only digits without leading zeros,
-// because the text itself is signed.
+// because the signature covers the text and not the number.
 func parseTimestamp(s string) (time.Time, bool) {
 	if s == "" || len(s) > 12 || s[0] == '0' && len(s) > 1 {
 		return time.Time{}, false
