@@ -54,7 +54,7 @@ type Config struct {
 	// With Unlimited, only HistoryBytes bounds them.
 	HistoryAge time.Duration
 	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
-	// DefaultHistoryBytes, 1 GB of 1,073,741,824 bytes. Unlimited means no bound.
+	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). Unlimited means no bound.
 	HistoryBytes int64
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.

@@ -33,8 +33,8 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	return e.erased, len(e.claimed), err
 }
 
-// An eraser erases the deliveries of one user. Meanwhile the janitor is locked out, so no record
-// moves.
+// An eraser erases the deliveries of one user. While an eraser works, the janitor does not, so no
+// record moves to another segment.
 type eraser struct {
 	*Store
 	ctx     context.Context

@@ -159,7 +159,7 @@ const (
 )
 
 // readAhead reads the put of the first pick, and the puts close behind it, into buffer with one
-// read. That takes much less processor time than one read for each put. readAhead returns the
+// read. One read takes much less processor time than a read for each put. readAhead returns the
 // number of these picks, and their bytes. The bytes are nil if there is only one pick, or if the
 // read fails.
 func readAhead(picks []picked, buffer []byte) (n int, b []byte) {

@@ -63,7 +63,8 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error
 }
 
 // records returns the records of a segment up to the offset end, where a record ends. It reads the
-// hint file if that is valid. The payloads are only the tags.
+// hint file if the hint file is valid, and otherwise the segment. The payload of each record is
+// only its tag.
 func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
 	if b, err := readAll(d, g.hint(), maxHint); err == nil {
 		if rs, err := decodeHint(b, g.salt, end, nil); err == nil {

@@ -66,7 +66,8 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 	j.busy <- struct{}{}
 }
 
-// tidy does all work that is due. It returns when the next work is due, or zero if that is unknown.
+// tidy does all work that is due. next is when the next work is due, or zero if that time is not
+// known.
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
 	j.index.forgetKeys(&j.config, j.Now())
@@ -165,7 +166,7 @@ func (x *index) forgetKeys(c *Config, now time.Time) {
 }
 
 // fewSmall is how many small segments may exist before the smallest one is merged. Each start of
-// the store begins a segment.
+// the store begins a new segment, so frequent restarts make many small ones.
 const fewSmall = 8
 
 // choose returns the next segment to retire, or nil. It prefers, in this order:

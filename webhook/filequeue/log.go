@@ -120,8 +120,9 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	}
 	if err != nil {
 		// The records may be on the disk or not, although the commit has failed, so Open must not
-		// read them. The next commit begins a new segment, and stores there that this one ends
-		// before these records. On a full disk, the next commit overwrites the records instead.
+		// read them. The next commit begins a new segment, and stores there that the present
+		// segment ends before these records. On a full disk, the next commit overwrites the records
+		// instead.
 		l.broken = !full(err)
 		return nil, err
 	}
@@ -208,9 +209,9 @@ func (l *log) roll(size int64, puts bool) error {
 		err = f.Sync()
 	}
 	if err == nil {
-		// From here on, the new segment may exist on the disk. It says where the active segment
-		// ends, and Open ignores records behind that end. So the active segment takes no more
-		// records.
+		// From here on, the new segment may exist on the disk. The new segment says where the
+		// active one ends, and Open ignores records after that end. So the active segment takes no
+		// more records.
 		l.broken = true
 		err = l.disk.Rename(name, g.name())
 		if err == nil {
@@ -258,7 +259,7 @@ func (l *log) resume(size int64, err error) error {
 		return err
 	}
 	// Two files would hide the next records from Open: the hint file, and a later segment that says
-	// where this one ends. A failed roll may have left such a segment.
+	// where g ends. A failed roll may have left such a segment.
 	for _, name := range []string{g.hint(), segmentID{l.number + 1, l.salt}.name()} {
 		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			return rerr

@@ -71,7 +71,7 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.seq, q.seq))
 }
 
-// firstPoint is before all other points, lastPoint behind them.
+// firstPoint sorts before all other points, and lastPoint after them.
 var (
 	firstPoint = point{math.MinInt64, 0}
 	lastPoint  = point{math.MaxInt64, math.MaxUint64}

@@ -55,7 +55,8 @@ const (
 	// segment of each, as uvarints. A sequence number of 0 says that a merge has copied records out
 	// of that segment.
 	kindGone
-	// kindLost is like kindGone, for deliveries that could not be read.
+	// kindLost has the same format as kindGone. It lists deliveries that the store has dropped
+	// because they could not be read.
 	kindLost
 	// kindSetting has a setting. The tag is the length of the name as a uvarint, the name, and the
 	// value. The sequence number is the version.

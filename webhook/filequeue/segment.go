@@ -104,8 +104,8 @@ type segments map[uint32]*segment
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
 // record returns a record of kindSegments that lists all segments. It leaves out the segment whose
-// number is the argument without. It has the ends of the sealed segments and, if ends is set, of
-// the active one, too.
+// number is the argument without. It has the ends of the sealed segments. If ends is set, it also
+// has the end of the active one.
 func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {

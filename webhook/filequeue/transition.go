@@ -15,8 +15,8 @@ type transition struct {
 	record
 	bytes int64 // the result of entry.bytes in the next state
 
-	// Where the delivery is. If it is claimed, id is its claim. Otherwise it is in the queue from,
-	// and at is its point there.
+	// The place of the delivery. If the delivery is claimed, id is its claim. If not, it is in the
+	// queue from, and at is its point there.
 	id   uint64
 	from where
 	at   point

@@ -200,8 +200,8 @@ func (w *writer) leftover() bool {
 const pace = time.Millisecond
 
 // gather waits for as many requests as the latest commit had, because the callers of those are
-// likely to come back. It waits at most until a pace after the start of that commit. A single
-// caller never waits.
+// likely to come back. It waits at most until the duration pace has passed since the start of that
+// commit. A single caller never waits.
 func (w *writer) gather(began time.Time, last int) {
 	left := pace - time.Since(began)
 	if n := w.len(); left <= 0 || n >= last || n == 0 {
@@ -221,7 +221,8 @@ func (w *writer) gather(began time.Time, last int) {
 // commit stores the ops of requests in one commit, and sets the errors of those that fail.
 func (w *writer) commit(rs []*request) {
 	puts := slices.ContainsFunc(rs, func(r *request) bool { return r.puts })
-	// A commit without puts makes the reserve, too, as an earlier commit may have used it.
+	// A commit without puts also makes the reserve, because an earlier commit may have used the
+	// reserve.
 	if err := w.log.secure(time.Now()); err != nil && puts {
 		refusePuts(rs, err)
 	}
