@@ -48,9 +48,9 @@ type Config struct {
 	// returns webhook.ErrQueueFull beyond it. With zero or webhook.Unlimited only the server's own
 	// bounds apply.
 	MaxBytes int64
-	// Claim is how long a node owns its partitions after its last heartbeat. After that, other nodes
-	// take them over. A node sends three heartbeats in that time. Claim must be the same on all nodes:
-	// a second to an hour. Zero means DefaultClaim, 10 s.
+	// Claim is how long a node owns its partitions after its last heartbeat. After that, other
+	// nodes take them over. A node sends three heartbeats in that time. Claim must be the same on
+	// all nodes, and is from a second to an hour. Zero means DefaultClaim, 10 s.
 	Claim time.Duration
 	// CacheBytes bounds, approximately, the memory for deliveries that are not claimed. Zero means
 	// DefaultCacheBytes, 32 MB.

@@ -15,8 +15,8 @@ const (
 	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
 	// createSoon is the time limit of the first attempt to create a consumer. It is short, because
-	// the servers may choose a server that is out of reach for the consumer. The limit doubles with
-	// each failure, up to createTimeout.
+	// the servers may choose a server that is out of reach. The limit doubles with each failure, up
+	// to createTimeout.
 	createSoon    = time.Second
 	createTimeout = 5 * time.Second
 )

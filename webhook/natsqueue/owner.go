@@ -111,7 +111,8 @@ func rightful(peers []peer, n int) string {
 }
 
 // holdings returns the owners of all partitions, as their last records name them. The answer may be
-// a little out of date. That is safe, because take then does nothing.
+// a little out of date. That is safe: if the last record of a partition has changed since, take
+// does nothing.
 func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {

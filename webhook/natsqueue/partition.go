@@ -212,8 +212,9 @@ func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Deliver
 	return b
 }
 
-// judge looks for duplicates among the deliveries of b, and queues the others. It tells the node
-// that put the deliveries which of them are duplicates. The store is locked.
+// judge looks for duplicates among the deliveries of b, and adds the deliveries that are no
+// duplicates to their queues. It tells the node that put the deliveries which of them are
+// duplicates. The store is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
 	if x := p.parts[b.number]; x != nil && b.asker == p.id {
@@ -291,8 +292,9 @@ func (p *partition) first() (uint64, error) {
 // delivery before it has ended. The store is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
-	// First add the deliveries that an earlier owner has judged to the dedup window. The others must
-	// not be in the window when they are judged below, or each would be a duplicate of itself.
+	// First add the deliveries that an earlier owner has judged to the dedup window. The deliveries
+	// that are judged below must not be in the window before, or each would be a duplicate of
+	// itself.
 	for _, b := range p.order {
 		if b.seq < first {
 			for _, e := range b.entries {

@@ -18,8 +18,8 @@ const (
 	// is settled. The attempts of a delivery may need more bytes than that. If they do not fit, the
 	// method ending leaves them out.
 	headerRoom = 4096
-	// blockBytes and blockLen bound the size and the number of the deliveries in a message. A message
-	// with a single delivery may be larger.
+	// blockBytes and blockLen bound the deliveries in a message: their total size in bytes, and
+	// their number. A message with a single delivery may be larger.
 	blockBytes = 128 << 10
 	blockLen   = 1024
 	// maxBatch is the largest number of messages that the server stores in one atomic batch.

@@ -38,7 +38,8 @@ type write struct {
 
 func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
 
-// writesOf returns a write for each partition. With release, each write gives its partition away.
+// writesOf returns a write for each partition. If release is set, each write gives its partition
+// away.
 func writesOf(partitions []*partition, release bool) (ws []*write) {
 	for _, p := range partitions {
 		w := newWrite(p)
