@@ -142,7 +142,8 @@ func (e *lineError) Error() string { return e.text }
 func (e *lineError) Unwrap() error { return e.err }
 
 // oneLine returns err with its text on one line. The driver's text has a line for each attempt to
-// connect. The lines are equal if it tried again without TLS; then oneLine keeps only one.
+// connect. If the driver has tried again without TLS, the lines may be equal. Then oneLine keeps
+// only one of them.
 func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -65,8 +65,8 @@ WHERE size > 0 AND (size >= $1 OR dedup_since <= clock_timestamp() - $2::bigint 
 	if err != nil {
 		return err
 	}
-	// Puts hold this lock shared. So no put looks up keys before the rotation and then adds them after
-	// it.
+	// Each put holds this lock in shared mode, and the rotation takes it in exclusive mode. So no
+	// put looks up keys before the rotation and then adds them after it.
 	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.dedup_%d;
 UPDATE S.state SET dedup_part = %[2]d, dedup_since = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
 	return err
