@@ -53,7 +53,7 @@ type Traits struct {
 	// shared the store. Cases of webhook.Shared are left out if the store does not implement it.
 	Share bool
 	// Abandon stops a store as if its process had died: the store returns none of its claims. The
-	// store is closed later. Nil leaves out the case of a node that died.
+	// case closes the store later. Nil leaves out the case of a node that died.
 	Abandon func(t testing.TB, s webhook.Store)
 }
 
