@@ -17,8 +17,8 @@ import (
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
 // Transactions that put the same delivery wait for each other. While a transaction is open, the
-// store cannot remove old keys from the dedup window. At the isolation level READ COMMITTED, a long
-// transaction has no other effect.
+// store cannot remove old keys from the dedup window, and PostgreSQL cannot remove finished rows. A
+// long transaction has no other effect.
 //
 // In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with SQLSTATE
 // 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens in
@@ -26,8 +26,7 @@ import (
 // switched to another partition, which it does a few times an hour.
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
-// put different deliveries. They fail at commit at the latest. A long transaction at this level
-// also keeps finished rows from being removed.
+// put different deliveries. They fail at commit at the latest.
 func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
