@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Version is the version of the library, as the collector sees it.
+// Version is the version of the library. The client sends it with each batch, in
+// context.library.
 const Version = "0.1.0"
 
 const libraryName = "analytics-go"
@@ -21,8 +22,9 @@ const (
 	// maxUploads is how many batches may be under way at once, including those in back-off.
 	maxUploads = 4
 
-	// startPause is how long the client waits, after it could not use SpoolDir, before a
-	// call tries again. Until then all calls return the same error.
+	// startPause is the shortest time between two attempts to open SpoolDir. After an
+	// attempt fails, all calls return its error until startPause has passed. The next
+	// call tries again.
 	startPause = time.Second
 )
 
@@ -53,16 +55,16 @@ var (
 // [Reason]. [Stats] counts both, OnDelivery gets both, and drops are logged. No call waits
 // for the network, except Enqueue.
 //
-// Up to 4 batches are under way at once. Meanwhile the next one grows, up to the limits of
-// a request. Retries may change the order in which batches arrive. Each message carries its
-// time and a messageId, by which the collector recognizes duplicates.
+// Up to 4 batches are under way at once. Meanwhile the next batch grows, up to the limits
+// of a request. Retries may change the order in which batches arrive. Each message carries
+// its time and a messageId, by which the collector recognizes duplicates.
 //
-// The client does not recover a panic in Transport, in the handler of Logger or in
-// OnDelivery, as net/http and log/slog do not either. Such a panic ends the program.
+// A panic in Transport, in the handler of Logger or in OnDelivery ends the program:
+// like http.Client and log/slog, the client does not recover it.
 type Client struct {
 	// Endpoint is the collector's base URL, http or https. Requests go to Endpoint +
-	// "/v1/batch". Empty means the value of the environment variable HOOKFERRY_ENDPOINT, or
-	// DefaultEndpoint if that is empty, too.
+	// "/v1/batch". Empty means the value of the environment variable HOOKFERRY_ENDPOINT. If
+	// that variable is empty, too, the client uses DefaultEndpoint.
 	Endpoint string
 
 	// FlushAt is the number of queued messages at which the client starts an upload. A
@@ -106,15 +108,15 @@ type Client struct {
 	// returned nil, its message survives the end of the process, even by kill -9, and an
 	// outage of the collector. The client makes the folder if it does not exist. A folder
 	// belongs to one client at a time. Calls return a *ConfigError if another client uses
-	// the folder, in this or another process, or if the file system refuses access. The
-	// client tries to open it again within a second. Empty means that messages are held in
-	// memory alone.
+	// the folder, in this or another process, or if the file system refuses access. A call
+	// that is made a second or more after such an error tries again to open the folder.
+	// Empty means that messages are held in memory alone.
 	//
 	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
 	// the folder. If memory is short, waiting messages move there. While the collector is
 	// down, the client probes it with one batch at a time, every 10 to 20 seconds. Once the
-	// collector takes one, the others follow, oldest first: two at a time, then three, then
-	// four. A message may arrive twice, with the same messageId.
+	// collector accepts a batch, the client sends the other batches, oldest first: two at a
+	// time, then three, then four. A message may arrive twice, with the same messageId.
 	//
 	// The first call, which may be Flush, starts to send the messages that an earlier
 	// process left. While the disk is full, new messages are held in memory alone, and move
@@ -136,17 +138,18 @@ type Client struct {
 	SpoolSync time.Duration
 
 	// With SpoolOnly, a call fails if its message cannot be written to SpoolDir. Its error
-	// wraps ErrNotSpooled and the cause. Without SpoolOnly the message would be held in
-	// memory alone. So with SpoolOnly, if a call has returned nil, its message survives the
-	// end of the process, even while the disk is full. SpoolOnly without SpoolDir is an
-	// error.
+	// wraps ErrNotSpooled and the cause. Without SpoolOnly, the client would accept the
+	// message and hold it in memory alone. So with SpoolOnly, each message whose call has
+	// returned nil survives the end of the process, even while the disk is full. SpoolOnly
+	// without SpoolDir is an error.
 	SpoolOnly bool
 
-	// Logger gets one line at once for each kind of trouble, and then at most one a minute
-	// while it lasts. At debug level it gets every attempt. It never gets the write key.
-	// Its handler may call the methods that OnDelivery may call. Nil discards the log,
-	// unless the environment variable DEBUG is "*", or a list, separated by commas or
-	// spaces, that contains "analytics". Then the client logs everything to standard error.
+	// Logger gets a line as soon as a kind of trouble begins, and then at most one line a
+	// minute while the trouble lasts. At debug level it gets every attempt. It never gets
+	// the write key. Its handler may call the methods that OnDelivery may call. Nil
+	// discards the log, unless the environment variable DEBUG is "*", or a list, separated
+	// by commas or spaces, that contains "analytics". Then the client logs everything to
+	// standard error.
 	Logger *slog.Logger
 
 	// OnDelivery, if not nil, gets the outcome of the messages of each batch. It is called
@@ -189,7 +192,8 @@ func (c *Client) begin() error {
 	return err
 }
 
-// setUpOnce sets the client up, unless that is done or has failed for good.
+// setUpOnce sets the client up at the first call. It tries again only after an error
+// that may pass, such as a SpoolDir that another process uses.
 func (c *Client) setUpOnce() error {
 	var report *reporter
 	defer func() { // runs after c.starting is unlocked
@@ -213,8 +217,8 @@ func (c *Client) setUpOnce() error {
 	return c.startErr
 }
 
-// setUp initializes the client from its fields. Unless the fields are wrong, it returns a
-// reporter, which the caller has to unmute.
+// setUp initializes the client from its fields. If a field is wrong, the reporter is nil.
+// Otherwise the caller has to unmute it, even after an error.
 func (c *Client) setUp() (*reporter, error) {
 	conf, err := c.settings()
 	if err != nil {

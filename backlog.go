@@ -17,9 +17,9 @@ func (q *queue) allSpooled() []*batch {
 	return append(slices.Clip(q.spooled), q.unloading)
 }
 
-// maintain starts maintenance in the background if memory is crowded, or if low is set: few
-// spare segments are left. It runs in the background because calls must not wait for files.
-// q.mu must be held, and the client must not be closed.
+// maintain starts maintenance in the background if memory is crowded or low is set. low
+// says that few spare segments are left. Maintenance runs in the background because calls
+// must not wait for files. q.mu must be held, and the client must not be closed.
 func (q *queue) maintain(low bool) {
 	if (low || q.isCrowded()) && !q.maintaining {
 		q.maintaining = true

@@ -38,16 +38,16 @@ type batch struct {
 	unspooled bool // the batch is in memory because SpoolDir could not be written
 	tries     int  // attempts made before the batch was put on disk
 
-	// settled tells waiters the outcome. It is made for the first waiter, under the queue's
-	// mutex.
+	// settled tells waiters the outcome of the batch. It is nil until the first waiter
+	// makes it, with the queue's mutex held.
 	settled *settlement
 	outcome outcome
 
 	refs atomic.Int32 // number of readers; see retain
 }
 
-// A settlement tells waiters the outcome of a batch. The other fields are set before done
-// is closed.
+// A settlement tells waiters the outcome of a batch. They wait until done is closed. The
+// other fields are set before that.
 type settlement struct {
 	done chan struct{}
 
@@ -56,8 +56,8 @@ type settlement struct {
 	spooled bool // the batch stays on disk for a later attempt, because of outcome.err
 }
 
-// resolve reports the outcome of b to its waiters. If spooled is set, b stays on disk
-// because of f.err. The queue's mutex must be held.
+// resolve reports the outcome f of b to the waiters of b. spooled says that b stays on
+// disk for a later attempt, because of f.err. The queue's mutex must be held.
 func (b *batch) resolve(f outcome, spooled bool) {
 	if s := b.settled; s != nil {
 		s.outcome, s.n, s.spooled = f, b.n, spooled
@@ -101,8 +101,9 @@ func (b *batch) fits(n int) bool {
 	return b.size+len(",")+n+tailSize <= MaxBatchSize && b.n < MaxBatchCalls
 }
 
-// append adds a message. If the batch has a file, sum must be the message's spool.Checksum. An
-// error comes from the disk. After an error, the batch must not take further messages.
+// append adds a message. If the batch has a file, sum must be the message's spool.Checksum.
+// append fails only if the disk does. After an error, the batch must not take further
+// messages.
 func (b *batch) append(message []byte, sum uint32) error {
 	if b.seg != nil {
 		if err := b.seg.Append(message, sum); err != nil {
@@ -126,8 +127,8 @@ func (b *batch) append(message []byte, sum uint32) error {
 	return nil
 }
 
-// grow enlarges the buffer to size bytes or more. It enlarges the buffer less often than
-// append would, because callers wait each time, and each time the old buffer becomes garbage.
+// grow enlarges the buffer to size bytes or more. It grows in larger steps than the built-in
+// append, because at each step a caller waits, and the old buffer becomes garbage.
 func (b *batch) grow(size int) {
 	room := max(min(growth*cap(b.buf), MaxBatchSize), size)
 	b.buf = append(make([]byte, 0, room), b.buf...)
@@ -182,8 +183,8 @@ func (b *batch) message(text []byte, i int) []byte {
 
 // retain and release count the readers of the batch: the client until the batch is settled,
 // and each request body until the transport closes it. The last release puts the batch into
-// the pool. If a transport forgets to close a body, the only harm is that the batch is not
-// reused.
+// the pool. If a transport never closes a body, the garbage collector takes the batch, and
+// the pool does not get it.
 func (b *batch) retain() { b.refs.Add(1) }
 
 func (b *batch) release() {
@@ -192,9 +193,9 @@ func (b *batch) release() {
 	}
 }
 
-// reusable reports whether b should go to the pool: its buffer is small, or the batch used
-// at least a quarter of it. Otherwise many small batches might keep buffers that grew in an
-// earlier use.
+// reusable reports whether b should go to the pool. The buffer of b must be small, or the
+// batch must have filled at least a quarter of it. Without this rule, many small batches
+// might keep the large buffers of earlier batches.
 func (b *batch) reusable() bool {
 	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/growth
 }
@@ -208,7 +209,8 @@ type requestBody struct {
 	left  int       // bytes left to read
 }
 
-// newBody returns a body whose sentAt is now, with one more reference to b.
+// newBody returns the body of one request, with now as its sentAt. It adds a reference
+// to b, which closing the body releases.
 func (b *batch) newBody(now time.Time) *requestBody {
 	tail := make([]byte, 0, storedSize+tailSize+gzipEnd)
 	tail = append(tail, batchTail1...)

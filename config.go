@@ -23,26 +23,27 @@ const (
 	DefaultSpoolMax   = 1 << 30  // bytes
 )
 
-// The environment variables that are used for settings that a program leaves empty.
+// The client reads these environment variables if the program leaves the setting empty.
 const (
 	writeKeyVariable = "HOOKFERRY_WRITE_KEY"
 	endpointVariable = "HOOKFERRY_ENDPOINT"
 )
 
-// SyncEachCall is the value of Client.SpoolSync with which each call waits until its
+// SyncEachCall is a value of Client.SpoolSync. It makes each call wait until its
 // message is synced to the disk.
 const SyncEachCall time.Duration = -1
 
-// minSpoolMemory is the smallest MaxMemory with SpoolDir. It has room for the batches under
-// way, one batch that collects messages and one that waits to be moved to the disk.
+// minSpoolMemory is the smallest MaxMemory with SpoolDir. It has room for maxUploads
+// batches under way, a batch that collects messages, and a batch that waits to be moved to
+// the disk.
 const minSpoolMemory = (maxUploads + 2) * MaxBatchSize
 
 // minSpoolMax is the smallest SpoolMax. It has room for the files of
 // maxUploads + 2 batches.
 const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
 
-// A ConfigError says which setting of a Client cannot be used. Every call of such a client
-// returns it.
+// A ConfigError says which setting of a Client cannot be used. Every call of a client with
+// such a setting returns a ConfigError.
 type ConfigError struct {
 	Field   string // the field of Client, or "write key"
 	Problem string
@@ -63,9 +64,9 @@ func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// settings are a copy of the Client's fields, with the defaults filled in, made at the
-// first call. The Client holds a pointer to them, so that printing a Client does not print
-// the write key in header.
+// settings are a copy of the Client's fields that the first call makes, with the defaults
+// filled in. The Client holds the settings by a pointer. So printing a Client does not
+// print the write key, which is in header.
 type settings struct {
 	url        *url.URL
 	header     http.Header // headers of every request
@@ -74,10 +75,11 @@ type settings struct {
 	timeout    time.Duration
 	maxMemory  int
 
-	// These two fields are for SpoolDir. uploadMemory bytes of maxMemory are reserved for
-	// batches under way, so that batches on disk can be read even while many messages wait
-	// in memory. Waiting batches move to the disk if the messages that are not under way
-	// take more than unloadAbove bytes.
+	// Without SpoolDir, uploadMemory is 0 and unloadAbove is maxMemory. With SpoolDir,
+	// uploadMemory bytes of maxMemory are reserved for batches under way. So batches on
+	// disk can be read into memory even while many messages wait there. Waiting batches
+	// move to the disk if the messages that are not under way take more than
+	// unloadAbove bytes.
 	uploadMemory int
 	unloadAbove  int
 

@@ -2,7 +2,7 @@ package analytics
 
 import "iter"
 
-// A Delivery is the common outcome of some messages of one batch.
+// A Delivery reports some messages of one batch that had the same outcome.
 type Delivery struct {
 	Count    int    // the number of messages
 	Attempts int    // the number of requests made for their batch
@@ -12,10 +12,11 @@ type Delivery struct {
 	batch *batch
 }
 
-// Messages yields each message as it was sent, one JSON object, together with the error for
-// which it was not delivered, or nil. The bytes are valid during the call of OnDelivery
-// that got the Delivery, and must not be changed. Messages yields nothing for a Delivery
-// that does not come from OnDelivery, or whose messages the disk under SpoolDir has lost.
+// Messages yields each message as the JSON object that was sent, and an error. The error is
+// nil if the message was delivered, and otherwise says why not. The bytes are valid during
+// the call of OnDelivery that got the Delivery, and must not be changed. Messages yields
+// nothing for a Delivery that does not come from OnDelivery, or whose messages the disk
+// under SpoolDir has lost.
 func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if d.batch == nil {

@@ -22,8 +22,8 @@
 //
 // If the call returned nil, the message is accepted. It is later either delivered, or dropped for
 // one of the reasons listed under [Reason]. [Client.Stats], the callback OnDelivery and the log
-// report which. If the process dies, messages in memory are lost. To keep them, set SpoolDir to a
-// folder.
+// report the outcome. If the process dies, messages in memory are lost. To keep them, set
+// SpoolDir to a folder.
 //
 // # Limits
 //

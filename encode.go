@@ -94,7 +94,8 @@ type encoder struct {
 	err   error
 }
 
-// open begins a message. head is its text up to the value of messageId.
+// open begins a message. head is the beginning of its text, which ends before the value
+// of messageId.
 func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 	dst := append(e.dst, head...)
 	if messageID == "" {

@@ -12,14 +12,14 @@ const (
 	// closeTimeout is the deadline of Close.
 	closeTimeout = 30 * time.Second
 
-	// cancelGrace is how long Shutdown waits after its deadline for the requests that it
-	// cancelled. Only a Transport that ignores the context of its requests, or a callback
-	// that hangs, makes it wait.
+	// cancelGrace is how long Shutdown waits, after its deadline, for the requests that
+	// it has cancelled. They end at once unless a Transport ignores the context of its
+	// requests, or a callback hangs.
 	cancelGrace = time.Second
 )
 
-// An UndeliveredError is returned by Flush, Shutdown and Close. It counts the messages that
-// were queued before the call.
+// An UndeliveredError is returned by Flush, Shutdown and Close. It counts messages that
+// were queued before that call.
 type UndeliveredError struct {
 	Delivered int   // delivered before the call returned
 	Dropped   int   // dropped; OnDelivery has got the reason
@@ -134,8 +134,8 @@ func (q *queue) flushAll(closing bool) *waiter {
 	return w
 }
 
-// cancelUploads cancels all requests. The uploaders then settle all remaining batches. If w
-// has counted a batch as spooled, but an uploader has taken the batch again since, w also
+// cancelUploads cancels all requests. The uploaders then settle all remaining batches. An
+// uploader may have taken a batch again that w has already counted as spooled. Then w also
 // waits for that upload.
 func (q *queue) cancelUploads(w *waiter) {
 	q.cancel(errShutdown)
@@ -170,14 +170,15 @@ func (c *Client) release() {
 	}
 }
 
-// A waiter waits for the messages that were queued at one point in time.
+// A waiter waits for the outcome of all messages that are queued when flushAll makes
+// the waiter.
 type waiter struct {
 	pending []awaited
 	sum     UndeliveredError
 }
 
-// An awaited is a batch and the number of its messages that a waiter waits for. Other
-// messages may join the batch later, until it is sealed.
+// An awaited is a batch, with the number of its messages that a waiter waits for. The
+// waiter does not count messages that join the batch later.
 type awaited struct {
 	settled *settlement
 	n       int

@@ -3,12 +3,13 @@ package analytics
 import "math/rand/v2"
 
 // An outage is the client's state while the collector does not take batches. It matters only with
-// SpoolDir: without it, a batch is dropped after its last attempt.
+// SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
 //
 // If a batch fails in all its attempts, the collector counts as down. From then on the client sends
 // one batch at a time, with a single attempt, and pauses after each failure. Each batch that the
-// collector then takes raises limit by one, up to maxUploads. If a batch cannot be read, for
-// example because the process has too many open files, the collector counts as down, too.
+// collector then takes raises limit, the bound of batches under way at once, by one, up to
+// maxUploads. If the client cannot read a batch from the disk, for example because the process has
+// too many open files, the collector counts as down, too.
 //
 // The queue's mutex guards it.
 type outage struct {
@@ -26,8 +27,8 @@ func (o *outage) noteDown(f outcome) {
 	o.q.gate.close(maxBackoff/6 + rand.N(maxBackoff/6))
 }
 
-// noteTaken records that the collector took a batch, and allows one more to be under way.
-// q.mu must be held.
+// noteTaken records that the collector took a batch, and allows one more batch to be
+// under way. q.mu must be held.
 func (o *outage) noteTaken() {
 	o.down = false
 	if o.limit < maxUploads {
@@ -37,8 +38,8 @@ func (o *outage) noteTaken() {
 }
 
 // noteAttempt records whether an attempt found the collector, that is, could connect to it. If it
-// could not, callers that wait for messages in SpoolDir stop waiting: the messages are safe there,
-// and the outage may take hours. f is the outcome of the attempt.
+// could not connect, Flush and Shutdown stop waiting for messages in SpoolDir: these messages are
+// safe there, and the outage may take hours. f is the outcome of the attempt.
 func (o *outage) noteAttempt(found bool, f outcome) {
 	o.q.lock()
 	defer o.q.unlock()
@@ -62,8 +63,8 @@ func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	}
 }
 
-// isDown reports whether the collector counts as down. Then a single attempt shows whether
-// it still is.
+// isDown reports whether the collector counts as down. While it does, each batch gets a
+// single attempt, which shows whether the collector still is down.
 func (o *outage) isDown() bool {
 	o.q.lock()
 	defer o.q.unlock()

@@ -17,9 +17,9 @@ import (
 type Reason string
 
 const (
-	// ReasonRefused: the collector answered with a status that another
-	// attempt would not change, such as 401 for an unknown write key. Err is
-	// a *StatusError.
+	// ReasonRefused: the collector answered with a status for which the client does not
+	// retry, because another attempt would not change it. An example is 401 for an
+	// unknown write key. Err is a *StatusError.
 	ReasonRefused Reason = "refused"
 
 	// ReasonRejected: the collector took the batch, but not this call of it.
@@ -108,8 +108,9 @@ const (
 )
 
 // judge turns the result of an attempt into a verdict. It retries every error of the
-// transport, because somebody may renew an expired certificate or correct a host name in
-// time. If nobody does, the retries cost only ten requests.
+// transport, even one such as an expired certificate or a wrong host name, because an
+// operator may correct that before the last attempt. Needless retries cost only ten
+// requests.
 func judge(code int, err error) verdict {
 	switch {
 	case err != nil:

@@ -12,8 +12,8 @@ import (
 )
 
 // A scratch is the buffer into which a call encodes its message, before it copies the
-// message into the batch. If calls encoded under the mutex, they would wait for each other,
-// and a MarshalJSON of the caller could not use the client.
+// message into the batch. Calls do not encode with the mutex held: they would wait for each
+// other, and a MarshalJSON of the caller that uses the client would deadlock.
 type scratch struct {
 	text []byte
 	err  error // the error of encoding
@@ -39,7 +39,7 @@ type queue struct {
 	uploads sync.WaitGroup // counts running uploaders and background work
 
 	// mu guards the fields below; see lock. It is never held during a callback, a log line
-	// or a wait. The only I/O under it is in spool.Dir.Take and Segment.Append.
+	// or a wait. With mu held, only spool.Dir.Take and Segment.Append do I/O.
 	mu     sync.Mutex
 	closed bool
 
@@ -165,9 +165,9 @@ func (q *queue) refuse(err error) error {
 	return err
 }
 
-// nextRoom returns a channel that is closed when there may be more room. Some room may have
-// been made between the refusal of a message and this call. So the caller tries once more
-// before it waits.
+// nextRoom returns a channel that is closed when there may be more room for messages. Room
+// may also have appeared after the queue refused a message and before this call. So the
+// caller tries once more before it waits on the channel.
 func (q *queue) nextRoom() <-chan struct{} {
 	q.lock()
 	defer q.unlock()
@@ -190,10 +190,10 @@ func (q *queue) tellRoom() {
 }
 
 // put copies a message into the collecting batch, or a new one, without waiting. It returns
-// the segment with the message, or nil for a batch in memory, and the batch's number of
-// messages. The error is ErrClosed, ErrQueueFull, or one that wraps ErrNotSpooled. Two
-// other errors ask the caller to call put again: errNoSegment after making a segment, and a
-// diskError at once.
+// the segment that has the message, or nil for a batch in memory, and the number of
+// messages that the batch now has. The error is ErrClosed, ErrQueueFull, or one that wraps
+// ErrNotSpooled. Two other errors ask the caller to call put again: errNoSegment after
+// making a segment, and a diskError at once.
 func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	q.lock()
 	defer q.unlock()
@@ -201,8 +201,8 @@ func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 		return nil, 0, ErrClosed
 	}
 	size := footprint(len(message))
-	// conf.uploadMemory bytes of maxMemory are reserved for batches under way. So the part
-	// of them that is not in use counts as used here.
+	// conf.uploadMemory bytes of maxMemory are reserved for batches under way. So the
+	// unused part of this reserve counts as used here.
 	if q.memory+max(0, q.conf.uploadMemory-q.uploadingMemory)+size > q.conf.maxMemory {
 		return nil, 0, ErrQueueFull
 	}
@@ -263,8 +263,8 @@ func (q *queue) seal() {
 	q.maintain(false)
 }
 
-// openBatch makes a batch for the next messages. Its error is that of spooler.newBatch.
-// q.mu must be held.
+// openBatch makes a batch for the next messages. It returns the error of
+// spooler.newBatch. q.mu must be held.
 func (q *queue) openBatch() error {
 	b, low, err := q.spooler.newBatch(time.Now())
 	q.maintain(low)
@@ -291,9 +291,9 @@ func (q *queue) armTimer() {
 	q.timer.Reset(q.conf.flushAfter)
 }
 
-// makeDue makes the collecting batch due if that is old enough. The timer calls makeDue.
-// The batch may be too young: the timer is not stopped when a batch leaves early, and may
-// fire for a later batch.
+// makeDue makes the collecting batch due if the batch is old enough. The timer calls
+// makeDue. The batch may be too young, because the timer still runs after a batch that
+// was sealed early, and may fire while a later batch collects messages.
 func (q *queue) makeDue() {
 	q.lock()
 	defer q.unlock()

@@ -13,7 +13,7 @@ const reportInterval = time.Minute
 // A reporter logs trouble without flooding the log. It logs the first lost message for a
 // reason at once. After that it logs at most one line per reason and reportInterval, with
 // the number of messages since the previous line. When uploads work again, or the client
-// is shut down, it logs the number of messages since the last line.
+// is shut down, it logs the number of lost messages that no line has reported yet.
 type reporter struct {
 	log *slog.Logger
 

@@ -15,9 +15,10 @@ const (
 	maxBackoff = time.Minute
 )
 
-// exponential computes the upper bounds of the waits. Its jitter, the third argument, is
-// off: backo adds jitter before it caps the wait at maxBackoff, so the longest waits,
-// which need jitter most, would have none. The function backoff adds the jitter instead.
+// exponential computes the upper bounds of the waits. Its third argument, 0, turns the
+// jitter of backo off, because the function backoff adds jitter. backo would add jitter
+// before it caps the wait at maxBackoff. So the longest waits, which need jitter most,
+// would have none.
 var exponential = backo.NewBacko(500*time.Millisecond, 2, 0, maxBackoff)
 
 // backoffLimit returns the longest wait after an attempt, which is counted from 0.

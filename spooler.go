@@ -9,24 +9,25 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// diskPause is how long messages go to memory alone after the disk has failed. Then the
-// disk is tried again.
+// diskPause is how long the client holds new messages in memory alone after the disk
+// has failed. After that it tries the disk again.
 const diskPause = time.Second
 
-// spareSegments is how many empty segments are kept ready for the next batches. New
-// segments are rarely made, because segments of delivered batches are reused.
+// spareSegments is how many empty segments are kept ready for the next batches. The
+// client rarely has to make new segments, because it reuses the segments of delivered
+// batches.
 const spareSegments = 2
 
 // errNoSegment says that no empty segment is ready for the next messages.
 var errNoSegment = errors.New("analytics: no segment is ready")
 
-// A diskError says that the disk failed, so the collecting batch could not take a message
-// or no batch could be made. The next batch is in memory alone.
+// A diskError says that the disk failed when a message was added to the collecting batch,
+// or when a batch was made. The next batch is in memory alone.
 type diskError struct{ error }
 
 // A spooler makes batches whose text is in files of SpoolDir. The zero spooler has no
-// folder and makes batches in memory. The rest of the client does not distinguish between
-// the two; for a single batch, hasFile tells whether it has a file.
+// folder and makes batches in memory. The rest of the client treats both kinds of batches
+// alike. Where it has to tell them apart, it calls hasFile.
 //
 // The queue's mutex guards failedUntil and cause. The other fields do not change.
 type spooler struct {
@@ -99,8 +100,8 @@ func (s *spooler) checksum(message []byte) uint32 {
 
 // newBatch returns an empty batch. For diskPause after a failure of the disk, the batch is
 // in memory. The error is errNoSegment, a diskError or, with SpoolOnly, one that wraps
-// ErrNotSpooled and its cause. low reports whether fewer than spareSegments are left. The
-// queue's mutex must be held.
+// ErrNotSpooled and its cause. low reports whether fewer than spareSegments spare segments
+// are left. The queue's mutex must be held.
 func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if s.dir == nil {
 		return newBatch(now), false, nil
@@ -133,7 +134,7 @@ func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 func (s *spooler) fail(err error) { s.failedUntil, s.cause = time.Now().Add(diskPause), err }
 
 // prepare makes segments until n are ready. It returns ErrQueueFull if SpoolMax leaves no
-// room, or the error of the disk, which it has reported.
+// room. If the disk fails, prepare reports the error and returns it.
 func (s *spooler) prepare(n int) error {
 	switch err := s.dir.Prepare(n); err {
 	case nil, spool.ErrClosed:
@@ -147,8 +148,8 @@ func (s *spooler) prepare(n int) error {
 }
 
 // commit returns when the first n messages of seg are as durable as SpoolSync demands. If
-// the disk fails, commit reports that, and the messages are only as durable as without
-// SpoolSync. For a batch in memory, seg is nil.
+// the disk fails, commit reports the error. The messages are then only as durable as
+// without SpoolSync. For a batch in memory, seg is nil, and commit does nothing.
 func (s *spooler) commit(seg *spool.Segment, n int) {
 	if seg == nil {
 		return

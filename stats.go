@@ -1,6 +1,7 @@
 package analytics
 
-// Stats counts the messages of a Client since New. Each Stats is a consistent snapshot:
+// Stats counts the messages of a Client since New. Each Stats is a consistent snapshot,
+// for which this equation holds:
 //
 //	Queued + Recovered == Delivered + Dropped + Pending + Spooled
 type Stats struct {

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// maxAnswer bounds the bytes that are read of an answer. It is enough for an answer
-	// that rejects every call of a batch. If an answer is longer, its connection is closed.
+	// maxAnswer is how many bytes of an answer the client reads at most. An answer that
+	// rejects every call of a batch is shorter. If an answer is longer, the client closes
+	// its connection.
 	maxAnswer = 1 << 20
 
 	retryCountHeader = "X-Retry-Count"
@@ -56,8 +57,8 @@ func newUploader(q *queue) *uploader {
 	return u
 }
 
-// run sends the batch of the uploader, and then all batches that are due. It returns when no
-// batch is due.
+// run sends the batch that the uploader has been given, and then the next due batches, one
+// by one. It returns when no batch is due.
 func (u *uploader) run() {
 	for more := true; more; {
 		b := u.batch
@@ -105,8 +106,8 @@ func (u *uploader) send() outcome {
 	return outcome{attempts: u.attempts, rejected: rejections(answer, b.n)}
 }
 
-// undelivered returns the outcome of a batch that was not delivered. The batch may have had no
-// attempt.
+// undelivered returns the outcome of a batch that was not delivered because of err. It also
+// serves for a batch that had no attempt.
 func (u *uploader) undelivered(err error) outcome {
 	f := outcome{attempts: u.attempts}
 	var status *StatusError
@@ -179,8 +180,9 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 
 // wait returns the back-off after a failed attempt, counted from 0. retryablehttp calls wait
 // right after check. The next attempt starts when the back-off is over and the gate is open. A
-// Retry-After closes the gate, so it can only lengthen the schedule: if a collector asks for
-// one second after each attempt, the batch is not dropped after ten seconds.
+// Retry-After closes the gate, so it can delay an attempt, but never shortens the back-off. If
+// a collector asks for one second after each attempt, the client still goes on for longer than
+// ten seconds.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
@@ -288,8 +290,8 @@ func (u *uploader) persist(b *batch) bool {
 	return true
 }
 
-// putBack leaves a batch on disk alone, after it could not be delivered or read. It returns
-// true if the uploader has got another batch.
+// putBack leaves the uploader's batch on disk alone, because the batch could not be
+// delivered or read. It returns true if the uploader has got another batch.
 func (u *uploader) putBack() bool {
 	b := u.batch
 	u.unload(b)
@@ -307,8 +309,8 @@ func (u *uploader) putBack() bool {
 }
 
 // rejections returns the calls that an answer to n calls lists as rejected, sorted by
-// index. It ignores malformed parts of the answer: the status says that the batch was
-// taken.
+// index. It ignores malformed parts of the answer, because the status has already said
+// that the collector took the batch.
 func rejections(answer []byte, n int) []rejection {
 	if !bytes.Contains(answer, []byte(`"rejected"`)) {
 		return nil
