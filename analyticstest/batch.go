@@ -26,8 +26,8 @@ type Batch struct {
 	Header   http.Header // headers of the request
 	WriteKey string      // from the Authorization header, or else from the body
 
-	// RetryCount is the value of the header X-Retry-Count. It is 0 for a first attempt,
-	// which has no such header.
+	// RetryCount is the value of the header X-Retry-Count. A first attempt does not
+	// have this header, and RetryCount is 0.
 	RetryCount int
 
 	// Gzip reports that the body was compressed. Body is decompressed.
@@ -41,11 +41,12 @@ type Batch struct {
 
 	// Status is the HTTP status of the answer. It is 0 while the server has not answered,
 	// and stays 0 if the server never sends an answer. After a 2xx, Server.Calls includes
-	// the calls of the batch, except those that Reject left out.
+	// the calls of the batch, except those that a Reject step rejected.
 	Status int
 
-	// Err is nil, or says why there are no Calls: the request was cut off, or a collector
-	// would refuse it. In the second case the server answers 400.
+	// Err is nil for a complete and valid request. Otherwise it says why the batch has
+	// no Calls: the request was cut off, or a collector would refuse it. The server
+	// answers 400 to a request that a collector would refuse.
 	Err error
 }
 
@@ -63,7 +64,8 @@ func newBatch(r *http.Request) *Batch {
 	return b
 }
 
-// readBatch reads a request to its end. If it fails, it sets Err.
+// readBatch reads a request to its end. If that fails, it sets Err of the Batch that it
+// returns.
 func readBatch(r *http.Request) *Batch {
 	b := newBatch(r)
 	var body io.Reader = r.Body

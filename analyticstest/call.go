@@ -29,7 +29,8 @@ type Call struct {
 	JSON     []byte // the call as it was received
 }
 
-// newCall decodes a call. A field of the wrong type is an error. It ignores unknown fields.
+// newCall decodes a call. It returns an error for a field of the wrong type, and ignores
+// unknown fields.
 func newCall(raw json.RawMessage) (Call, error) {
 	var c struct {
 		Type         string          `json:"type"`

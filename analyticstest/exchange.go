@@ -128,7 +128,8 @@ func quote(s string) string {
 	return string(text)
 }
 
-// begin sends the header of an answer and returns the body to be sent.
+// begin sends the header of the answer that step describes. It returns the body, which
+// the caller has to send.
 func (x *exchange) begin(step Step) string {
 	header, body := x.content(step)
 	if step.closes {
@@ -195,7 +196,8 @@ func (x *exchange) misstate(step Step) {
 	}
 	header, body := x.content(step)
 	header.Set("Content-Length", strconv.Itoa(step.length))
-	// http.Server would correct the length, so this writes to the connection itself.
+	// http.Server would correct the wrong Content-Length, so write to the connection
+	// directly.
 	x.raw(func(c net.Conn) {
 		x.server.answered(x.batch, step.code(), step.rejected)
 		writeHeader(c, step.code(), header)
@@ -203,8 +205,8 @@ func (x *exchange) misstate(step Step) {
 	})
 }
 
-// raw takes the connection over, calls write with it, and then closes it. If
-// Server.Close is called meanwhile, it closes the connection, and write fails.
+// raw takes the connection over, calls write with it, and then closes it. A concurrent
+// Server.Close closes the connection, so that write fails.
 func (x *exchange) raw(write func(net.Conn)) {
 	c := x.hijack()
 	defer c.Close()

@@ -100,7 +100,7 @@ func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
 	return s
 }
 
-// NewServer is New without a test: the caller closes the server.
+// NewServer does the same as New, but needs no test. The caller must close the server.
 func NewServer(script ...Step) *Server {
 	s := &Server{
 		listener: memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 8080}),
@@ -125,14 +125,15 @@ func NewServer(script ...Step) *Server {
 	return s
 }
 
-// Transport returns the transport for clients of the server. It reaches the server with any
-// host, and with https as well as http. So a client needs no Endpoint. All calls return the
-// same transport, which clients may share.
+// Transport returns the transport for clients of the server. The transport reaches the
+// server under any host name, with https as well as http. So a client needs no Endpoint.
+// Each call of Transport returns the same transport, which clients may share.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
 // Close closes all connections and waits for the server's goroutines. Calls and Batches
 // still return what the server has received. After Close the network in memory refuses
-// connections. As an http.Handler, the Server closes them. Close may be called again.
+// connections. If the Server is the handler of another server, it closes the connection
+// of each request without an answer. Close may be called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -155,8 +156,9 @@ func (s *Server) SetScript(script ...Step) {
 }
 
 // Calls returns the accepted calls in order: the calls of batches that were answered with
-// 2xx, without those that [Reject] left out. A messageId occurs only once. The maps and
-// slices are shared with other results and must not be changed.
+// 2xx, without those that [Reject] left out. Of several calls with the same messageId,
+// Calls returns only the first. Other results share the maps and slices, so the caller
+// must not change them.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +166,8 @@ func (s *Server) Calls() []Call {
 }
 
 // Batches returns all batch requests received so far, accepted or not, in the order in
-// which the server read them. A repeated request occurs each time. The maps and slices are
-// shared with other results and must not be changed.
+// which the server read them. A request that the client repeats is a batch of its own each
+// time. Other results share the maps and slices, so the caller must not change them.
 func (s *Server) Batches() []Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,13 +303,15 @@ func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.grow()
 }
 
-// grow tells the callers of wait that the server has received more. s.mu must be held.
+// grow tells the callers of wait to call count again, because the server has received
+// or accepted something. s.mu must be held.
 func (s *Server) grow() {
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
-// dial connects a client. If the next step makes connections fail, dial does that instead.
+// dial connects a client. If the next step is a connection step, dial takes the step and
+// fails as it says.
 func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
 	if fails {

@@ -9,7 +9,8 @@ import (
 )
 
 // A Step says how a [Server] treats one batch request. A connection step ([Refuse],
-// [Unreachable]) says how it treats one attempt to connect. The zero Step is Answer(200).
+// [Unreachable]) says how the server treats one attempt to connect. The zero Step is
+// Answer(200).
 //
 // Each method returns a changed copy:
 //
@@ -68,16 +69,17 @@ func Answer(status int) Step {
 	return Step{status: status}
 }
 
-// Reject accepts the batch, except for the calls at the given indexes. It lists these in
-// the answer as package collector does, so that a Client drops them with ReasonRejected.
+// Reject accepts the batch, except for the calls at the given indexes. The answer lists
+// these calls in the format of package collector, so that a Client drops them with
+// ReasonRejected.
 func Reject(indexes ...int) Step {
 	s := Answer(http.StatusOK)
 	s.rejected = slices.Clone(indexes)
 	return s
 }
 
-// Stream answers 200 with a body of size bytes, without Content-Length. It sends them as
-// fast as the client reads, and takes little memory.
+// Stream answers 200 with a body of size bytes, without Content-Length. It sends the
+// body as fast as the client reads, and takes little memory.
 func Stream(size int64) Step { return Step{kind: kindStreamed, size: size} }
 
 // Hang reads the request and never answers. The step ends when the client gives up.
@@ -118,18 +120,18 @@ func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
-// The next attempt to connect takes a connection step. If a request on an open connection
-// comes first, that request takes it. Then the server reads the request. With Refuse it
-// resets the connection, and with Unreachable it does not answer. If the Server is used as
-// a handler of another server, such as one of httptest, only requests take connection
-// steps.
+// The next attempt to connect takes a connection step from the script. But if a request on
+// an open connection comes first, the request takes the step. The server then reads the
+// request. For Refuse it resets the connection, and for Unreachable it does not answer. If
+// the Server is used as a handler of another server, such as one of httptest, only
+// requests take connection steps.
 func Refuse() Step { return Step{kind: kindRefuse} }
 
 // Unreachable is a connection step: the attempt to connect gets no answer until its context
 // ends. See [Refuse].
 func Unreachable() Step { return Step{kind: kindUnreachable} }
 
-// After delays the step. The delay ends when the client gives up.
+// After delays the step by d, or until the client gives up.
 func (s Step) After(d time.Duration) Step {
 	s.delay = d
 	return s
@@ -165,15 +167,15 @@ func (s Step) WithBody(body string) Step {
 }
 
 // Cut sends the header and half of the body of an answer, and then resets the connection.
-// The status counts: with 2xx the calls are accepted.
+// The server still accepts the calls if the status of the answer is 2xx.
 func (s Step) Cut() Step {
 	s.kind = kindCut
 	return s
 }
 
 // Drip sends the body of an answer one byte at a time, with an interval before each byte.
-// The status counts, as for Cut. If the interval is longer than the client's timeout, the
-// answer hangs in the middle.
+// The server still accepts the calls if the status is 2xx. If the interval is longer than
+// the client's timeout, the client times out between the header and the body.
 func (s Step) Drip(interval time.Duration) Step {
 	s.kind = kindDripped
 	s.every = interval
@@ -181,17 +183,17 @@ func (s Step) Drip(interval time.Duration) Step {
 }
 
 // Misstate gives an answer a Content-Length that may differ from the length of its body,
-// and closes the connection after it. The status counts, as for Cut. On HTTP/2 it resets
-// the stream.
+// and closes the connection after the body. The server still accepts the calls if the
+// status is 2xx. On HTTP/2, Misstate resets the stream.
 func (s Step) Misstate(length int) Step {
 	s.kind = kindMisstated
 	s.length = length
 	return s
 }
 
-// HangUp closes the connection after an answer that does not announce this. The client
-// keeps the connection for its next request, and then finds it closed. On HTTP/2 the
-// connection ends with GOAWAY.
+// HangUp closes the connection after an answer, but the answer does not announce that.
+// So the client keeps the connection for its next request, and then finds the
+// connection closed. On HTTP/2 the connection ends with GOAWAY.
 func (s Step) HangUp() Step {
 	s.closes = true
 	return s

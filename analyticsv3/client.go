@@ -4,9 +4,9 @@
 //	import "github.com/hookferry/analytics/analyticsv3"
 //
 // The package has the same names, types and keys as v3, and passes each message to the
-// [analytics.Client] of the root package. New programs use that one directly.
-// docs/migrating.md lists the differences. The most important are: Messages go to Endpoint,
-// or to HOOKFERRY_ENDPOINT, or to a local collector. If a message cannot be sent,
+// [analytics.Client] of the root package. New programs should use the root package
+// directly. docs/migrating.md lists the differences. The most important are: Messages go to
+// Endpoint, or to HOOKFERRY_ENDPOINT, or to a local collector. If a message cannot be sent,
 // [Client.Enqueue] also returns the error. Times are sent in UTC, in milliseconds.
 //
 // [analytics.Client]: https://pkg.go.dev/github.com/hookferry/analytics#Client
@@ -27,7 +27,8 @@ import (
 	root "github.com/hookferry/analytics"
 )
 
-// Version is the version of the library, as the collector sees it.
+// Version is the version of the library. The client sends it with each batch, in
+// context.library.
 const Version = root.Version
 
 // The defaults of a Config's fields.
@@ -41,8 +42,8 @@ const (
 // from several goroutines at once.
 type Client interface {
 	// Close delivers the queued messages and returns within 31 seconds. It returns an
-	// *UndeliveredError of the root package if messages were lost, and ErrClosed the second
-	// time.
+	// *UndeliveredError of the root package if messages were lost. Later calls return
+	// ErrClosed.
 	io.Closer
 
 	// Enqueue queues a message of this package, or a pointer to one. It never waits for the
@@ -68,7 +69,8 @@ type Callback interface {
 // A Config configures a client. A field that is zero has its default.
 type Config struct {
 	// Endpoint is the collector's base URL. Empty means the value of the environment
-	// variable HOOKFERRY_ENDPOINT, or DefaultEndpoint if that is empty, too.
+	// variable HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses
+	// DefaultEndpoint.
 	Endpoint string
 
 	// Interval is the longest time that a message waits before its upload starts, unless all
@@ -85,16 +87,18 @@ type Config struct {
 	// messages and their maps until their outcome is known.
 	Callback Callback
 
-	// BatchSize is how many messages start an upload. While all uploads are busy, a batch
-	// grows beyond it. Zero means DefaultBatchSize, 250.
+	// BatchSize is the number of queued messages at which the client starts an upload.
+	// While all uploads are busy, a batch grows beyond BatchSize. Zero means
+	// DefaultBatchSize, 250.
 	BatchSize int
 
 	// Verbose makes the client log each attempt.
 	Verbose bool
 
-	// DefaultContext is added to the context of each message. If both have a key, the value
-	// of the message is used. Its Library is ignored. The client reads its maps at each
-	// call, so they must not be changed.
+	// DefaultContext is added to the context of each message. Where the message and
+	// DefaultContext have the same key, the client sends the value of the message. It
+	// ignores DefaultContext.Library. It reads the maps of DefaultContext at each call, so
+	// the program must not change them.
 	DefaultContext *Context
 
 	// RetryAfter is ignored. The client retries ten times, after random waits whose upper
@@ -102,8 +106,8 @@ type Config struct {
 	RetryAfter func(int) time.Duration
 }
 
-// New returns a client with the default configuration. It cannot fail: Enqueue returns the
-// error for an empty write key.
+// New returns a client with the default configuration. New cannot fail: for an empty write
+// key, Enqueue returns the error.
 func New(writeKey string) Client {
 	c, err := NewWithConfig(writeKey, Config{})
 	if err != nil { // HOOKFERRY_ENDPOINT is not a URL
@@ -145,7 +149,7 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 		c.kept = map[string][]Message{}
 		c.sender.OnDelivery = c.settle
 	}
-	// The first call of a root.Client checks its fields, so make one here. This call queues
+	// A root.Client checks its fields at its first call, so make a call here. It queues
 	// nothing, because the client refuses a nil message.
 	var refused *root.ConfigError
 	if errors.As(c.sender.Track(nil), &refused) && refused.Field == "Endpoint" {
@@ -157,7 +161,8 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 	return c, nil
 }
 
-// A client is the implementation of Client. It passes messages to sender.
+// A client implements Client. It passes messages to sender, a client of the root
+// package.
 type client struct {
 	sender   *root.Client
 	callback Callback
@@ -223,9 +228,9 @@ func (c *client) keep(id string, m Message) {
 	}
 }
 
-// take removes a message that keep has stored, and returns it, or nil if there is none. If
-// several messages have the same id, it takes the oldest, because they are sent in this
-// order. If latest is set, it takes the latest.
+// take removes a message that keep has stored, and returns it, or nil if there is none.
+// Several messages may have the same id. Then take removes the one that was stored first
+// or, if latest is set, the one that was stored last.
 func (c *client) take(id string, latest bool) Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +265,7 @@ func (c *client) settle(d root.Delivery) {
 	}
 }
 
-// dereferenced returns the message that m points to, if it is a pointer.
+// dereferenced returns m itself, or the message that m points to.
 func dereferenced(m Message) (Message, error) {
 	switch p := m.(type) {
 	case Identify, Track, Page, Screen, Group, Alias:

@@ -9,8 +9,8 @@ import (
 )
 
 // A Context says where a call comes from. Fields that are zero are omitted. The members of
-// Extra are sent as further members of the context. If a field and Extra have the same key,
-// the field is sent.
+// Extra are sent as further members of the context. If Extra has the key of a field that is
+// not zero, the field is sent.
 type Context struct {
 	App       AppInfo      `json:"app,omitempty"`
 	Campaign  CampaignInfo `json:"campaign,omitempty"`

@@ -15,8 +15,9 @@ func (p Properties) Set(name string, value any) Properties {
 	return p
 }
 
-// The setters of common properties. The key is the setter's name with a lower-case first
-// letter. A comment gives the key where it differs.
+// The setters of common properties. The key that a setter sets is its name without
+// "Set" and with a lower-case first letter. Where the key differs from that, a comment
+// gives the key.
 
 func (p Properties) SetCategory(category string) Properties     { return p.Set("category", category) }
 func (p Properties) SetCoupon(coupon string) Properties         { return p.Set("coupon", coupon) }
@@ -62,8 +63,8 @@ func (t Traits) Set(field string, value any) Traits {
 	return t
 }
 
-// The setters of common traits. The key is the setter's name with a lower-case first
-// letter.
+// The setters of common traits. The key that a setter sets is its name without "Set"
+// and with a lower-case first letter.
 
 func (t Traits) SetAddress(address string) Traits     { return t.Set("address", address) }
 func (t Traits) SetAge(age int) Traits                { return t.Set("age", age) }
@@ -88,8 +89,8 @@ type Integrations map[string]any
 // NewIntegrations returns an empty map.
 func NewIntegrations() Integrations { return make(Integrations, 10) }
 
-// EnableAll enables the destinations without a switch of their own. It sets "All", which is
-// the name that collectors know. v3.3.0 sets "all", which collectors ignore.
+// EnableAll enables the destinations without a switch of their own. It sets the key "All",
+// as collectors expect. v3.3.0 sets the key "all", which collectors ignore.
 func (i Integrations) EnableAll() Integrations { return i.Enable("All") }
 
 // DisableAll disables the destinations without a switch of their own; see EnableAll.

@@ -132,14 +132,14 @@ func required(kind string, fields ...string) error {
 	return nil
 }
 
-// A FieldGetter is a message of any other type. Its fields have the keys of the tracking
-// API: "type", "userId" and so on.
+// A FieldGetter is a message of a type that this package does not define. GetField
+// returns its fields by their keys in the tracking API: "type", "userId" and so on.
 type FieldGetter interface {
 	GetField(field string) (any, bool)
 }
 
-// ValidateFields returns a FieldError for the first field that is missing in a message of
-// its type. A value that is not a string counts as missing.
+// ValidateFields returns a FieldError for the first missing field of those that the
+// message's type requires. A value that is not a string counts as missing.
 func ValidateFields(msg FieldGetter) error {
 	text := func(key string) string {
 		v, _ := msg.GetField(key)
@@ -164,8 +164,8 @@ func ValidateFields(msg FieldGetter) error {
 	return FieldError{Type: "analytics.Event", Name: "Type", Value: kind}
 }
 
-// convert returns m with its type, id and time filled in, then its id, and then a function
-// that queues m. m must be a message of this package, not a pointer.
+// convert returns three values: m with its type, id and time filled in, the id of m, and a
+// function that queues m. m must be a message of this package, not a pointer.
 func (c *client) convert(m Message) (Message, string, func() error) {
 	switch m := m.(type) {
 	case Identify:
