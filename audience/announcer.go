@@ -31,12 +31,12 @@ import (
 // ErrSyncing says that a sync of the same audience is in progress.
 var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 
-// A Forwarder forwards announcements, as *webhook.Forwarder does.
+// A Forwarder forwards announcements. A *webhook.Forwarder is a Forwarder.
 type Forwarder interface {
 	// Announce either accepts all events for all destinations, or accepts none and returns an
-	// error. It returns nil once they are durable. The filters of destinations do not apply.
-	// Without events it only checks the destinations: it returns the error that it would return for
-	// an event.
+	// error. It returns nil once the events are durable. The filters of destinations do not apply.
+	// A call without events only checks the destinations: it returns the error that a call with an
+	// event would return.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
@@ -54,14 +54,14 @@ func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// check returns the forwarder's error for these destinations, for example if it does not know one
-// of them.
+// check asks the forwarder whether it can announce to these destinations. It returns the
+// forwarder's error, for example for an unknown destination.
 func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
 // announce forwards events to destinations in parts. The backpressure room decides how many events
-// a part has. After each part it calls stored with the number of events in the part.
+// a part has. After each part announce calls stored with the number of events in that part.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
 		n := 0
@@ -84,8 +84,8 @@ func (a *Announcer) announce(ctx context.Context, destinations []string, events 
 // stand for the same audience. The first Sync of an audience creates it.
 //
 // The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
-// the forwarder does not know the destination. It is also an error if the TraitName is empty or has
-// more than 255 bytes, or if the id of the destination has a zero byte.
+// the forwarder does not know the destination. Audience also returns an error if the TraitName is
+// empty or has more than 255 bytes, or if the id of the destination has a zero byte.
 //
 // The methods of an Audience may be called concurrently; see Sync.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {

@@ -12,9 +12,10 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Audience is a set of users that a destination is told about. For each user who joins or
-// leaves, the destination gets an identify with a trait that is true or false. The Roster keeps the
-// members, so they are not announced again after a restart.
+// An Audience is a set of users whose changes are announced to a destination. The destination gets
+// an identify for each user who joins, with a trait that is true, and for each user who leaves,
+// with the same trait but false. The Roster keeps the members, so they are not announced again
+// after a restart.
 type Audience struct {
 	announcer   *Announcer
 	roster      Roster
@@ -35,26 +36,28 @@ type SyncResult struct {
 // Trait returns the name of the trait that is true for members.
 func (a *Audience) Trait() string { return a.trait }
 
-// Sync makes members the members of the audience. It forwards an identify for every user who joins,
-// and then for every user who leaves. It returns once these are durable. A member is a user id of 1
-// to 255 bytes. Any other id ends the Sync with a *UserError.
+// Sync replaces the members of the audience by those that the sequence members yields. It forwards
+// an identify for every user who joins, and then for every user who leaves. It returns once these
+// events are durable. A member is a user id of 1 to 255 bytes. Any other id ends the Sync with a
+// *UserError.
 //
 // Members may come in any order and more than once. Sync does not keep them in memory. With
-// filequeue, sorted members are several times as fast (in the order of their bytes, as sort -u with
-// LC_ALL=C makes it), because neighbours are in the same page. BenchmarkAudience of this package
-// compares the two.
+// filequeue, Sync is several times as fast if the members are sorted by their bytes, as sort -u
+// with LC_ALL=C sorts them, because neighbours are in the same page of the file. BenchmarkAudience
+// of this package compares the two.
 //
-// Nobody leaves before members has yielded all. If members yields an error, or ctx ends, Sync
-// returns that error. A panic in members passes through. A list that is cut short must yield an
-// error: otherwise the users who are missing from it would leave.
+// Sync announces the users who leave only after members has yielded its last id. If members
+// yields an error, or ctx ends, Sync returns that error. A panic in members passes through. If
+// members cannot yield the complete list, it must yield an error: otherwise Sync would announce
+// that the missing users leave.
 //
 // Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
 // announces it, and then confirms it in the Roster. After an error or a crash, call Sync again with
 // all members. It announces the chunk in flight once more, and continues with the rest. So a crash
-// repeats at most one chunk. The repeated announcements have the same message ids, by which
-// receivers deduplicate. These ids stay out of the dedup window of the store, so that even a huge
-// audience takes no room there. Users of a chunk in flight are announced, and counted, even if they
-// are not in the new list. They leave afterwards.
+// repeats at most one chunk. The repeated announcements have the same message ids as before, by
+// which receivers deduplicate. These ids stay out of the dedup window of the store, so that even a
+// huge audience takes no room there. Users of a chunk in flight are announced, and counted, even if
+// they are not in the new list. They leave afterwards.
 //
 // While the queue is full, Sync waits for room until ctx ends. The error then wraps that of ctx and
 // webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed, even in the
@@ -62,10 +65,11 @@ func (a *Audience) Trait() string { return a.trait }
 //
 // Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
 // of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
-// takes over: it finishes the chunk in flight of the earlier one, which ends with ErrSuperseded.
+// takes over: it finishes the chunk in flight of the earlier Sync, and the earlier Sync ends with
+// ErrSuperseded.
 //
 // The announcements of one user may arrive in any order, like all deliveries. The receiver should
-// go by the one with the latest timestamp.
+// use the announcement with the latest timestamp.
 func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (res SyncResult, err error) {
 	if _, busy := a.announcer.syncing.LoadOrStore(a.id, true); busy {
 		return res, ErrSyncing
@@ -112,8 +116,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 		err = flush()
 	}
 	for last := ""; err == nil; {
-		// If the list ended because ctx did, it may have yielded no error although it is not
-		// complete.
+		// If ctx has ended, members may have stopped early without yielding an error. Then
+		// the list is not complete, and no user may leave.
 		if err = ctx.Err(); err != nil {
 			break
 		}
@@ -132,7 +136,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 // after the announcement and before Confirm, the next Sync would announce the same users again.
 const confirmTimeout = 10 * time.Second
 
-// announce forwards the announcements for the chunk in flight, and confirms them in the Roster.
+// announce forwards the announcements for c, the chunk in flight, and confirms its users in the
+// Roster.
 func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, room *backpressure, res *SyncResult) error {
 	if len(c.Users) == 0 {
 		return nil
@@ -169,9 +174,9 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 	})
 }
 
-// messageID returns the message id of the announcement of a user in a chunk. It is the same each
-// time the chunk is announced, and differs for each time that the user joins or leaves. It does not
-// reveal the user.
+// messageID returns the message id of the announcement of a user in a chunk. Repeated announcements
+// of a chunk have the same ids. Each time that a user joins or leaves, the id is a new one. It does
+// not reveal the user.
 func (a *Audience) messageID(c *Chunk, user string) string {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
 	b = binary.AppendUvarint(append(b, a.id...), c.Generation)

@@ -18,13 +18,13 @@ const maxDeletionID = 255
 
 // A Deletion is a request to delete users.
 type Deletion struct {
-	// ID identifies the request, in up to 255 bytes. Calls with the same ID are the same request. A
-	// call without an ID is a new request.
+	// ID identifies the deletion request, in up to 255 bytes. Calls of Delete with the same ID
+	// belong to the same request. Each call without an ID is a new request.
 	ID string
-	// Destinations lists the destinations that are told of each user, with one entry for each
-	// affected source that has webhooks enabled. So a destination of several sources is listed
-	// several times, and gets one event for each of them. The events for a disabled or paused
-	// destination wait until it is enabled or resumed.
+	// Destinations lists the destinations that get an event for each user, with one entry for
+	// each affected source that has webhooks enabled. So a destination of several sources is
+	// listed several times, and gets one event for each of them. The events for a disabled or
+	// paused destination wait until it is enabled or resumed.
 	Destinations []string
 }
 
@@ -33,11 +33,11 @@ type Deletion struct {
 // memory. A user id has 1 to 8192 bytes. Any other id ends the call with a *UserError. If the ID of
 // the Deletion is too long, or the forwarder does not know a destination, Delete forwards nothing.
 //
-// After an error or a crash, the events that were forwarded before remain. Of the users before the
-// one with the error, up to the last 2048 may lack their events. Call Delete again with the same ID
-// and all users, in any order. It leaves out the events that the dedup window of the store
-// remembers, and forwards the others. In the same way it forwards the event of a user who is in the
-// list twice only once.
+// After an error or a crash, the events that were forwarded before remain. The last 2048 users, at
+// most, that the list yielded before the error may lack their events. Call Delete again with the
+// same ID and all users, in any order. It leaves out the events that the dedup window of the store
+// remembers, and forwards the others. For the same reason, a user who is in the list twice gets
+// only one event.
 //
 // While the queue is full, Delete waits for room until ctx ends. The error then wraps that of ctx
 // and webhook.ErrQueueFull. After Shutdown of the forwarder Delete returns webhook.ErrClosed, even
@@ -53,7 +53,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
 	}
 	// A destination that occurs k times in d.Destinations has k affected sources, and is in
-	// rounds[0] to rounds[k-1]. Round n forwards the events for the destinations' source n.
+	// rounds[0] to rounds[k-1]. Round n forwards, to each destination in rounds[n], the
+	// events for source n of the destination.
 	var rounds [][]string
 	times := make(map[string]int)
 	for _, destination := range d.Destinations {
@@ -101,8 +102,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 }
 
 // messageID returns the message id of the event about a user, for the nth source of a destination.
-// It is the same each time the request is made, so that the dedup window recognises it. It does not
-// reveal the user's id.
+// The id is the same in each call of Delete for the same request, so that the dedup window
+// recognises a repeated event. It does not reveal the user's id.
 func (d *Deletion) messageID(user string, nth uint64) string {
 	b := make([]byte, 0, 64+len(d.ID)+len(user))
 	b = append(b, "deletion"...)

@@ -17,28 +17,30 @@ const (
 	maxName = 255
 )
 
-// ErrSuperseded says that a later sync of the same audience has begun, on this node or another one.
-// The later sync continues where the earlier one stopped.
+// ErrSuperseded says that a later sync of the same audience has begun, on this node or another
+// node. The later sync continues where the earlier one stopped.
 var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
 
 // A Roster keeps the members of audiences, durably if its store is durable. It forwards
-// nothing and decides nothing. All methods may be called concurrently, and by several nodes
-// if the store is shared.
+// nothing: the Announcer does that. All methods may be called concurrently, and by several
+// nodes if the store is shared.
 //
 // An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
-// is a user id of 1 to 255 bytes. The Roster keeps it with the latest generation whose list
-// had the user. An audience also has at most one chunk in flight: users who are about to join
-// or to leave. They are announced before Confirm changes the members. Begin returns the chunk
-// in flight of an interrupted sync, so that the next sync announces it again.
+// is a user id of 1 to 255 bytes. The Roster stores each member with the generation of the
+// latest sync whose list had the user. An audience also has at most one chunk in flight:
+// users who are about to join or to leave. They are announced before Confirm changes the
+// members. Begin returns the chunk in flight of an interrupted sync, so that the next sync
+// announces it again.
 //
 // The latest generation owns the audience. Join, Leave and Confirm with another generation
 // change nothing and return ErrSuperseded.
 //
-// Each change is atomic: after an error or a crash, either all of it is stored or nothing. A
-// store that cannot do so must write in such an order that the same call can be repeated.
-// After Close of the store the methods return webhook.ErrClosed.
+// Each change is atomic: after an error or a crash, either all of it is stored or nothing.
+// If a store cannot make atomic changes, it must write in such an order that the same call
+// can be repeated after a crash. After Close of the store the methods return
+// webhook.ErrClosed.
 //
-// A store need not implement the methods that change something: it can embed an Update.
+// A store can embed an Update, which implements the methods that change something.
 type Roster interface {
 	// Begin raises the generation of an audience and returns it. A new audience gets the generation
 	// 1 and the name, of up to 255 bytes. Begin also returns the chunk in flight, which stays in
@@ -50,20 +52,20 @@ type Roster interface {
 	// empty if all users are members. Join fails if there is a chunk in flight already.
 	Join(ctx context.Context, audience string, generation uint64, users []string) (Chunk, error)
 
-	// Leave looks at up to max members whose ids are greater than after, in the order of their
-	// bytes. The first call passes "" for after. The members of an older generation become the
-	// chunk in flight. Leave returns this chunk, and the last member that it has looked at, for the
-	// next call. It returns "" once there are no more members. Leave fails if there is a chunk in
-	// flight already.
+	// Leave looks at up to max members whose ids are greater than the argument after, in the order
+	// of their bytes. The first call passes "" for after. The members with an older generation
+	// become the chunk in flight. Leave returns this chunk, and in last the last member that it has
+	// looked at. The next call passes last for after. It returns "" once there are no more members.
+	// Leave fails if there is a chunk in flight already.
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
-	// Confirm changes the members for the first n users of the chunk in flight: it adds them with
-	// the generation of the chunk, or removes them if the chunk is one of users who leave. The rest
-	// of the chunk stays in flight.
+	// Confirm changes the members by the first n users of the chunk in flight. It adds users who
+	// join, with the generation of the chunk, and removes users who leave. The rest of the chunk
+	// stays in flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
-	// Members yields the members whose ids are greater than after, in the order of their bytes. It
-	// holds no lock between two yields. An error ends the sequence.
+	// Members yields the members whose ids are greater than the argument after, in the order of
+	// their bytes. It holds no lock between two yields. An error ends the sequence.
 	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
 
 	// Audiences yields the audiences for which Begin was called, in the order of the bytes of their
@@ -91,7 +93,8 @@ type Chunk struct {
 	Users []string
 }
 
-// NewChunk returns a chunk of users that is made now. Without users it returns the zero Chunk.
+// NewChunk returns a chunk with the current time in At. Without users it returns the zero
+// Chunk.
 func NewChunk(generation uint64, left bool, users []string) Chunk {
 	if len(users) == 0 {
 		return Chunk{}
@@ -123,7 +126,7 @@ func (r *Record) owned(generation uint64) error {
 	return nil
 }
 
-// idle returns the error of owned, or an error if a chunk is in flight.
+// idle returns nil if generation is the latest one and no chunk is in flight.
 func (r *Record) idle(generation uint64) error {
 	err := r.owned(generation)
 	if err == nil && len(r.InFlight.Users) > 0 {
@@ -155,7 +158,8 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// A storedRecord is a Record without its methods. For a Record, gob would call UnmarshalBinary.
+// A storedRecord is a Record without its methods. gob decodes it field by field. For a
+// Record, gob would call UnmarshalBinary, which itself uses gob.
 type storedRecord Record
 
 func (r *Record) stored() *storedRecord { return (*storedRecord)(r) }

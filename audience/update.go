@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// An Update is a function that changes an audience in a store. Its methods are the methods of a
-// Roster that change something. A store that has an Update embeds it, and implements only Members
-// and Audiences itself.
+// An Update is a function that changes an audience in a store. Its methods are the methods of
+// Roster that change an audience. A store that has an Update embeds it, and implements only
+// Members and Audiences itself.
 //
 // The function calls f with the record of the audience, and stores the changes that f makes to the
 // record and through members, all or nothing. For an unknown audience the record is the zero
 // Record. If f returns an error, the audience stays as it was, and the Update returns an error that
-// wraps the one of f. On a shared store, the function may call f again, after another node has
+// wraps the error of f. On a shared store, the function may call f again, after another node has
 // changed the audience.
 //
-// A store that cannot change all at once must change the members before the record. Then each
-// method can be repeated after a crash.
+// If a store cannot make all changes at once, it must change the members before the record.
+// Then each method can be repeated after a crash.
 type Update func(ctx context.Context, audience string, f func(rec *Record, members Members) error) error
 
 // Members gives access to the members of an audience during an Update. All lists of users and
@@ -26,15 +26,15 @@ type Update func(ctx context.Context, audience string, f func(rec *Record, membe
 type Members interface {
 	// Get returns a Member for each of users, even for those who are not members.
 	Get(users []string) ([]Member, error)
-	// Next returns the first max members whose ids are greater than after, or fewer if there are no
-	// more.
+	// Next returns the first max members whose ids are greater than the argument after, or fewer if
+	// there are no more.
 	Next(after string, max int) ([]Member, error)
-	// Set stores the generation for each of users, of which there is at least one. The generation 0
-	// removes the users.
+	// Set stores the generation for each of users, which is never empty. The generation 0 removes
+	// the users.
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user, and the latest generation whose list had the user.
+// A Member is a user, with the generation of the latest sync whose list had the user.
 type Member struct {
 	User       string
 	Generation uint64

@@ -22,8 +22,8 @@ func (e *UserError) Error() string {
 	return fmt.Sprintf("audience: user %d: an id of %d bytes, want 1 to %d", e.Position, e.Size, e.Limit)
 }
 
-// Users adapts a sequence of user ids, such as slices.Values of a slice, for Sync and Delete, which
-// take a sequence that may yield errors.
+// Users returns a sequence for Sync and Delete that yields the given user ids, and no errors. For
+// the ids in a slice, pass slices.Values(slice).
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -34,8 +34,9 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// The bounds of one commit, in deliveries and, roughly, in bytes. They are large enough to make the
-// cost of the commit itself negligible, and small enough to keep other calls from waiting for long.
+// The bounds of the events that are stored in one commit: the number of their deliveries and,
+// roughly, their bytes. They are large enough to make the cost of the commit itself negligible, and
+// small enough to keep other calls from waiting for long.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
@@ -67,8 +68,8 @@ const (
 )
 
 // A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
-// elements, it offers half as many next. If the queue refuses even one element, it offers that one
-// again after growing waits.
+// elements, the backpressure offers half as many next. If the queue refuses even a single element,
+// the backpressure offers this element again and again, after growing waits.
 type backpressure struct {
 	limit int // how many elements are offered next, at most maxChunk
 }

@@ -52,8 +52,8 @@ func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event
 }
 
 // check fails the test if the announcements do not lead to these members. A member must have joined
-// once more often than it left, and any other user must have joined as often as it left.
-// Repetitions of an announcement do not count for this. check returns the repetitions.
+// once more often than it left, and any other user must have joined as often as it left. Repeated
+// announcements do not count for this. check returns the repeated announcements.
 func (r *recorder) check(k *kit, members []string) (again []change) {
 	k.Helper()
 	times := make(map[change]int)
@@ -172,8 +172,8 @@ func crash(k *kit) {
 			k.Fatalf("a crash before %s: %v", c.calls[len(c.calls)-1], err)
 		}
 		k.restart()
-		// Now c leaves and f joins. If the crashed sync had put d or a into a chunk in flight, that
-		// change is undone: d leaves again, and a joins again.
+		// This sync makes c leave and f join. If the crashed sync had put d or a into a chunk in
+		// flight, this sync also undoes that change: d leaves again, and a joins again.
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
 			k.Fatal(err)
 		}
@@ -181,7 +181,8 @@ func crash(k *kit) {
 		k.members(destination+"\x00vip", members...)
 		again := told.check(k, members)
 		last := c.calls[len(c.calls)-1]
-		// Only changes that were announced and not confirmed are announced again.
+		// A sync announces a change again only if the crashed sync announced it and did
+		// not confirm it.
 		var want []string
 		if last == "Confirm" {
 			if want = []string{"d", "e"}; slices.Contains(c.calls, "Leave") {
