@@ -23,7 +23,7 @@ type client interface {
 var errFull = errors.New("the queue is full")
 
 // A contender is a client to measure, with its name. All contenders have the same batch size, no
-// compression and no log. All other settings are the defaults of their makers.
+// compression and no log. All other settings are the defaults of the clients' makers.
 type contender struct {
 	name   string
 	module string // whose version is shown

@@ -53,8 +53,8 @@ const (
 	maxRequest = 8 << 20
 )
 
-// serve answers the requests of a connection. A request that it does not understand ends
-// the connection, which fails the measurement.
+// serve answers the requests of a connection. If it does not understand a request, it
+// closes the connection, so that the measurement fails.
 func (t *tally) serve(c net.Conn) {
 	defer c.Close()
 	buf := make([]byte, 64<<10) // grows to the largest request
@@ -151,8 +151,8 @@ func startCollector() (addr string, stop func() error, err error) {
 	return strings.TrimSpace(string(line[:n])), stop, nil
 }
 
-// takeEvents returns how many events the collector has received since the
-// latest call.
+// takeEvents returns how many events the collector has received since the previous
+// call.
 func takeEvents(addr string) (int64, error) {
 	resp, err := http.Get("http://" + addr + "/events")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A measurement is the work of one process: it calls one client for a time.
+// A measurement describes the work of one process, which calls one client for a fixed
+// time.
 type measurement struct {
 	Client     string
 	Collector  string // host:port
@@ -44,7 +45,8 @@ func (m measurement) run() (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	// Warm up first: one-time work and the growth of buffers are not measured.
+	// Warm up first, so that the measurement does not include one-time work and the
+	// growth of buffers.
 	if err := m.warm(of); err != nil {
 		return result{}, fmt.Errorf("%s: %w", m.Client, err)
 	}
@@ -158,8 +160,8 @@ func (a *caller) run(c client, m measurement, start time.Time) {
 }
 
 // paced makes calls at this caller's share of the measurement's rate. Each millisecond it
-// makes the calls that are due. If the client is too slow, paced goes on after the end,
-// until it has made all calls that were due by then.
+// makes the calls that are due. If the client is too slow, paced goes on after the end of
+// the measurement, until it has made all calls that were due before the end.
 func (a *caller) paced(c client, m measurement, start time.Time) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

@@ -26,7 +26,8 @@ type plan struct {
 	collector string
 }
 
-// A column of the tables is a measurement that is made for each client.
+// A column of the tables shows one measurement, which the benchmark makes for each
+// client.
 type column struct {
 	title string
 	measurement
@@ -236,7 +237,8 @@ func (p *plan) durations(title string, columns []column, results [][][]result, o
 	}
 }
 
-// losses prints which clients lost queued events, and which made the program wait.
+// losses prints which clients lost queued events, and which clients made the calling
+// program wait.
 func (p *plan) losses(columns []column, results [][][]result) {
 	for i, col := range columns {
 		for j, c := range contenders {

@@ -59,8 +59,8 @@ func main() {
 	}
 }
 
-// receive runs the receiver in a process of its own. It answers 200 to every request, until
-// its standard input ends.
+// receive runs the receiver in a process of its own. The receiver answers 200 to every
+// request, until its standard input ends.
 func receive() {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
 	fmt.Println(s.URL)

@@ -1,6 +1,7 @@
-// Package analytics has the exported names of github.com/segmentio/analytics-go
-// v2.1.1, as its public source declares them, and does nothing. That version predates
-// modules, so the code of the migration guide is compiled with this package in its place.
+// Package analytics has the exported names of github.com/segmentio/analytics-go v2.1.1,
+// as its public source declares them, and does nothing. That version predates Go modules.
+// So the tests compile the code of the migration guide with this package instead of
+// v2.1.1.
 package analytics
 
 import (
@@ -9,7 +10,7 @@ import (
 	"time"
 )
 
-// Backo is the retry policy, which was a variable of the package.
+// Backo stands for the retry policy, which v2.1.1 exports as a variable.
 var Backo any
 
 // DefaultContext is the context of batches.
