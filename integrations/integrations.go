@@ -42,10 +42,10 @@ func Enabled(switches map[string]any, name string) bool {
 	return v != false
 }
 
-// EnabledJSON is [Enabled] for switches in the form of a JSON object. Empty input and
-// null count as an empty object. If several members have the same name, the last one
-// counts. For malformed JSON and for any other kind of value, it returns false and an
-// error.
+// EnabledJSON does the same as [Enabled], for switches in the form of a JSON object.
+// Empty input and null count as an empty object. If several members have the same name,
+// the last one counts. For malformed JSON and for any other kind of value, it returns
+// false and an error.
 func EnabledJSON(switches []byte, name string) (bool, error) {
 	switches = bytes.Trim(switches, " \t\r\n")
 	if len(switches) == 0 || string(switches) == "null" {

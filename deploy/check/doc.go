@@ -1,4 +1,4 @@
 // Package check tests the files for deployments on Kubernetes and with Compose. It is a module of
-// its own, outside of the workspace, because it depends on the types of Kubernetes' API and on the
-// loader of Compose.
+// its own, outside of the workspace, because it depends on the types of the Kubernetes API and on
+// the loader of Compose.
 package check

@@ -60,7 +60,7 @@ func writeTar(w io.Writer, list []entry, when time.Time) error {
 	return t.Close()
 }
 
-// tarred returns a tar file, compressed, with the entries in a folder.
+// tarred returns a compressed tar file. The entries are in a folder of the given name.
 func tarred(folder string, list []entry, when time.Time) ([]byte, error) {
 	below := []entry{{name: folder + "/", mode: 0o755}}
 	for _, e := range list {

@@ -74,7 +74,7 @@ func imageOf(programs []program, when time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first name is for podman and skopeo, the second for "docker load".
+	// podman and skopeo read the first name, and "docker load" reads the second.
 	err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": version,
 		"io.containerd.image.name":          "ghcr.io/hookferry/hookferry:" + version,

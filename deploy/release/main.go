@@ -2,10 +2,10 @@
 //
 //	GOWORK=off go -C deploy/release run . -version v0.1.0 -out dist [OS/ARCH...]
 //
-// The commit must have the tag cmd/hookferry/v0.1.0. Version in analytics.go must be the same
-// version, and CHANGELOG.md must have a section for it. The command then builds the programs from
-// the published modules, as "go install" does. Without -version, the run is a trial: the command
-// builds the programs from the workspace, whatever the commit is.
+// The commit must have the tag cmd/hookferry/v0.1.0. The constant Version in analytics.go must be
+// the same version, and CHANGELOG.md must have a section for it. The command then builds the
+// programs from the published modules, as "go install" does. Without -version, the run is a
+// trial: the command builds the programs from the workspace, whatever the commit is.
 //
 // For each system the command writes an archive, and a list of the modules in its program
 // (CycloneDX). For all Linux systems together it writes one image, as an OCI layout in a tar file.
@@ -200,7 +200,8 @@ func build(root, system string, published bool) (program, error) {
 	return p, err
 }
 
-// setting returns a setting that go recorded in the program, or "" if there is none.
+// setting returns the build setting with this key that go recorded in the program, or
+// "" if there is none.
 func setting(info *debug.BuildInfo, key string) string {
 	for _, s := range info.Settings {
 		if s.Key == key {

@@ -45,7 +45,7 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 }
 
 // component describes a module. Go's checksum of a module is the SHA-256 of a list of its files.
-// component writes it as the hash of the component, as cyclonedx-gomod does.
+// Like cyclonedx-gomod, component writes this checksum as the hash of the component.
 func component(kind cyclonedx.ComponentType, m *debug.Module) cyclonedx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path)
 	if m.Version != "" {

@@ -56,7 +56,8 @@ func main() {
 	go forwarder.Run(ctx) // until Shutdown, which waits for it
 	check(forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Order Placed"}))
 
-	// Forward has returned nil, so a crash would not lose the event.
+	// Forward has returned nil, so the event is stored, and a crash from here on would
+	// not lose it.
 	fmt.Printf("webhook: %s\n", <-arrived)
 
 	check(forwarder.Shutdown(ctx))

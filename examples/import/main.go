@@ -1,5 +1,5 @@
-// Command import sends past events: each row of a file becomes a call with the time of the
-// event.
+// Command import sends events of the past: it makes a call of each row of a file, with the
+// time at which the event happened.
 //
 //	go run ./examples/import                     # prints what would be forwarded
 //	go run ./examples/import -endpoint http://localhost:8080 -write-key KEY

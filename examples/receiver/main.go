@@ -40,8 +40,8 @@ func main() {
 	log.Fatal(server.Serve(listener))
 }
 
-// seen has the messageIds that were worked on. A real receiver keeps them in its database,
-// as a unique key of the table that its work writes to.
+// seen has the messageIds of the messages that the service has worked on. A real receiver
+// keeps these ids in its database, as a unique key of the table that its work writes to.
 var seen sync.Map
 
 func receive(w http.ResponseWriter, r *http.Request) {
@@ -50,9 +50,9 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// Webhooks arrive at least once. A deletion request has no messageId and may be worked
-	// on twice. If write keys are public, use webhook-id in place of messageId; requests
-	// with a Standard Webhooks signature have it.
+	// Webhooks arrive at least once. A deletion request has no messageId, so this example
+	// may work on it twice. If write keys are public, use webhook-id in place of
+	// messageId; requests with a Standard Webhooks signature have it.
 	if message.MessageID != "" {
 		if _, again := seen.LoadOrStore(message.MessageID, true); again {
 			return

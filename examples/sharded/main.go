@@ -1,7 +1,7 @@
 // Command sharded spreads destinations over several stores by a hash of the destination's
 // id. Each store has a forwarder of its own, which could as well run on a machine of its
-// own. Then the command removes a store: its waiting deliveries are still delivered from
-// there, and new ones go to the other stores.
+// own. Then the command removes a store. The forwarder of the removed store still
+// delivers its waiting deliveries, while new deliveries go to the other stores.
 //
 //	go run ./examples/sharded
 package main

@@ -21,9 +21,9 @@ type shard struct {
 // shards take calls for all destinations.
 type shards []*shard
 
-// of returns the shard of a destination: the one whose name and the destination's id have
-// the highest hash together. Adding or removing a shard moves no destination between two
-// other shards.
+// of returns the shard of a destination. For each shard it hashes the shard's name
+// together with the destination's id, and it returns the shard with the highest hash.
+// Adding or removing a shard moves no destination between two other shards.
 func (ss shards) of(destination string) *shard {
 	var best *shard
 	var most [sha256.Size]byte
@@ -36,7 +36,8 @@ func (ss shards) of(destination string) *shard {
 }
 
 // ForwardEvents makes shards a collector.Forwarder. If it fails, some events may be stored
-// already; their messageIds keep a repeated call from storing them twice.
+// already. The stores know their messageIds, so a repeated call does not store these
+// events twice.
 func (ss shards) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	for _, d := range destinations {
 		if err := ss.of(d).Forwarder.ForwardEvents(ctx, []string{d}, events...); err != nil {

@@ -6,9 +6,10 @@
 // methods call it for every line that they have appended, so the store is the same before
 // and after a restart. Claims are not in the log: they end with the process.
 //
-// What it lacks: each call syncs the file, goes through all deliveries, and waits for the
-// calls before it. The log never shrinks. Lists are copied whole before they are yielded.
-// There is no bound, and nothing keeps a second process from opening the same file.
+// Its limits: each call syncs the file, goes through all deliveries, and waits for the
+// calls before it. The log never shrinks. The store copies a whole list before it yields
+// the first element. It bounds neither the number nor the size of the deliveries, and
+// does not keep a second process from opening the same file.
 //
 // It passes the suite for stores, package queuetest; see store_test.go.
 package store
@@ -44,8 +45,8 @@ const (
 type Config struct {
 	// Path is the file of the log. Open makes it if it is not there.
 	Path string
-	// NoSync makes calls return before the log is on the disk; the operating system writes it
-	// later. Set it only in tests: a loss of power loses deliveries.
+	// NoSync makes calls return before the log is on the disk. The operating system writes
+	// the log later, so a loss of power loses deliveries. Set NoSync only in tests.
 	NoSync bool
 }
 
@@ -73,8 +74,8 @@ type state struct {
 	claim    uint64 // the latest
 }
 
-// An entry is a delivery. It is a dead letter if it has a Key, and else it waits. It is
-// claimed if it has a Claim.
+// An entry is a delivery. An entry with a Key is a dead letter, and an entry without a
+// Key is a waiting delivery. An entry with a Claim is claimed.
 type entry struct {
 	n uint64
 	webhook.DeadLetter
@@ -108,7 +109,8 @@ type line struct {
 	NoDedup bool `json:"noDedup,omitempty"` // as it was put
 }
 
-// lineOf returns the line of the log for the delivery of the entry n.
+// lineOf returns the line of the log that stores d as the delivery of the entry with
+// the number n.
 func lineOf(n uint64, d webhook.Delivery) line {
 	data, _ := d.AppendBinary(nil) // Check found nothing wrong
 	return line{N: n, Data: data, At: now()}
@@ -168,7 +170,8 @@ func (s *Store) read(path string) (err error) {
 	}
 }
 
-// commit appends lines to the log, and applies them. After an error the log is as it was.
+// commit appends lines to the log, and then applies them to the state. If the log cannot
+// be written, commit leaves it as it was, and returns an error.
 func (s *state) commit(ls ...line) error {
 	if len(ls) == 0 || s.failed != nil {
 		return s.failed
@@ -196,7 +199,8 @@ func (s *state) commit(ls ...line) error {
 	return nil
 }
 
-// apply makes the change of a line. It ends the claim of the entry.
+// apply changes the state as a line says. If the line is about a claimed entry, apply
+// ends the claim.
 func (s *state) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	if was := s.entries[l.N]; was != nil {
@@ -419,7 +423,8 @@ func (s *Store) Close() error {
 	return s.log.Close()
 }
 
-// dead returns the dead letters that filter selects, with keys after the key after.
+// dead returns the dead letters that filter selects and that follow the key after in
+// the order of the list.
 func (s *Store) dead(filter webhook.DeadFilter, after string) []*entry {
 	es := s.find(func(e *entry) bool {
 		behind := e.Key > after
@@ -482,7 +487,8 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(e *entry) line { return line{N: e.n, At: s.Now()} })
 }
 
-// exhume writes a line for each dead letter with one of these keys. become returns the line.
+// exhume writes a line to the log for each dead letter with one of these keys. The function
+// become makes the line.
 func (s *Store) exhume(ctx context.Context, keys []string, become func(*entry) line) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -539,8 +545,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	return n, claimed, err
 }
 
-// change writes a line for each entry that matches and is not claimed. become returns the line.
-// change returns how many entries it has changed, and how many matching entries are claimed.
+// change writes a line to the log for each entry that matches and is not claimed. The function
+// become makes the line. change returns how many entries it has changed, and how many matching
+// entries are claimed.
 func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err
