@@ -1,6 +1,6 @@
 // Package disk is the interface between a store and the machine: a folder of a file system, and the
-// clock. Package simdisk implements it with a simulated disk, which can fail, tear or forget each
-// call, and can set the clock.
+// clock. For tests, package simdisk implements the interface with a simulated disk. There, a test
+// can make each call fail, be done in part or be lost in a crash, and can set the clock.
 package disk
 
 import (
@@ -30,10 +30,11 @@ type Disk interface {
 	// List returns the files in the order of their names.
 	List() ([]Info, error)
 	// SyncNames makes all earlier calls of Create, Rename and Remove survive a loss of power.
-	// The Sync of a file does not do so for its name.
+	// File.Sync syncs the content of a file, but not its name.
 	SyncNames() error
-	// Lock locks the file of that name until the Closer is closed or the process ends. It makes
-	// the file if there is none. It does not wait: it returns ErrLocked if the file is locked.
+	// Lock locks the file with this name until the Closer is closed or the process ends. It
+	// makes the file if there is none. It does not wait: it returns ErrLocked if the file is
+	// locked.
 	Lock(name string) (io.Closer, error)
 	// Room returns how many bytes the file system has, and how many of them are free.
 	Room() (total, free int64, err error)
@@ -44,17 +45,17 @@ type Disk interface {
 // A File is an open file. All methods but Close may be called concurrently.
 type File interface {
 	io.ReaderAt
-	// WriteAt writes all of b or returns an error. Reads see the bytes at once. They survive a
-	// loss of power once Sync has returned nil.
+	// WriteAt writes all of b or returns an error. Reads see the bytes at once. The bytes
+	// survive a loss of power once Sync has returned nil.
 	io.WriterAt
-	// Sync makes earlier writes, and the size, survive a loss of power. After an error, each of the
-	// earlier writes may or may not survive, even if a later Sync succeeds.
+	// Sync makes earlier writes, and the size of the file, survive a loss of power. After an error,
+	// each of the earlier writes may or may not survive, even if a later Sync succeeds.
 	Sync() error
 	// Truncate sets the size.
 	Truncate(size int64) error
 	Size() (int64, error)
-	// Is returns nil if the file with this name is the open file. Otherwise its error wraps
-	// fs.ErrNotExist.
+	// Is returns nil if the open file still is the file with this name. Otherwise its error
+	// wraps fs.ErrNotExist.
 	Is(name string) error
 	io.Closer
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// SyncFolder makes the names in a folder survive a loss of power. It does nothing on file systems
-// that cannot sync folders.
+// SyncFolder makes all changes to the names of the files in a folder survive a loss of power. It
+// does nothing on file systems that cannot sync folders.
 func SyncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

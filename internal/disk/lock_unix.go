@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// LockFile locks the file of that name until the result is closed or the process ends. The file
-// itself stays.
+// LockFile locks the file with this name until the returned file is closed or the process ends.
+// The end of the lock does not remove the file.
 func LockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// LockFile locks the file of that name until the result is closed or the process ends. It opens the
-// file so that nobody can open it again. The file itself stays.
+// LockFile locks the file with this name until the returned file is closed or the process ends.
+// Until then, no process can open the file again. The end of the lock does not remove the file.
 func LockFile(name string) (*os.File, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {

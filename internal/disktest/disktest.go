@@ -10,7 +10,8 @@ import (
 )
 
 // Limit returns two functions. fill keeps the process from making files of more than max bytes,
-// which looks like a full disk. free ends this. Neither needs privileges.
+// which looks to the process like a full disk. free removes that limit. Neither needs
+// privileges.
 func Limit(max uint64) (fill, free func() error) {
 	return func() error {
 		signal.Ignore(syscall.SIGXFSZ) // the write fails anyway
@@ -27,7 +28,8 @@ func limitFiles(max uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// NoFiles keeps the process from opening files until the caller calls again.
+// NoFiles keeps the process from opening files. The function that it returns, again,
+// allows opening files again.
 func NoFiles() (again func() error, err error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
