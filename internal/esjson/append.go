@@ -27,7 +27,8 @@ func Append(dst, src []byte) ([]byte, error) {
 	return out, nil
 }
 
-// appendAt is Append for a text inside depth arrays and objects.
+// appendAt does the same as Append for a text that is nested in depth arrays and
+// objects.
 func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 	c := copiers.Get().(*copier)
 	defer c.release()
@@ -46,9 +47,9 @@ func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 }
 
 // A copier copies a JSON text from src to dst. It copies text that needs no change in runs
-// that are as long as possible. The run is src[run:] up to the current position. It belongs
-// after dst, but has not been copied yet. Offsets in the output count the run as if it had
-// been copied, so they stay the same when it is.
+// that are as long as possible. The current run is src[run:] up to the current position.
+// The copier has yet to append it to dst. Offsets in the output count the current run as if
+// it were in dst already, so appending it does not change them.
 type copier struct {
 	src  []byte
 	dst  []byte
@@ -57,8 +58,9 @@ type copier struct {
 
 	// members are the members of all open objects, outer objects before inner.
 	members []member
-	// moves lists the objects whose members change their order or number. Until the end,
-	// the output holds all members of these objects in the order of the source.
+	// moves lists the objects whose members change their order or number. Until reorder
+	// makes these changes, the output holds all members of these objects in the order of
+	// the source.
 	moves []move
 	// parts are the members that remain in the objects of moves.
 	parts []part
@@ -69,8 +71,8 @@ type copier struct {
 
 var copiers = sync.Pool{New: func() any { return new(copier) }}
 
-// maxKept bounds the slices that a pooled copier or encoder keeps, in elements. It is
-// plenty for a call of 32 KB.
+// maxKept is how many elements each slice of a pooled copier or encoder may have. A
+// call of 32 KB needs far fewer.
 const maxKept = 1 << 15
 
 func (c *copier) release() {
@@ -84,8 +86,8 @@ func (c *copier) release() {
 }
 
 // form returns the canonical form of a value, and the end of the value in src. The value should
-// start at src[i], and is inside depth arrays and objects. If nothing has to change, the form is
-// src[i:end] itself. Otherwise form appends it to dst and returns that part of dst.
+// start at src[i], and is nested in depth arrays and objects. If nothing has to change, the form
+// is src[i:end] itself. Otherwise form appends it to dst and returns that part of dst.
 func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	c.base, c.run = len(c.dst), i
 	c.moves, c.parts = c.moves[:0], c.parts[:0]
@@ -108,8 +110,8 @@ func (c *copier) flush(end int) {
 	c.run = end
 }
 
-// offset returns the offset that src[i] has, or will have, in the output. i must be the current
-// position.
+// offset returns the offset in the output at which src[i] is, or will be after the current run
+// is in dst. i must be the current position.
 func (c *copier) offset(i int) int { return len(c.dst) + i - c.run }
 
 // space skips the white space at src[i] and returns its end. Skipped white space does not reach the
@@ -134,7 +136,7 @@ func (c *copier) skipSpace(i int) int {
 	return end
 }
 
-// value copies the value that should start at src[i], inside depth arrays and
+// value copies the value that should start at src[i], nested in depth arrays and
 // objects, and returns its end.
 func (c *copier) value(i, depth int) (int, *SyntaxError) {
 	if i >= len(c.src) {
@@ -243,8 +245,8 @@ func (c *copier) object(i, depth int) (int, *SyntaxError) {
 	return i, nil
 }
 
-// key copies the key that should start at src[i] and adds its member. It returns the end of
-// the key and its arrayIndex.
+// key copies the key that should start at src[i], and appends a member with this key to
+// c.members. It returns the end of the key in src, and the arrayIndex of the key.
 func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
 	start := c.offset(i)
 	if end, err = c.string(i); err != nil {
@@ -252,8 +254,8 @@ func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
 	}
 	text := c.src[i+1 : end-1]
 	if c.run > i {
-		// The key changed, so its beginning is in dst already. Copy the rest now, so that the whole
-		// key lies in dst.
+		// The key has changed in copying, so its beginning is in dst already. Copy the rest now, so
+		// that the whole key lies in dst.
 		c.flush(end)
 		text = c.dst[start+1 : len(c.dst)-1]
 	}
@@ -316,8 +318,8 @@ func (c *copier) output(start, end int) []byte {
 	return c.src[at+start : at+end]
 }
 
-// sameKey reports whether a and b have the same key. Both keys are in canonical form, so
-// equal keys have equal bytes.
+// sameKey reports whether the members a and b have the same key. In the output all keys
+// are in canonical form, so equal keys have equal bytes.
 func (c *copier) sameKey(a, b *member) bool {
 	return a.print == b.print && a.keyEnd-a.start == b.keyEnd-b.start &&
 		bytes.Equal(c.output(a.start, a.keyEnd), c.output(b.start, b.keyEnd))

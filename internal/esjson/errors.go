@@ -11,7 +11,8 @@ import (
 // deeper than MaxDepth. A cyclic Go value counts as such nesting.
 var ErrDepth = errors.New(problemDepth)
 
-// ErrLong says that a value is longer than the limit of the caller; see AppendMember.
+// ErrLong says that the output would be longer than the limit that the caller has
+// passed; see AppendMember.
 var ErrLong = errors.New("longer than allowed")
 
 const problemDepth = "nested deeper than 1000 levels"
@@ -29,7 +30,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("invalid JSON at byte %d: %s", e.Offset, e.Problem)
 }
 
-// Is reports whether target is ErrDepth and e is about the depth.
+// Is reports whether target is ErrDepth and e refuses nesting deeper than MaxDepth.
 func (e *SyntaxError) Is(target error) bool {
 	return target == ErrDepth && e.Problem == problemDepth
 }
@@ -100,7 +101,7 @@ func cut(s string, limit int) string {
 	return s[:limit] + "…"
 }
 
-// plainKey reports whether key can stand in a path without quotes.
+// plainKey reports whether a path shows key without quotes, as in cart.price.
 func plainKey(key string) bool {
 	for _, c := range key {
 		switch {

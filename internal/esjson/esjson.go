@@ -18,9 +18,9 @@
 //     of their first appearance. If a key appears twice, its last value counts.
 //     __proto__ is an ordinary key.
 //
-// Two rules come from outside the standard. Invalid UTF-8 becomes U+FFFD, one for each
-// maximal subpart, as the WHATWG decoder of a receiver replaces it. Nesting deeper than
-// MaxDepth is refused.
+// Two further rules do not come from ECMA-262. Invalid UTF-8 becomes U+FFFD, one for
+// each maximal subpart, as the WHATWG decoder of a receiver replaces it. Nesting deeper
+// than MaxDepth is refused.
 //
 // All functions may be called concurrently and retain none of their arguments.
 package esjson

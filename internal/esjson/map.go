@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// An entry is a key of a map. The field value is set only where reading it costs nothing
-// extra.
+// An entry is a key of a map. The field value is set for a map[string]any. For other
+// maps it may be nil, and the value is looked up by its key.
 type entry struct {
 	key   string
 	value any
 }
 
-// rankOf maps a key to a number by which keys are sorted. Array indices get ranks in
-// numeric order. All other keys get higher ranks, in the order of their first eight bytes.
-// The lowest 31 bits of an array index's rank are zero, so sort may overwrite them.
+// rankOf returns the rank of a key, which is the number by which keys are sorted. Array
+// indices get ranks in numeric order. All other keys get higher ranks, in the order of
+// their first eight bytes. The lowest 31 bits of an array index's rank are zero, so the
+// method sort may overwrite these bits.
 func rankOf(key string) uint64 {
 	const notIndexRank = 1 << 63
 	b := bytesOf(key)
@@ -58,9 +59,9 @@ func (e *encoder) sort(first int) (mask uint64) {
 	if len(ranks) > 16 {
 		slices.Sort(ranks)
 	} else {
-		// The iteration order of a map is random, so branches on comparisons would be
-		// predicted badly. This insertion sort has no such branches: it always compares to
-		// the end.
+		// The iteration order of a map is random, so the processor would often mispredict
+		// a branch that depends on a comparison. This insertion sort has no such branch:
+		// it compares each rank with all ranks before it.
 		for i, r := range ranks {
 			for j, other := range ranks[:i] {
 				ranks[j] = min(r, other)
@@ -73,7 +74,7 @@ func (e *encoder) sort(first int) (mask uint64) {
 		if ranks[i]>>width != ranks[i-1]>>width {
 			continue
 		}
-		// The remaining bits are equal, so the keys themselves are compared.
+		// The ranks are equal without the bits of mask, so compare the keys themselves.
 		start := i - 1
 		for i++; i < len(ranks) && ranks[i]>>width == ranks[start]>>width; i++ {
 		}
@@ -85,7 +86,8 @@ func (e *encoder) sort(first int) (mask uint64) {
 	return mask
 }
 
-// minMember is the minimum size of an object's member, in bytes.
+// minMember is the size of the shortest possible member of an object, in bytes, with
+// its comma.
 const minMember = len(`"":0,`)
 
 func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *ValueError) {
@@ -177,7 +179,8 @@ func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 	return append(dst, ':')
 }
 
-// end closes the object of entries[first:] and removes the entries.
+// end appends the brace that closes an object, and removes entries[first:], the entries
+// of the object.
 func (e *encoder) end(dst []byte, first int) []byte {
 	if first == len(e.entries) {
 		dst = append(dst, '{')

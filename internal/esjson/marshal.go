@@ -52,8 +52,8 @@ func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *Val
 		case to.Kind() == reflect.Pointer || to.Kind() == reflect.Interface:
 			rv = to
 			continue
-		// Through the pointer, fields and elements have addresses, so methods with a
-		// pointer receiver are found.
+		// A struct or array behind a pointer has an address, and so have its fields or
+		// elements. So their methods with a pointer receiver are found.
 		case to.Kind() == reflect.Struct:
 			return e.structure(dst, to, depth)
 		case to.Kind() == reflect.Array:

@@ -10,9 +10,10 @@ import (
 // as AppendText does it, and is valid during the call only. The value is the part of src
 // that holds it, without white space around it.
 //
-// Members checks all of src as it goes, including the depth. So it may have called fn for
-// members before the problem. It stops at the first error of fn and returns that error
-// unchanged. Its own errors are of type *SyntaxError.
+// Members checks all of src, including the depth, while it calls fn. So if it finds a
+// problem, it has already called fn for the members before the problem. It stops at the
+// first error of fn and returns that error unchanged. Its own errors are of type
+// *SyntaxError.
 func Members(src []byte, fn func(key, value []byte) error) error {
 	var failed error
 	err := members(src, func(key []byte, i int) (int, *SyntaxError) {
@@ -30,11 +31,11 @@ func Members(src []byte, fn func(key, value []byte) error) error {
 	return err
 }
 
-// AppendMembers is Members for callers that write the values to some output. It also passes
-// fn the form of each value, which is what Append would write. If the value is already in
-// that form, form is a part of src. Otherwise the form is appended to dst, and
-// AppendMembers returns the extended dst. So a form is valid until src or the array of dst
-// is changed.
+// AppendMembers does the same as Members, and also passes fn the form of each value, which
+// is the text that Append would write. It is for callers that write the values to some
+// output. If the value is already in that form, form is a part of src. Otherwise the form
+// is appended to dst, and AppendMembers returns the extended dst. So a form is valid until
+// src or the array of dst is changed.
 func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]byte, error) {
 	c := copiers.Get().(*copier)
 	defer c.release()
@@ -55,9 +56,9 @@ func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]b
 	return c.dst, err
 }
 
-// Outline does the same as Members, but the values may be nested deeper than MaxDepth. The
-// caller has to check the depth of each value that it reads further. If a value is an array,
-// Outline calls element for each of its elements before it calls fn for the array.
+// Outline does the same as Members, but the values may be nested deeper than MaxDepth. If
+// the caller reads into a value, it has to check the depth of the value. If a value is an
+// array, Outline calls element for each of its elements before it calls fn for the array.
 func Outline(src []byte, element func(value []byte), fn func(key, value []byte) error) error {
 	var failed error
 	err := members(src, func(key []byte, i int) (end int, err *SyntaxError) {
@@ -88,9 +89,9 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 // anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped makes the function members stop. The callback of members returns it after the
-// function of the package's caller has failed. Members, AppendMembers and Outline then
-// return the error of that function.
+// stopped is the error with which a callback makes the function members stop after fn
+// has failed. fn is the argument of Members, AppendMembers or Outline, which then
+// returns the error of fn.
 var stopped = new(SyntaxError)
 
 // members reads the object src. For every member it calls the function each with the
@@ -123,8 +124,8 @@ func Check(src []byte) error {
 	return closed(src, end, err)
 }
 
-// closed completes the check of a text whose value ends at end. It returns err if that is
-// set. Otherwise it returns an error unless only white space follows the value.
+// closed completes the check of a text whose value ends at end. If err is not nil, it
+// returns err. Otherwise it checks that only white space follows the value.
 func closed(src []byte, end int, err *SyntaxError) error {
 	if err != nil {
 		return err
@@ -135,7 +136,8 @@ func closed(src []byte, end int, err *SyntaxError) error {
 	return nil
 }
 
-// verbatim reports whether s, the inside of a string, equals the text that it stands for.
+// verbatim reports whether s, a JSON string without its quotes, is already the text that
+// the string stands for.
 func verbatim(s []byte) bool {
 	for i := plain(s, 0); i < len(s); i = plain(s, i) {
 		if s[i] < utf8.RuneSelf {

@@ -11,8 +11,9 @@ import (
 const maxDigits = 15
 
 // skipNumber returns the end of the number that starts at src[i], which is a minus or a
-// digit. canonical reports whether ECMAScript would print the number unchanged. It is also
-// false where only a conversion to a double could tell.
+// digit. If canonical is true, ECMAScript would print the number unchanged. If it is
+// false, ECMAScript may print the number in another form, and the caller has to convert
+// it to a double to find out.
 func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 	start := i
 	if src[i] == '-' {
@@ -45,8 +46,8 @@ func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 			return i, false, unexpected(src, i)
 		}
 		// Below 1e-6 the canonical form has an exponent, so at most five zeros may follow
-		// the point. The last digit must not be 0. Then the number is not zero either, so a
-		// minus is allowed.
+		// the point. The last digit must not be 0. With such a digit the number is not
+		// zero, so a minus is allowed.
 		digits += i - point
 		if zero {
 			digits -= 1 + zeros

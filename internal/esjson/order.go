@@ -16,14 +16,14 @@ type member struct {
 	print              uint64 // fingerprint of the key
 }
 
-// A part is a member that remains in the output. It lies in output[start:end].
+// A part is a member that reorder keeps. It lies in output[start:end].
 type part struct {
 	start, end int
 	index      int64 // the arrayIndex of the key
 }
 
-// A move is a change that reorder has yet to make: it rewrites the object in
-// output[start:end] with the members parts[first:last], in this order.
+// A move is a change that reorder has yet to make: the object in output[start:end] gets
+// the members parts[first:last], in this order.
 type move struct{ start, end, first, last int }
 
 // notIndex is the arrayIndex of a key that is not an array index. All array indices are
@@ -46,8 +46,8 @@ func arrayIndex(key []byte) int64 {
 	return min(n, notIndex)
 }
 
-// fingerprint returns a number that differs for most keys. Keys with the same fingerprint
-// still have to be compared; see sameKeys.
+// fingerprint returns a hash of the key. Most different keys have different fingerprints.
+// Keys with the same fingerprint still have to be compared; see sameKeys.
 func fingerprint(key []byte) uint64 {
 	n := len(key)
 	var head, tail uint64
@@ -64,7 +64,8 @@ func fingerprint(key []byte) uint64 {
 	return head ^ bits.RotateLeft64(tail, 29) ^ uint64(n)<<56
 }
 
-// few is the number of members up to which comparing all pairs is fast.
+// few is the largest number of members for which sameKeys compares all pairs. For more
+// members, it uses a hash table.
 const few = 16
 
 // sameKeys reports whether two of members[first:] have the same key.
@@ -86,8 +87,8 @@ func (c *copier) sameKeys(first int) bool {
 
 // distinct returns the number of different keys in members. If later is not nil, distinct
 // calls later(first, again) for each repetition of a key: members[first] is the first
-// member with that key, and members[again] repeats it. The time is linear whatever the keys
-// are, because their hashes have a random seed.
+// member with that key, and members[again] repeats it. The hashes of the keys have a random
+// seed. So the time is linear even if an attacker has chosen the keys.
 func (c *copier) distinct(members []member, later func(first, again int)) (n int) {
 	size := 1 << bits.Len(uint(2*len(members)))
 	c.table = slices.Grow(c.table[:0], size)[:size]
@@ -148,8 +149,8 @@ func (c *copier) reorder() {
 	c.dst = append(c.dst[:c.base], c.scratch...)
 }
 
-// emit appends output[start:end] with the members of its objects in their final order. Each
-// object that starts inside the range must also end inside it.
+// emit appends output[start:end] to the argument to, with the members of its objects in
+// their final order. Each object that starts in output[start:end] must also end there.
 func (c *copier) emit(to []byte, start, end int) []byte {
 	for {
 		i := sort.Search(len(c.moves), func(i int) bool { return c.moves[i].start >= start })

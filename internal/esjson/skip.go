@@ -42,7 +42,8 @@ func skipString(src []byte, i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	// This loop is a copy of plain, because a call would take as long as most strings.
+	// This loop is a copy of the function plain, because a call of plain would take as
+	// long as scanning most strings.
 	for i++; len(src)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
 			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {
@@ -82,7 +83,7 @@ const (
 	problemControl = "control character in a string"
 )
 
-// skipLiteral returns the end of word, which should start at src[i].
+// skipLiteral checks that word starts at src[i], and returns the end of word.
 func skipLiteral(src []byte, i int, word string) (int, *SyntaxError) {
 	for j := range len(word) {
 		if i+j >= len(src) || src[i+j] != word[j] {
@@ -92,9 +93,9 @@ func skipLiteral(src []byte, i int, word string) (int, *SyntaxError) {
 	return i + len(word), nil
 }
 
-// skip returns the end of the value that should start at src[i]. Arrays and objects in it
-// may be nested limit deep. Each level takes one bit and no stack frame, so the depth may
-// be as large as the number of bytes of src.
+// skip returns the end of the value that should start at src[i]. Arrays and objects in
+// the value may be nested at most limit deep. Each level takes one bit and no stack
+// frame, so the depth may be as large as the number of bytes of src.
 func skip(src []byte, i, limit int) (int, *SyntaxError) {
 	level := 0
 	var objects uint64 // one bit for each of up to 64 levels, set for an object; the lowest bit is the innermost
@@ -143,7 +144,8 @@ func skip(src []byte, i, limit int) (int, *SyntaxError) {
 			return i, err
 		}
 
-		// After a value: close the arrays and objects that end here, up to a comma.
+		// src[i] follows a value. Close the arrays and objects that end here, up to a
+		// comma.
 		for level > 0 {
 			i = skipSpace(src, i)
 			if i >= len(src) {
@@ -198,9 +200,9 @@ func skipKey(src []byte, i int) (int, *SyntaxError) {
 	return skipSpace(src, i+1), nil
 }
 
-// skipMembers returns the end of the object that starts at src[i]. It calls each with the
-// bounds of every key, including the quotes, and the offset at which the value should
-// start. each returns the end of the value.
+// skipMembers returns the end of the object that starts at src[i]. For every member it
+// calls the function each, with the bounds of the key including the quotes, and with the
+// offset at which the value should start. each returns the end of the value.
 func skipMembers(src []byte, i int, each func(key, keyEnd, value int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
 	if i < len(src) && src[i] == '}' {

@@ -37,8 +37,8 @@ func fieldsOf(t reflect.Type) []field {
 	return known.([]field)
 }
 
-// An embedded is a struct type that visible has to look into: its argument, or a struct
-// embedded in it.
+// An embedded is a struct type in which visible looks for fields: the type t that it
+// was called with, or a struct that is embedded in t.
 type embedded struct {
 	t     reflect.Type
 	index []int
@@ -137,7 +137,7 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// basic reports whether the tag option "string" applies to values of kind k.
+// basic reports whether the tag option "string" has an effect on a field of kind k.
 func basic(k reflect.Kind) bool {
 	return reflect.Bool <= k && k <= reflect.Float64 || k == reflect.String
 }
@@ -226,7 +226,8 @@ func (e *encoder) structure(dst []byte, rv reflect.Value, depth int) ([]byte, *V
 	return append(dst, '}'), nil
 }
 
-// of returns f's value in rv, or false if an embedded pointer on the way to it is nil.
+// of returns the value of the field f in the struct rv. It returns false if an embedded
+// pointer on the way to the field is nil.
 func (f *field) of(rv reflect.Value) (reflect.Value, bool) {
 	for _, i := range f.index {
 		if rv.Kind() == reflect.Pointer {
@@ -253,8 +254,8 @@ func addressed(v reflect.Value) reflect.Value {
 	return v
 }
 
-// quoted appends the JSON of v, whose kind is basic, inside a JSON string. So an integer
-// keeps all its digits.
+// quoted appends a JSON string that contains the JSON of v, for the tag option "string".
+// In this form an integer keeps all its digits. The kind of v must be basic.
 func (e *encoder) quoted(dst []byte, v reflect.Value, depth int) ([]byte, *ValueError) {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

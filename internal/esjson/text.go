@@ -13,7 +13,7 @@ const (
 
 // special marks those of the eight bytes in w, in little-endian order, that cannot be copied into a
 // string unchecked: control characters, the quote, the backslash, and all bytes that are not ASCII.
-// The lowest mark is exact. Higher marks may be wrong, because the subtractions borrow.
+// The lowest mark is always right. Higher marks may be wrong, because the subtractions borrow.
 func special(w uint64) uint64 {
 	const (
 		space     = lowBits * ' '
@@ -44,8 +44,8 @@ func copyPlain(dst, b []byte) bool {
 	dst = dst[:n]
 	switch {
 	case n >= 8:
-		// The last eight bytes are checked and copied first. They may overlap the words
-		// below.
+		// Check and copy the last eight bytes first. The loop copies the bytes before
+		// them in words of eight, the last of which may overlap them.
 		last := binary.LittleEndian.Uint64(b[n-8:])
 		if special(last) != 0 {
 			return false
@@ -139,7 +139,8 @@ func AppendString(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendString is like AppendString. mended reports whether s had invalid UTF-8.
+// appendString does the same as AppendString. mended reports whether s had invalid
+// UTF-8.
 func appendString(dst []byte, s string) (out []byte, mended bool) {
 	if n := len(dst); cap(dst)-n >= len(s)+2 {
 		out := dst[n : n+len(s)+2]
@@ -151,7 +152,8 @@ func appendString(dst []byte, s string) (out []byte, mended bool) {
 	return appendOddString(dst, s)
 }
 
-// appendOddString is like appendString, but does not try copyPlain first.
+// appendOddString does the same as appendString, but does not try copyPlain first, for
+// strings that copyPlain refuses.
 func appendOddString(dst []byte, s string) (out []byte, mended bool) {
 	dst = append(dst, '"')
 	b := bytesOf(s)
@@ -242,9 +244,10 @@ func unit(b []byte) (u rune, ok bool) {
 	return u, true
 }
 
-// unescape decodes the escape sequence at the start of b, the rest of a string, together
-// with the second half of a surrogate pair. It returns the code point, which may be a lone
-// surrogate, and the number of bytes read, which is 0 for an invalid escape sequence.
+// unescape decodes the escape sequence at the start of b, the rest of a string. It decodes
+// a surrogate pair, which is two escape sequences, as a whole. It returns the code point,
+// which may be a lone surrogate, and the number of bytes read, which is 0 for an invalid
+// escape sequence.
 func unescape(b []byte) (r rune, size int) {
 	if len(b) < 2 {
 		return 0, 0

@@ -22,18 +22,20 @@ import (
 //   - an integer beyond 2^53 is rounded to a double;
 //   - if a method of a value panics, AppendValue returns an error.
 //
-// On error, a *ValueError, AppendValue returns dst unchanged. It retains nothing of v. For
-// maps and slices of basic values it allocates nothing, apart from growing dst.
+// On error, a *ValueError, AppendValue returns dst unchanged. It keeps no reference to any
+// part of v. For maps and slices of basic values it allocates nothing, apart from growing
+// dst.
 func AppendValue(dst []byte, v any) ([]byte, error) {
 	return appendValue(dst, v, 0, math.MaxInt)
 }
 
-// AppendMember is AppendValue for a value inside an object that the caller writes, which is
-// one level of MaxDepth. The result, including dst, may have at most limit bytes.
-// AppendMember returns dst and ErrLong as soon as it is certain that the result would be
-// longer. So a value of any size costs at most a small multiple of limit in time and
-// memory. The text of a json.RawMessage, a json.Number or a Marshaler counts a quarter of
-// its length, as it may hold white space or needless digits.
+// AppendMember does the same as AppendValue, for the value of a member of an object that
+// the caller writes. This object counts as one level towards MaxDepth. The result,
+// including dst, may have at most limit bytes. AppendMember returns dst and ErrLong as soon
+// as it is certain that the result would be longer. So even a huge value costs at most a
+// small multiple of limit in time and memory. The text of a json.RawMessage, a json.Number
+// or a Marshaler counts a quarter of its length, as it may hold white space or needless
+// digits.
 func AppendMember(dst []byte, v any, limit int) ([]byte, error) {
 	return appendValue(dst, v, 1, limit)
 }
@@ -51,8 +53,8 @@ func appendValue(dst []byte, v any, depth, limit int) ([]byte, error) {
 		return dst, err
 	}
 	if e.mended {
-		// Two different keys of a map may have the same text now. Append keeps only the last value
-		// of each key.
+		// Replacing invalid UTF-8, or MarshalText, may have made two different keys of a map
+		// equal. Append keeps only the last value of each key.
 		return Append(dst, bytes.Clone(out[len(dst):]))
 	}
 	return out, nil
@@ -60,7 +62,8 @@ func appendValue(dst []byte, v any, depth, limit int) ([]byte, error) {
 
 // An encoder holds the state that is needed to write maps.
 type encoder struct {
-	// entries and ranks belong to all maps that are being written, outer maps before inner.
+	// entries and ranks belong to all maps that are being written. Those of outer maps come
+	// before those of inner maps.
 	entries []entry
 	ranks   []uint64 // see rankOf and sort
 	// mended reports that invalid UTF-8 in a key was replaced, or that MarshalText made the
@@ -232,8 +235,8 @@ func appendBool(dst []byte, b bool) []byte {
 	return append(dst, "false"...)
 }
 
-// maxExact bounds, on either side of zero, the integers that a double represents without a
-// gap.
+// maxExact is the largest integer up to which, on either side of zero, a double can
+// represent every integer.
 const maxExact = 1 << 53
 
 // appendNumeric appends f, a float of the given number of bits. It refuses NaN and
