@@ -6,19 +6,20 @@ import (
 	"unsafe"
 )
 
-// errFault replaces a memory fault in a mapping. The causes are a page that the file system
-// could not read or find space for, or a file that another program has truncated.
+// errFault is the error that guard returns for a memory fault in a mapped file. The causes
+// are a page that the file system could not read or find space for, or a file that another
+// program has truncated.
 var errFault = errors.New("the disk failed under the mapped file")
 
-// guard runs fn. It returns an error if fn causes a fault in memory, which would otherwise
-// end the program.
+// guard runs fn. If fn causes a fault in memory, guard returns an error. Without guard,
+// the fault would end the program.
 func guard(memory []byte, fn func() error) (err error) {
 	defer recoverFault(memory, debug.SetPanicOnFault(true), &err)
 	return fn()
 }
 
-// recoverFault must be deferred. It restores the goroutine's previous setting of
-// debug.SetPanicOnFault, and turns a fault in memory into an error.
+// recoverFault must be deferred. It restores before, the goroutine's previous setting
+// of debug.SetPanicOnFault, and turns a fault in memory into an error.
 func recoverFault(memory []byte, before bool, err *error) {
 	debug.SetPanicOnFault(before)
 	r := recover()

@@ -42,7 +42,8 @@ func newFile(name string, c Config) (*file, error) {
 		f.memory = unsafe.Slice((*byte)(unsafe.Pointer(&room[0])), l.size())
 	}
 	if err == nil && f.mapped {
-		// Touching the pages here keeps them from delaying the first messages.
+		// Write to each page of the mapping now, so that page faults do not delay the
+		// first messages.
 		err = guard(f.memory, func() error {
 			for i := 0; i < len(f.memory); i += os.Getpagesize() {
 				f.memory[i] = 0
@@ -85,8 +86,8 @@ func (s *Segment) store(message []byte, start int, e entry) (err error) {
 	return nil
 }
 
-// change runs fn, which reads or changes memory. It returns an error for a fault of the
-// mapping.
+// change runs fn, which reads or changes memory. It returns an error if the mapping
+// faults.
 func (f *file) change(fn func() error) error {
 	if !f.mapped {
 		return fn()
@@ -94,8 +95,8 @@ func (f *file) change(fn func() error) error {
 	return guard(f.memory, fn)
 }
 
-// written must be called after n bytes of memory have changed. It writes them through if
-// the file is not mapped.
+// written must be called after n bytes of memory have changed. If the file is not
+// mapped, it writes these bytes to the file.
 func (f *file) written(at, n int) error {
 	if f.mapped {
 		return nil
@@ -109,8 +110,8 @@ func (f *file) write(at, n int) error {
 	return err
 }
 
-// shown returns the index of the first missing entry, from the entry n on. It returns limit if no
-// entry before limit is missing.
+// shown returns the index of the first entry that is missing in the file, starting with the entry
+// n. It returns limit if no entry before limit is missing.
 func (f *file) shown(n, limit int) (int, error) {
 	err := f.change(func() error {
 		for n < limit && f.words[index(n)].Load() != 0 {

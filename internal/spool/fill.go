@@ -2,7 +2,7 @@ package spool
 
 import "os"
 
-// fill reserves space for a file by writing zeros, which works on every file system.
+// fill reserves space for a file by writing zeros. This works on every file system.
 func fill(f *os.File, size int64) error {
 	var zeros [32 << 10]byte
 	for at := int64(0); at < size; {

@@ -47,7 +47,8 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Checksum returns the checksum of a message, for Append. Computing it takes most of the
-// time of an append. It needs no lock, so callers can do it before they take theirs.
+// time of an append. Checksum needs no lock, so callers can call it before they take
+// their own lock.
 func Checksum(message []byte) uint32 { return crc32.Checksum(message, castagnoli) }
 
 // An ID identifies a segment for the caller. It may be the text of a UUID or any other
@@ -157,8 +158,8 @@ func count(index []byte) int {
 
 // salvage returns the messages of a file that match their checksums, joined as in a segment
 // with the given head, and the ends of the messages. A damaged entry costs at most its own
-// message and the next one, whose start it defines. The file must contain the complete
-// index.
+// message and the next message, whose start the entry defines. The file must contain the
+// complete index.
 func (h *header) salvage(file []byte, head string) (data []byte, ends []int32) {
 	index, stored := file[headerSize:h.dataAt()], file[h.dataAt():]
 	data = append(make([]byte, 0, len(head)+len(stored)), head...)

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// canMap is false on systems where all changes are written through.
+// canMap is false on systems where the package does not map files, but writes each
+// change to the file.
 const canMap = false
 
 func mapFile(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }

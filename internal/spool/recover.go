@@ -30,8 +30,8 @@ func fileNumber(name string) (uint64, bool) {
 	return n, err == nil && fileName(n) == name
 }
 
-// A DamageError reports a file that was set aside, or a file whose messages cannot be
-// loaded.
+// A DamageError reports a damaged file: the package has set the file aside, or cannot
+// load its messages.
 type DamageError struct {
 	File string // path, after the renaming if the file was set aside
 	Err  error  // the damage

@@ -37,8 +37,8 @@ type Segment struct {
 	// damage is the reason why Remove sets the file aside instead of deleting it.
 	damage error
 
-	// mu keeps data and file valid while ReadAt and Commit use them. It is held during I/O, but
-	// only Unload, Load and Remove wait for it then.
+	// mu keeps data and file valid while ReadAt and Commit use them. ReadAt and Commit hold a
+	// read lock during I/O, so only Unload, Load and Remove wait for them.
 	mu   sync.RWMutex
 	file *file // the open file of a segment that takes messages, else nil
 
@@ -53,8 +53,8 @@ var (
 	errUnloaded = errors.New("spool: the segment is not loaded")
 )
 
-// begin writes the header of s to its empty file. It writes the magic last. s.mu must be
-// held.
+// begin writes the header of s to its empty file. It writes the magic last, so that a
+// file with an incomplete header has no magic. s.mu must be held.
 func (s *Segment) begin() error {
 	f := s.file
 	s.data = f.memory[s.h.dataAt():s.h.size()]
@@ -99,11 +99,12 @@ func (s *Segment) next() int {
 
 // Append copies a message into the segment. sum must be its Checksum. If Append returns
 // nil, the message survives the end of the process. If it returns an error, the message is
-// not part of the segment. After an error of the disk, the segment takes no more messages,
-// but the earlier ones can still be sent as far as they can be read.
+// not part of the segment. After an error of the disk, the segment takes no more messages.
+// The earlier messages stay in the segment, and those that can be read can still be sent.
 //
-// If the file is mapped, Append makes no system call. But the kernel may delay it, if it
-// throttles programs that dirty memory faster than the disk takes it.
+// If the file is mapped, Append makes no system call. But the kernel may delay Append if
+// it throttles programs that change memory faster than it can write the changes to the
+// disk.
 func (s *Segment) Append(message []byte, sum uint32) error {
 	if !s.fits(len(message)) {
 		if s.bad != nil {
@@ -219,12 +220,12 @@ func (s *Segment) Unload() error {
 	return err
 }
 
-// Load reads the messages of a segment that waits on disk. It leaves out damaged messages, and
-// returns in lost how many it has left out, without those that earlier calls of Load have
-// reported. If it can read nothing, the error is a *DamageError. After a damaged message or a
-// *DamageError, Remove sets the file aside instead of deleting it. Any other error does not
-// mean that the file is damaged: the Dir is closed, or, for instance, the process has too many
-// open files. In the second case a later Load may succeed.
+// Load reads the messages of a segment that waits on disk. It leaves out damaged messages.
+// lost is the number of messages that it has left out, minus the number that earlier calls of
+// Load have returned. If it can read nothing, the error is a *DamageError. After a damaged
+// message or a *DamageError, Remove sets the file aside instead of deleting it. Any other
+// error does not mean that the file is damaged: the Dir is closed, or, for instance, the
+// process has too many open files. In the second case a later Load may succeed.
 func (s *Segment) Load() (lost int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +250,8 @@ func (s *Segment) Load() (lost int, err error) {
 	return lost, nil
 }
 
-// temporary reports whether err is about the state of the process or the system, and not
-// about the file.
+// temporary reports whether err comes from the state of the process or the system, so
+// that the file itself may be undamaged.
 func temporary(err error) bool {
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
@@ -287,7 +288,8 @@ func (s *Segment) Remove() error {
 	return s.remove()
 }
 
-// remove is Remove for a segment that was not removed. s.mu must be held.
+// remove does the work of Remove, for a segment that has not been removed yet. s.mu
+// must be held.
 func (s *Segment) remove() error {
 	f := s.file
 	s.gone = true

@@ -45,8 +45,8 @@ var (
 )
 
 const (
-	// maxSpare is how many removed segments are kept for reuse, with their space on disk and
-	// their mapping. So a steady flow of messages makes no new files.
+	// maxSpare is how many files of removed segments a Dir keeps for reuse, with their space
+	// on disk and their mapping. So during a steady flow of messages it makes no new files.
 	maxSpare = 5
 
 	maxData     = 1 << 24
@@ -55,8 +55,8 @@ const (
 
 // A Config configures the segments of a folder.
 type Config struct {
-	// Head is the beginning of Bytes, before the first message. Segments of an earlier
-	// process with another head get this head when they are loaded.
+	// Head is the beginning of Bytes, before the first message. Segments that an
+	// earlier process wrote with another head get this head when they are loaded.
 	Head string
 
 	// MaxData is the maximum length of Bytes, including Head: at most 16 MB, and more than
@@ -79,18 +79,18 @@ type Config struct {
 	SyncEach bool
 
 	// SyncInterval, if not zero, is how often messages are synced to the disk. A loss of
-	// power then costs the messages of at most one interval. With SyncEach it has no
-	// effect.
+	// power then costs the messages of at most one interval. SyncInterval has no effect
+	// if SyncEach is set.
 	SyncInterval time.Duration
 
 	// Report, if not nil, gets the errors that no call returns: a *[DamageError] for each
 	// file that is set aside, and the errors of interval syncs. It may be called from
-	// several goroutines at once, and from inside Open, Load and Remove. It must not call
-	// the package.
+	// several goroutines at once, and from inside Open, Load and Remove. Report must not
+	// call this package.
 	Report func(error)
 
-	// Reserve reserves the space of a file on the disk. Nil uses the file system's own way.
-	// Tests use it to simulate a full disk.
+	// Reserve reserves the space of a file on the disk. If it is nil, the package reserves
+	// the space itself. Tests set Reserve to simulate a full disk.
 	Reserve func(f *os.File, size int64) error
 
 	plain bool // write through even where files can be mapped; set by tests
@@ -136,7 +136,8 @@ type Dir struct {
 	stop   chan struct{}  // closed to stop the goroutine that syncs
 	syncer sync.WaitGroup // waits for that goroutine
 
-	// making is held while a file is made, so that only one is made at a time.
+	// making is held while a file is made, so that two goroutines do not make files at
+	// the same time.
 	making sync.Mutex
 
 	mu       sync.Mutex // guards the fields below; never held during I/O
@@ -152,15 +153,15 @@ type Dir struct {
 // earlier processes left in it, oldest first, not loaded. It reads only their headers and
 // indices. So a backlog of a gigabyte delays it by milliseconds.
 //
-// If a file is named like a segment but is damaged or something else, Open renames it by
-// appending ".aside" to its name, and reports it. It ignores other files. Open locks the
-// folder in a way that the kernel undoes when the process ends. The error for a locked
-// folder is [ErrLocked].
+// If a file has the name of a segment but is damaged or is not a segment, Open appends
+// ".aside" to its name, and reports it. It ignores other files. Open locks the folder in
+// a way that the kernel undoes when the process ends. The error for a locked folder is
+// [ErrLocked].
 //
 // Open makes folders and files that only their owner may access. New reserves the space of a
 // segment, so New is the call that fails if the disk is full. But on file systems that compress or
-// copy on write (Btrfs, ZFS), a write to reserved space may still fail. There Append may return
-// the error, too.
+// copy on write (Btrfs, ZFS), a write to reserved space may still fail. There Append, too, may
+// return the error of a full disk.
 func Open(path string, c Config) (*Dir, []*Segment, error) {
 	c, err := c.check()
 	if err != nil {
@@ -193,8 +194,8 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 	return d, segments, nil
 }
 
-// New returns an empty segment. It stores id and opened for the caller, who finds them in the
-// segment again after a restart. opened must be between the years 1678 and 2262. The error is
+// New returns an empty segment. It stores id and opened in the segment, so that the caller can
+// read them there after a restart. opened must be between the years 1678 and 2262. The error is
 // ErrFull, ErrClosed, or an error of the file system. New reserves the space of the segment, so it
 // fails if the disk is full.
 //
@@ -212,7 +213,7 @@ func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 
 // Take is like New, for callers that cannot wait. If files are mapped, it does no I/O. It returns
 // nil if no spare segment is ready, MaxBytes is reached or d is closed. It also returns the number
-// of spare segments left. The error is that of writing the header of the segment.
+// of spare segments left. An error says that Take could not write the header of the segment.
 func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
 	s := &Segment{dir: d, size: int64(l.size())}
