@@ -49,7 +49,8 @@ const (
 // An Op is an operation that is about to be done. Size and Is do not count as operations.
 type Op struct {
 	Kind Kind
-	// Name is the name that the file had when it was opened or made.
+	// Name is the name that the file had when it was opened or made. A later Rename
+	// does not change it.
 	Name string
 	// Off and Len are the range that is read or written. For a Truncate, Off is the new size.
 	Off int64
@@ -69,7 +70,8 @@ type Loss int
 const (
 	// Process: only the process ends. The system keeps all writes.
 	Process Loss = iota
-	// Power: writes that were not synced are lost, all or some of them.
+	// Power: the machine loses its power. Some or all of the writes that were not
+	// synced are lost.
 	Power
 )
 
@@ -90,9 +92,9 @@ type Disk struct {
 	ahead    time.Duration // of the clock
 }
 
-// A renames value is what one operation, such as Create or Rename, changes in the names of the
-// files. It maps each name that changes to the node that has the name afterwards. A name that no
-// file has any more maps to nil.
+// A renames value describes how one operation, such as Create or Rename, changes the names of
+// the files. It maps each changed name to the node that has the name after the operation, or to
+// nil if no file has the name any more.
 type renames map[string]*node
 
 func (r renames) apply(names map[string]*node) {
@@ -111,8 +113,8 @@ type node struct {
 	links   int // names and open handles
 }
 
-// A change is a write to a file that is not synced yet. If data is nil, it is a Truncate to the
-// size off.
+// A change is a write to a file that is not synced yet. A change whose data is nil is a
+// Truncate to the size off.
 type change struct {
 	off  int64
 	data []byte
@@ -131,15 +133,15 @@ func New(seed uint64) *Disk {
 // OnOp makes the disk call the function fault before each operation. The disk holds no lock during
 // the call, so fault may wait. If fault returns an error, the operation fails with this error. A
 // failed Write may then have written a part of its data. A failed Sync may have saved some writes
-// and lost the others for ever. OnOp(nil) ends this.
+// and lost the others for ever. OnOp(nil) makes the disk call no function.
 func (d *Disk) OnOp(fault func(Op) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fault
 }
 
-// CrashAt makes the disk crash in the nth operation from now, which may be done in part. After that
-// all operations return ErrCrashed. CrashAt(0) cancels the crash.
+// CrashAt makes the disk crash in the nth operation from now. This operation may be done in part.
+// It and all later operations return ErrCrashed. CrashAt(0) cancels the crash.
 func (d *Disk) CrashAt(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,8 +171,8 @@ func (d *Disk) Ops() int {
 	return d.n
 }
 
-// SetCapacity bounds the bytes of all files. An operation that would exceed it returns ENOSPC. Zero
-// means no bound.
+// SetCapacity bounds the bytes of all files. An operation that would exceed the bound returns
+// ENOSPC. Zero means no bound.
 func (d *Disk) SetCapacity(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,8 +202,8 @@ func (d *Disk) Used() int64 {
 
 // Reboot crashes the disk and returns a new disk with the data that survived. The new disk has the
 // same bound and clock, and no file is open or locked. After a reboot with Process, writes that
-// were not synced may still be lost in a later loss of power. The old disk can be rebooted again,
-// with another outcome.
+// were not synced may still be lost in a later loss of power. Reboot of the old disk may be called
+// again, and may then choose other data that survives.
 func (d *Disk) Reboot(loss Loss) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -279,8 +281,8 @@ func (c change) apply(data []byte) []byte {
 	return data
 }
 
-// tear applies a random part of a change: some sectors of a write, or a Truncate completely or not
-// at all.
+// tear applies a random part of a change to data. Of a write it applies some sectors. A Truncate
+// it applies either completely or not at all.
 func (c change) tear(data []byte, rnd *rand.Rand) []byte {
 	if c.data == nil {
 		if rnd.IntN(2) == 0 {
@@ -324,7 +326,7 @@ func (d *Disk) ReadFile(name string) []byte {
 }
 
 // WriteFile creates or replaces a file with data, durably. It does not count as an operation
-// of the disk, so no fault hits it.
+// of the disk, so OnOp and CrashAt have no effect on it.
 func (d *Disk) WriteFile(name string, data []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -341,8 +343,9 @@ func (d *Disk) put(name string, data []byte) {
 	d.used += int64(len(data))
 }
 
-// begin begins an operation. The caller holds d.mu; begin may release it meanwhile. If last is
-// true, the disk crashes in this operation, which may be done in part.
+// begin begins an operation. The caller holds d.mu. begin releases d.mu while it calls the
+// function of OnOp. If last is true, the disk crashes in this operation, which may be done in
+// part.
 func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, err error) {
 	if d.crashed {
 		return false, ErrCrashed
