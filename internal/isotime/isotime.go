@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The errors of Parse and ParseJSON. None of them repeats the value.
+// The errors of Parse and ParseJSON. Their texts do not contain the value.
 var (
 	errForm     = errors.New("not an RFC 3339 time, such as 2006-01-02T15:04:05Z")
 	errZone     = errors.New("no time zone: want Z or an offset, such as +01:00")
@@ -66,8 +66,8 @@ func ones(n uint) byte { return '0' + uint8(n)%10 }
 // Parse reads an RFC 3339 time of the years 0001 to 9999. T and Z must be in upper case.
 // The fraction may have 0 to 9 digits. The zone is Z, or an offset of the form +hh:mm or
 // +hhmm, with a plus or a minus. Month and day may have one digit, as in 2015-2-02, because
-// the public examples of the API have such dates. The result is in UTC. An error names the
-// problem but not the value.
+// the public examples of the API have such dates. The result is in UTC. The text of an
+// error names the problem, but does not contain s.
 //
 // Parse refuses a date alone, a time without a zone and a leap second.
 func Parse(s string) (time.Time, error) {
@@ -196,7 +196,8 @@ const (
 // ParseJSON reads a timestamp from one JSON value, without white space around it. The value
 // is a string in a form that Parse reads, or an integer that counts the time since 1970. An
 // integer counts seconds if its absolute value is less than 100,000,000,000, and
-// milliseconds otherwise. The range is that of Parse. Digits in a string are refused.
+// milliseconds otherwise. The year must be 0001 to 9999 in UTC, as for Parse. ParseJSON
+// refuses a string that holds such an integer.
 func ParseJSON(raw []byte) (time.Time, error) {
 	if len(raw) == 0 {
 		return time.Time{}, errKind
@@ -250,7 +251,8 @@ func parseString(raw []byte) (time.Time, error) {
 	return Parse(s)
 }
 
-// plain reports whether b, the inside of a JSON string, needs no decoding.
+// plain reports whether b, a JSON string without its quotes, needs no decoding: it has
+// no escape sequence, quote or control character.
 func plain(b []byte) bool {
 	for _, c := range b {
 		if c == '"' || c == '\\' || c < ' ' {

@@ -1,8 +1,8 @@
 // Package memnet implements TCP connections in memory, for servers and clients that are
 // tested in one process.
 //
-// Its blocking calls are durably blocking in the sense of testing/synctest. So they let the
-// time of a bubble advance.
+// Its blocking calls are durably blocking in the sense of testing/synctest. So a goroutine
+// that waits in such a call does not keep the time of a synctest bubble from advancing.
 package memnet
 
 import (
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// window bounds the bytes under way in one direction of a connection. A write waits while
-// there is no room.
+// window bounds the bytes in one direction of a connection that the peer has not read
+// yet. At the bound, writes wait.
 const window = 64 << 10
 
 // A Conn is one end of a connection. Unlike net.Pipe it buffers up to 64 KB in each
@@ -27,8 +27,8 @@ const window = 64 << 10
 //     fail with EPIPE. With unread data, Close acts as Reset.
 //   - Reset: the peer reads the data that had arrived, and then gets ECONNRESET.
 //
-// It waits on a sync.Cond, which a synctest bubble counts as durably blocked.
-// All methods may be called concurrently.
+// A Conn waits on a sync.Cond, which a synctest bubble counts as durably blocked. All
+// methods may be called concurrently.
 type Conn struct {
 	link          *link
 	in, out       *stream

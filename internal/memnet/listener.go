@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// A Listener is a [net.Listener] without a queue: a connection is established when it is
-// accepted.
+// A Listener is a [net.Listener] without a queue: Dial waits until Accept takes the
+// connection.
 type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -17,14 +17,15 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Listen returns a listener with the address addr. It does not register the address
-// anywhere, so other listeners may use the same one.
+// Listen returns a listener with the address addr. Listen does not register the address
+// anywhere, so several listeners may have the same address.
 func Listen(addr net.Addr) *Listener {
 	return &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// Dial connects a client whose address is client. It returns [ErrRefused] after Close, and
-// ctx.Err() if ctx ends before the connection is accepted.
+// Dial connects a client to the listener. client is the address of the client. Dial
+// returns [ErrRefused] after Close, and ctx.Err() if ctx ends before the connection is
+// accepted.
 func (l *Listener) Dial(ctx context.Context, client net.Addr) (*Conn, error) {
 	c, server := Pipe(client, l.addr)
 	select {
@@ -47,7 +48,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial, but no established connections. It may be called again.
+// Close makes Accept and Dial return errors. Established connections stay open. Close
+// may be called again.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return nil

@@ -46,7 +46,7 @@ func (n *Network) DialContext(ctx context.Context, _, address string) (net.Conn,
 	return n.DialFrom(ctx, net.IPv4(127, 0, 0, 1), address)
 }
 
-// DialFrom is DialContext with another IP address of the client.
+// DialFrom does the same as DialContext, but the client's IP address is from.
 func (n *Network) DialFrom(ctx context.Context, from net.IP, address string) (net.Conn, error) {
 	addr, err := resolve(address)
 	if err != nil {
@@ -66,7 +66,7 @@ func (n *Network) DialFrom(ctx context.Context, from net.IP, address string) (ne
 	return c, nil
 }
 
-// port returns the next port for a listener or a client. n.mu must be held.
+// port returns a new port for a listener or a client. n.mu must be held.
 func (n *Network) port() int {
 	n.ports++
 	return 32768 + (n.ports-1)%(1<<15)

@@ -138,14 +138,16 @@ func (s *Server) CPU() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// Freeze stops all processes of the server by SIGSTOP, until Thaw. It needs /proc.
+// Freeze suspends all processes of the server with SIGSTOP, until Thaw lets them
+// continue. It needs /proc.
 func (s *Server) Freeze() error { return s.signal(syscall.SIGSTOP) }
 
 // Thaw lets the processes of the server continue.
 func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal syscall.Signal) error {
-	// The first round stops the postmaster, which then starts no more processes.
+	// After the first round the postmaster is suspended and starts no more processes.
+	// The second round reaches the processes that it started during the first.
 	for range 2 {
 		ps := s.processes()
 		if len(ps) == 0 {
@@ -160,8 +162,8 @@ func (s *Server) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// A process is a process of the server. ticks is the time that it and its ended children
-// have run, in hundredths of a second.
+// A process is a process of the server. ticks is the processor time of the process and
+// of its children that have ended, in hundredths of a second.
 type process struct{ id, ticks int }
 
 // processes returns the postmaster and its children, or nil on systems without /proc.
@@ -178,7 +180,8 @@ func (s *Server) processes() (ps []process) {
 			continue // the process has ended
 		}
 		// After the name of the program, fields[0] is the state and fields[1] the parent.
-		// fields[11:15] are the times of the process and of its children that have ended.
+		// fields[11:15] are the processor times of the process and of its children that
+		// have ended.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		id := filepath.Base(filepath.Dir(name))
 		if fields[1] != postmaster && id != postmaster {

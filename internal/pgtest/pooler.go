@@ -15,8 +15,9 @@ import (
 )
 
 // Pool starts a PgBouncer in front of the server, until the test ends. It returns the
-// connection string for clients. Each transaction may get a different connection to the
-// server. If PgBouncer is not installed, Pool skips the test, or fails it if CI=true.
+// connection string for clients. PgBouncer may run each transaction of a client on a
+// different connection to the server. If PgBouncer is not installed, Pool skips the
+// test, or fails it if CI=true.
 func (s *Server) Pool(t testing.TB) (connect string) {
 	t.Helper()
 	program := testkit.Program(t, "pgbouncer", "apt-get install pgbouncer", "/usr/sbin/pgbouncer")

@@ -12,9 +12,10 @@ import (
 // Max is the longest wait that Parse returns. Parse reduces longer waits to it.
 const Max = 365 * 24 * time.Hour
 
-// Parse returns how long after now the value of a Retry-After header asks to wait. The
-// value is a number of seconds or an HTTP date in any of its three forms. For any other
-// value Parse returns false. For a date in the past it returns 0 and true.
+// Parse returns how long to wait, counted from now, according to the value of a
+// Retry-After header. The value is a number of seconds or an HTTP date in any of its
+// three forms. For any other value Parse returns false. For a date in the past it
+// returns 0 and true.
 func Parse(value string, now time.Time) (time.Duration, bool) {
 	value = strings.Trim(value, " \t")
 	if value == "" {

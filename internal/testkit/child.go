@@ -20,8 +20,9 @@ type Child struct {
 	status int           // exit status; -1 if a signal ended the process
 }
 
-// StartChild starts cmd and collects its output on both streams. The caller must wait for
-// its end by Stop, Kill or Exit. KillAtEnd does so for a test.
+// StartChild starts cmd and collects its output on both streams. The caller must call
+// Stop, Kill or Exit, which wait for its end. A child that KillAtEnd has started is
+// killed when the test ends.
 func StartChild(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &c.out, &c.out
@@ -47,8 +48,9 @@ func KillAtEnd(t testing.TB, cmd *exec.Cmd) *Child {
 	return c
 }
 
-// Await waits until the output of the child matches re, and returns the last group of the
-// first match. If the child exits before that, Await returns an error.
+// Await waits until the output of the child matches re, and returns the text of the last
+// capture group of the first match. If the child exits before that, Await returns an
+// error.
 func (c *Child) Await(re *regexp.Regexp) (string, error) {
 	if found, ok := c.out.Await(re, c.exited); ok {
 		return found, nil
@@ -115,8 +117,8 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// Await waits until the text written so far matches re, and returns the last group of the
-// first match. If ended closes before that, it returns false.
+// Await waits until the text written so far matches re, and returns the text of the last
+// capture group of the first match. If ended closes before that, it returns false.
 func (o *Output) Await(re *regexp.Regexp, ended <-chan struct{}) (string, bool) {
 	for last := false; ; {
 		o.mu.Lock()

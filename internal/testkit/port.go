@@ -19,8 +19,8 @@ var ports struct {
 }
 
 // Port returns a port of 127.0.0.1 on which nothing listens and which the system does not
-// assign on its own. So a server can be stopped and started again on it. Each call returns
-// another port.
+// assign to others. So a test can stop a server and start it again on the same port. Each
+// call returns another port.
 func Port(t testing.TB) int {
 	t.Helper()
 	ports.mu.Lock()

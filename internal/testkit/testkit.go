@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Until calls the function so every few milliseconds, until it returns true. Use Until for
-// events outside the test's process. Within a synctest bubble Until waits in virtual time,
-// but synctest.Wait is the better choice there. If the time limit of the test binary is
-// near, Until fails the test with want, the description of the event.
+// Until waits for a condition. It calls so every few milliseconds, until so returns true.
+// Use Until for events outside the test's process. Within a synctest bubble Until waits in
+// virtual time, but synctest.Wait is the better choice there. If the time limit of the
+// test binary is near, Until fails the test with want, the description of the event.
 func Until(t testing.TB, want string, so func() bool) {
 	t.Helper()
 	limit := deadline(t)
@@ -32,9 +32,9 @@ func Until(t testing.TB, want string, so func() bool) {
 }
 
 // deadline returns when a wait must give up so that its message is still printed: shortly
-// before the time limit of the test binary. It returns the zero time if there is no limit.
-// It also does so in a synctest bubble: there, the test's Deadline method panics, because
-// the limit is in real time.
+// before the time limit of the test binary. It returns the zero time if there is no limit,
+// and in a synctest bubble. There, the test's Deadline method panics, because the limit is
+// in real time.
 func deadline(t testing.TB) (limit time.Time) {
 	defer func() { _ = recover() }()
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command postgres runs a PostgreSQL server for a test in another language. It prints the
-// URL of the server, and stops it when standard input ends.
+// URL of the server, and stops the server when standard input ends.
 package main
 
 import (
