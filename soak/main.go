@@ -1,6 +1,6 @@
 // Command soak runs tests that are slow, random or bound to the speed of the machine: kills,
-// chaos on real servers, full disks, abuse, long fuzzing, and benchmarks of large
-// backlogs. The ordinary test run has a short run of each model with fixed seeds.
+// chaos on real servers, full disks, abuse, long fuzzing, and benchmarks of large backlogs.
+// An ordinary test run includes a short run of each random test, with fixed seeds.
 //
 //	go run ./soak list                 # the soaks, with what each needs
 //	go run ./soak kill -for 10m        # one soak, for ten minutes
@@ -122,8 +122,8 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// endOfTime matches a false alarm of the fuzzer: now and then it reports the end of its time as a
-// failure.
+// endOfTime matches a false alarm of the fuzzer, which now and then reports the end of its
+// fuzzing time as a failure.
 var endOfTime = regexp.MustCompile(`--- FAIL: Fuzz\w+ \(.*\)\n +context deadline exceeded\n`)
 
 // choose returns the soaks of these names.

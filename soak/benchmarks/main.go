@@ -29,7 +29,8 @@ import (
 	"strings"
 )
 
-// A run is one command of go test, and the values that are taken from its output.
+// A run is one go test command, with the values that this program takes from its
+// output.
 type run struct {
 	name   string
 	dir    string // of the package, from the root of the repository

@@ -134,8 +134,8 @@ type ledger struct {
 	refused   int
 }
 
-// ServeHTTP is the receiver. It takes most events, fails some at first, and refuses those
-// with certain ids for good.
+// ServeHTTP is the receiver. It accepts most events, fails some of them at first, and
+// always refuses events with certain ids.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var event struct {
 		ID string `json:"messageId"`
@@ -243,9 +243,9 @@ func Run(t *testing.T, store Store, addresses []string, length time.Duration, se
 	})
 }
 
-// Survive kills no node. It calls disturb, which may make the server unavailable. Then no node may
-// lose its claims, and nothing may be delivered twice. The receiver takes a while for each
-// delivery, so that a backlog grows.
+// Survive kills no node. It calls disturb, which may make the server unavailable. In spite of
+// that, no node may lose its claims, and no event may be delivered twice. The receiver takes a
+// while for each delivery, so that a backlog grows.
 func Survive(t *testing.T, store Store, address string, seed uint64, takes time.Duration, disturb func()) {
 	run(t, store, []string{address}, seed, takes, func(func(int)) int {
 		disturb()
@@ -314,10 +314,10 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 			t.Errorf("%s is delivered and dead", id)
 		}
 	}
-	// An event is in flight while it is attempted, while its outcome waits to be stored, and while the
-	// outcome is being stored. A forwarder leases nothing while more than eight times MaxInFlight
-	// outcomes wait. So at most nine times MaxInFlight of them wait, and at most as many are being
-	// stored.
+	// An event is in flight while it is attempted, while its outcome waits to be stored, and while
+	// the outcome is being stored. A forwarder claims nothing while more than eight times
+	// MaxInFlight outcomes wait. So at most nine times MaxInFlight outcomes wait, and at most as
+	// many are being stored.
 	if most := (kills + l.lost) * 18 * inFlight; twice > most {
 		t.Errorf("%d were delivered twice; %d could have been in flight", twice, most)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Cutter, while it is on, cuts connections after some bytes of the server's answers. Often the
-// server has then done its work, but the client does not learn of it.
+// While a Cutter is on, it cuts each connection after a random number of bytes of the server's
+// answers. Often the server has then done its work, but the client does not learn of it.
 type Cutter struct {
 	Least, Most int // bytes
 
@@ -60,7 +60,7 @@ func (c *Cutter) set(on bool) int {
 
 // Cut tests a store while c cuts the store's connections. The function open opens the store. In
 // each round, Cut puts deliveries and settles them. Each accepted delivery must be settled
-// exactly once, and no claim may remain that no process knows.
+// exactly once. No claim may remain in the store that no process knows of.
 func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (s webhook.Store, end func())) {
 	c.r = rand.New(rand.NewPCG(seed, 1))
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -118,7 +118,8 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 			case <-s.Changed():
 			case <-time.After(10 * time.Millisecond):
 			}
-			// Leave the connections of the last deliveries alone, so that the round ends.
+			// After three seconds without a delivery, cut no more connections, so that
+			// the round ends.
 			c.set(time.Since(quiet) < 3*time.Second)
 			continue
 		}
@@ -183,7 +184,7 @@ func Put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) error {
 	return s.Put(ctx, ps, make([]webhook.Result, len(ds)))
 }
 
-// Fetch fetches up to most deliveries of each queue of the destinations.
+// Fetch claims up to most fresh deliveries and up to most retries of each destination.
 func Fetch(ctx context.Context, s webhook.Store, most int, destinations ...string) ([]webhook.Delivery, error) {
 	var wants []webhook.Want
 	for _, name := range destinations {

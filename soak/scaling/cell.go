@@ -30,8 +30,8 @@ type part struct {
 	rate float64 // deliveries a second, the mean of the day
 }
 
-// A narrow part needs more than the share tight of its slots at the peak. It may even need more
-// slots than it has.
+// A narrow is a part that needs more than 90 % (tight) of its slots at the peak. It may even
+// need more slots than it has.
 type narrow struct {
 	part
 	backlog float64
@@ -44,11 +44,12 @@ type troubled struct {
 	first int       // the lane that the next step begins with
 }
 
-// step is the resolution of the flow. Lanes are simulated event by event.
+// step is the time step with which the flow is simulated. Lanes are simulated event by
+// event.
 const step = time.Second
 
-// tight is the share of a part's slots that its rate may need at the peak. A part that needs more
-// is narrow.
+// tight is the fraction of its slots that a part may need at the peak. A part that needs a larger
+// fraction is narrow.
 const tight = 0.9
 
 // add adds a part. down says that the outage will hit it.
@@ -66,13 +67,13 @@ func (c *cell) add(p part, down bool) {
 }
 
 // slots is how many attempts the cell may make at once for one destination, if each
-// node gives it share slots.
+// node gives share slots to that destination.
 func (c *cell) slots(share float64) float64 {
 	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
 }
 
-// warm is how long before the outage the simulation of lanes begins. The outage then hits lanes
-// that already work, and not empty ones.
+// warm is how long before the outage the simulation of lanes begins. So when the outage begins,
+// the lanes already have attempts in flight.
 const warm = 10 * time.Second
 
 // run simulates the whole scenario.
@@ -145,7 +146,8 @@ func (c *cell) advance(now, to time.Duration) {
 	budget := max(min(cpu/c.store.deliver.Seconds(), c.most*dt, float64(c.nodes*c.maxInFlight)/latency*dt), 0)
 	whole := budget
 
-	// Destinations with little to do come before those with a backlog.
+	// The flow, whose destinations have little to do, gets its part of the budget
+	// before destinations with a backlog.
 	c.backlog += fresh
 	served := min(c.backlog, budget/again)
 	c.backlog -= served
@@ -197,8 +199,8 @@ func (c *cell) advance(now, to time.Duration) {
 	}
 }
 
-// share is how many slots a lane gets while other lanes are busy. It follows the share of
-// a lane in package schedule.
+// share is how many slots a lane gets while other lanes are busy. The formula follows the
+// share of a lane in package schedule.
 func (c *cell) share(load, inFlight float64) int {
 	busy := c.busy * load / float64(c.nodes)
 	for _, l := range c.lanes {

@@ -35,7 +35,8 @@ type store struct {
 	//	go test -run - -bench Store/op=life/batch=512/endpoints=10$ -benchtime 400x ./webhook/filequeue
 	// For a server, most is the number for each core: a second divided by the field database.
 	most float64
-	// waiting is the bytes that a waiting delivery takes in addition to its body:
+	// waiting is how many bytes a waiting delivery takes in the store in addition to
+	// its body, as printed by
 	//	go run ./soak file-backlog
 	//	go run ./soak postgres-backlog
 	//	go run ./soak nats-backlog
@@ -96,7 +97,7 @@ const (
 	// its answer: 22 for a TLS record, and 52 for each of two packets.
 	packets = 126
 	// target is the share of processors and stores that a plan uses at the peak of the
-	// day. The rest is reserve for the backlog of an outage, and for a missing node.
+	// day. The rest is a reserve for the backlog of an outage, and for a missing node.
 	target = 0.6
 
 	coreHour = 0.04 // dollars, with the memory that is sold with a core

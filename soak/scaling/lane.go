@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The rules of the forwarder's scheduler that a lane follows. TestRules compares them with
-// the scheduler's source.
+// The constants of the forwarder's scheduler, whose rules a lane follows. TestRules
+// compares them with the scheduler's source.
 const (
 	firstSlots    = 4
 	laneRest      = time.Second
@@ -110,8 +110,8 @@ type span struct {
 	n        int
 }
 
-// longSpan is the longest span that arrive makes by extending the last span. Beyond it, arrive adds
-// a new span.
+// longSpan bounds the spans that arrive extends. If the last span would become longer, arrive adds
+// a new span instead.
 const longSpan = time.Minute
 
 func newLane(limit int, r receiver, random *rand.Rand) *lane {
@@ -154,7 +154,8 @@ func (l *lane) pop() {
 	}
 }
 
-// backlog is how many deliveries wait, without those being attempted.
+// backlog is how many deliveries wait. It does not count deliveries that are being
+// attempted.
 func (l *lane) backlog() int { return l.waiting + len(l.retries) }
 
 // advance simulates the lane until the time to, with at most budget attempts. It returns how many
@@ -179,8 +180,8 @@ func (l *lane) advance(to time.Duration, budget int) int {
 	}
 }
 
-// next returns when the next attempt may begin, if no running attempt ends before. It returns false
-// if no attempt may begin at all.
+// next returns when the next attempt may begin, if no running attempt ends before that time. It
+// returns false if no attempt may begin at all.
 func (l *lane) next() (time.Duration, bool) {
 	switch {
 	case l.backlog() == 0:
@@ -308,7 +309,7 @@ func (l *lane) end(d delivery) {
 }
 
 // answer updates the lane after an answered attempt, by the rules of package schedule. active is
-// how many attempts were in flight, with this one.
+// how many attempts were in flight, including the answered one.
 func (l *lane) answer(active int) {
 	if l.open {
 		l.slots = 1

@@ -37,15 +37,15 @@ type plan struct {
 	egress              float64 // bytes a day
 }
 
-// mostOfADestination bounds how many deliveries a second of one destination a cell gets at the
-// peak. Several cells share a busier destination.
+// mostOfADestination is the largest number of deliveries per second of one destination that a
+// cell gets at the peak. Several cells share a destination with more.
 const mostOfADestination = 2000
 
 // rate is deliveries a second at the peak.
 func (l *load) rate() float64 { return l.calls * l.fanOut / 86_400 * l.peak }
 
-// rates returns the deliveries a second of each destination, the mean of the day, with
-// the highest first.
+// rates returns the rate of each destination, the highest first. A rate is the mean
+// number of deliveries a second over the day.
 func (l *load) rates() []float64 {
 	return zipf(l.destinations, l.exponent, l.calls*l.fanOut/86_400, l.most)
 }

@@ -52,8 +52,8 @@ func least(n int, random *rand.Rand) float64 {
 }
 
 // zipf returns the rates of n destinations, the highest first. They are proportional to
-// 1/rank^exponent and sum to total. A rate above most is cut to most, and the others
-// share the difference.
+// 1/rank^exponent and sum to total. A rate above most is reduced to most, and the other
+// destinations share the difference.
 func zipf(n int, exponent, total, most float64) []float64 {
 	rates := make([]float64, n)
 	for i := range rates {

@@ -21,8 +21,8 @@ func (l *lane) recover(now time.Duration) bool {
 	return l.recovered > 0 && l.old == 0
 }
 
-// flows bounds the lanes that drain works on: a lane must have a backlog of at least flows
-// deliveries for each of its slots.
+// flows is the smallest backlog of a lane with which drain works, in fresh deliveries for
+// each slot of the lane.
 const flows = 4
 
 // drain replaces advance for a lane that only works off a long backlog with all its slots.

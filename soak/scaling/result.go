@@ -59,8 +59,8 @@ func (r *cellResult) end(l *lane) {
 // A result sums up a scenario.
 type result struct {
 	*scenario
-	// most has, for each field, the highest value in a minute of any cell. mean has the means over
-	// the day and all cells.
+	// Each field of most is the highest value that any cell has in any minute. Each field of mean
+	// is the mean over the day and all cells.
 	most, mean usage
 	waiting    []float64 // in all cells, at the end of each minute
 	peak       float64   // the most in waiting

@@ -2,7 +2,8 @@
 // everything that the package exports, and sends to the collector at ENDPOINT. It prints
 // the errors and outcomes that the client reports.
 //
-// The test builds it a second time with another import, and changes nothing else.
+// The test also builds the program with the import of analyticsv3 instead, and changes
+// nothing else.
 package main
 
 import (
