@@ -42,9 +42,9 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 //
 // A store can embed an Update, which implements the methods that change something.
 type Roster interface {
-	// Begin raises the generation of an audience and returns it. A new audience gets the generation
-	// 1 and the name, of up to 255 bytes. Begin also returns the chunk in flight, which stays in
-	// flight.
+	// Begin starts a new generation of an audience and returns its number, which is 1 for a new
+	// audience. A new audience also gets the name, of up to 255 bytes; the name of others does not
+	// change. Begin also returns the chunk in flight, and leaves it in flight.
 	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
 
 	// Join sets the generation of those users who are members already. The other users become the

@@ -65,8 +65,8 @@ type Delivery struct {
 type Closed struct {
 	// Endpoint is a hash of its URL.
 	Endpoint uint64
-	// Until is when the endpoint may get a request again, as its Retry-After said. Zero means
-	// never: it refused the delivery for good.
+	// Until is the earliest time at which the endpoint may get this delivery again, as its
+	// Retry-After said. Zero means never, because it refused the delivery for good.
 	Until time.Time
 }
 

@@ -44,8 +44,8 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// component describes a module. Go's checksum of a module is the SHA-256 of a list of its files.
-// Like cyclonedx-gomod, component writes this checksum as the hash of the component.
+// component describes a module. Go's checksum of a module is not the hash of one file, but of a list
+// of the hashes of its files. Like cyclonedx-gomod, component writes it as the component's hash.
 func component(kind cyclonedx.ComponentType, m *debug.Module) cyclonedx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path)
 	if m.Version != "" {

@@ -86,7 +86,7 @@ func (c *copier) release() {
 }
 
 // form returns the canonical form of a value, and the end of the value in src. The value should
-// start at src[i], and is nested in depth arrays and objects. If nothing has to change, the form
+// start at src[i]. depth is the number of arrays and objects around it. If nothing has to change, the form
 // is src[i:end] itself. Otherwise form appends it to dst and returns that part of dst.
 func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	c.base, c.run = len(c.dst), i

@@ -66,8 +66,8 @@ type encoder struct {
 	// before those of inner maps.
 	entries []entry
 	ranks   []uint64 // see rankOf and sort
-	// mended reports that invalid UTF-8 in a key was replaced, or that MarshalText made the
-	// keys.
+	// mended reports that two keys may be equal, because invalid UTF-8 in a key was replaced
+	// or because MarshalText made the keys.
 	mended bool
 	limit  int  // the bound of the output's length, dst included
 	long   bool // the limit was exceeded

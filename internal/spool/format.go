@@ -51,8 +51,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // their own lock.
 func Checksum(message []byte) uint32 { return crc32.Checksum(message, castagnoli) }
 
-// An ID identifies a segment for the caller. It may be the text of a UUID or any other
-// bytes.
+// An ID is the caller's name for a segment. It has the length of a UUID as text, 36 bytes, but any
+// bytes will do.
 type ID [uuid.Size]byte
 
 // A layout says how much a segment can hold.

@@ -21,8 +21,8 @@ type Child struct {
 }
 
 // StartChild starts cmd and collects its output on both streams. The caller must call
-// Stop, Kill or Exit, which wait for its end. A child that KillAtEnd has started is
-// killed when the test ends.
+// Stop, Kill or Exit, which wait for its end. The end of the test
+// does not kill the child; use KillAtEnd instead of StartChild for that.
 func StartChild(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &c.out, &c.out

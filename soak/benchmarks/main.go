@@ -124,8 +124,8 @@ func benchmarks(args []string) error {
 	return nil
 }
 
-// measure runs the benchmarks of r. It returns the text of each table cell by the name of its row,
-// which is value.what.
+// measure runs the benchmarks of r. It returns the measured numbers as text. The key of each is the
+// name of its row in the table, value.what.
 func (r run) measure(ctx context.Context, root, toolchain string, quick bool) (map[string]string, error) {
 	more := r.full
 	if quick {

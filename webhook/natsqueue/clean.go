@@ -31,8 +31,8 @@ const (
 	cleanEvery = time.Second
 	// slack is how many bytes of garbage a log may always have.
 	slack = 1 << 20
-	// maxMoves is how many messages of a partition the cleaner empties in one step, by moving their
-	// waiting deliveries.
+	// maxMoves is from how many messages of a partition the cleaner moves the waiting deliveries away
+	// in one step, so that these messages can be deleted.
 	maxMoves = 16
 )
 

@@ -240,9 +240,9 @@ func (s *recorder) storeDraft(d *draft) error {
 	}
 }
 
-// doubted finds out why the server refused a record. It returns true if the record is stored, and
-// only an earlier answer was lost. It also returns true if another node has written a record and so
-// owns the partition. Otherwise it returns false, and the caller sends the record again.
+// doubted finds out why the server refused a record. It returns false if the caller has to send the
+// record again. It returns true if the record is stored and only an earlier answer was lost, or if
+// another node has written a record and so owns the partition.
 func (s *recorder) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {

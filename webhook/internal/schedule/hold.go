@@ -11,8 +11,8 @@ const maxHold = 30 * time.Second
 
 // Hold suspends the destination of l for a while, because it cannot be used. It returns the ready
 // deliveries of l, which the caller returns to the store, and the length of the wait. If soon is
-// set, the wait is a second after the first Hold in a row, and doubles with each further Hold, up
-// to maxHold. Otherwise the wait is maxHold.
+// set, the first Hold in a row waits for one second, and each further one twice as long as the one
+// before, up to maxHold. Otherwise the wait is maxHold. why is what Lane.hold becomes.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

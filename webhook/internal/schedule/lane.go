@@ -163,8 +163,8 @@ func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Du
 	return l.breaker.fail(f, trial, now, jitter)
 }
 
-// stop records that the destination cannot be used from now on, and resume that it can be used
-// again. Callers call stop before they set hold or paused, and resume after they have cleared it.
+// stop records that the destination cannot be used from now on. resume records that it can be used
+// again. Call stop before setting hold or paused, and resume after clearing them.
 func (l *Lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return

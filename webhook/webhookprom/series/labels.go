@@ -1,5 +1,5 @@
-// Package series bounds the number of series of metrics whose labels are names, such as the names
-// of customers, because there may be any number of names.
+// Package series bounds how many series a metric has whose label is a name, such as that of a
+// customer. There may be any number of names.
 package series
 
 import (

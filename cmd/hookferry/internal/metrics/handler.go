@@ -79,8 +79,8 @@ type snapshot struct {
 	accepted, rejected, limited series.Ledger
 }
 
-// Describe implements prometheus.Collector. It describes no metric, because a scrape has fewer
-// metrics while the store fails.
+// Describe implements prometheus.Collector. It sends nothing, so that Prometheus does not check that
+// a scrape has all metrics: while the store fails, some are missing.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. Only one scrape runs at a time; a further one waits for
