@@ -111,9 +111,9 @@ func (g *guard) allowed(ip netip.Addr) bool {
 // unique local, link-local, site-local and multicast addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// special lists the other blocks that are not for public hosts: all blocks of the IANA IPv4 and
-// IPv6 Special-Purpose Address Registries (RFC 6890), including those that can be reached globally,
-// and IPv4 multicast (RFC 5771).
+// special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA
+// IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), even those that the registries call
+// globally reachable, and IPv4 multicast (RFC 5771).
 var special = prefixes(
 	"0.0.0.0/8",         // this network
 	"10.0.0.0/8",        // private

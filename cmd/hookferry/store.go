@@ -27,8 +27,8 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read reads a store by calling its argument read, a function of package filequeue. It
-// shows the progress on standard error.
+// read calls the function of package filequeue that it gets, which reads a store, and shows the
+// progress on standard error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = megabytes

@@ -92,7 +92,7 @@ func (j *janitor) copy(m *move, from uint32) error {
 		defer g.unpin()
 		r, err := g.read(at, length, m.seq, nil)
 		if errors.Is(err, errDamaged) {
-			// The copy stays marked as damaged. The next call that reads the delivery logs it.
+			// The copy stays marked as damaged. The next call that reads this delivery writes a log line.
 			if r.kind == 0 {
 				r.kind = k
 			}

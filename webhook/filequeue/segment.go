@@ -103,9 +103,8 @@ type segments map[uint32]*segment
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns a record of kindSegments that lists all segments. It leaves out the segment whose
-// number is the argument without. It has the ends of the sealed segments. If ends is set, it also
-// has the end of the active one.
+// record returns a record of kindSegments that lists all segments, except the one with the number
+// without. It has the length of each sealed segment and, if ends is set, that of the active one.
 func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {

@@ -228,8 +228,8 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes dead letters and returns how many it has deleted. It calls
-// before(letter) ahead of each deletion. It stops at the first error.
+// exhume deletes the dead letters with the keys, and returns how many it has deleted. It calls
+// before(letter) ahead of each deletion, which puts a letter back that is revived. It stops at the first error.
 func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err

@@ -97,8 +97,8 @@ func (s *index) load(ctx context.Context, entries []*entry) error {
 	}
 }
 
-// A content is a block with the records of its message, or nil records if the message cannot be
-// read.
+// A content is a block, which stands for a message of the stream, and the records in that message.
+// The records are nil if the message cannot be read.
 type content struct {
 	*block
 	records [][]byte

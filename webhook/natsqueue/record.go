@@ -37,7 +37,7 @@ func (c *chunk) append(b []byte) []byte {
 	return b
 }
 
-// parseChunk parses the result of append. The records share the memory of b.
+// parseChunk parses what the method append of a chunk has written. The records share the memory of b.
 func parseChunk(b []byte) (*chunk, error) {
 	p := parser{b: b}
 	if p.byte() != formatVersion {

@@ -92,7 +92,8 @@ func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Reco
 	return s.store(ctx, &parcel{messages: []*nats.Msg{expect(subject, seq, b, true)}})
 }
 
-// members implements audience.Members for one attempt of change.
+// members implements audience.Members for one try of the method change, which begins anew if
+// another node was first.
 type members struct {
 	*roster
 	ctx        context.Context

@@ -1,4 +1,4 @@
-// Package webhookprom exports what a webhook.Forwarder does to Prometheus, in three lines:
+// Package webhookprom exports metrics of a webhook.Forwarder to Prometheus, in three lines:
 //
 //	metrics := webhookprom.New()
 //	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: all, Observer: metrics})
@@ -9,8 +9,8 @@
 // hookferry_dead_letters_ and hookferry_observer_. The server uses this package, too. So its
 // dashboard and its alerts also work for programs that use the library.
 //
-// The number of labels is bounded. The first series.MaxLabels destinations have a label of their
-// own, and the others share one. All other labels have fixed sets of values.
+// The number of label values is bounded. The first series.MaxLabels destinations have a value of
+// their own, and the others share one. All other labels have fixed sets of values.
 package webhookprom
 
 import (

@@ -97,8 +97,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
-	// Do not call look for a new TLS connection, because TLS may be in the middle of its
-	// own messages.
+	// A TLS connection is not probed before it has served a request: until then, TLS may be
+	// in the middle of messages of its own.
 	if cn.kept || !cn.tap.secure {
 		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale

@@ -416,7 +416,7 @@ type Attempt struct {
 // The query parameters. A parameter selects the objects whose field has the same value as the
 // parameter. The parameter q, however, selects the objects whose name contains its text, in upper
 // or lower case. For events, q selects by the id or the body instead of the name. The parameters
-// kind and state may be repeated; so may source, for a deletion.
+// kind and state may be repeated. For a deletion, the parameter source may be repeated, too.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"

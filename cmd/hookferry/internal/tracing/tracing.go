@@ -273,7 +273,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
 }
 
-// server returns the attributes of an endpoint. The endpoint has no user and no query.
+// server returns the attributes of an endpoint. The caller has removed user and query from it.
 func server(endpoint string) []attribute.KeyValue {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
