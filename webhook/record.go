@@ -110,8 +110,11 @@ func (d *Delivery) Check() error {
 
 // checkRecord returns an error for a delivery that UnmarshalBinary would refuse to read.
 func (d *Delivery) checkRecord() error {
-	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
-		return fmt.Errorf("webhook: delivery with too many attempts (%d) or closed endpoints (%d)", len(d.Attempts), len(d.Closed))
+	if n := len(d.Attempts); n > MaxAttempts {
+		return fmt.Errorf("webhook: delivery with %d attempts, more than %d", n, MaxAttempts)
+	}
+	if n := len(d.Closed); n > MaxEndpoints {
+		return fmt.Errorf("webhook: delivery with %d closed endpoints, more than %d", n, MaxEndpoints)
 	}
 	if !countable(d.Tries) {
 		return fmt.Errorf("webhook: delivery with an impossible number of tries: %d", d.Tries)

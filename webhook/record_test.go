@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -115,17 +116,21 @@ func TestDeliveryRecordKeepsMicroseconds(t *testing.T) {
 }
 
 func TestDeliveryRecordRefuses(t *testing.T) {
-	for _, d := range []Delivery{
-		{Attempts: make([]Attempt, MaxAttempts+1)},
-		{Closed: make([]Closed, MaxEndpoints+1)},
-		{Tries: -1},
-		{Attempts: []Attempt{{Try: -1}}},
-		{Attempts: []Attempt{{Status: -1}}},
+	for _, tt := range []struct {
+		d    Delivery
+		want string
+	}{
+		{Delivery{Attempts: make([]Attempt, MaxAttempts+1)}, fmt.Sprintf("%d attempts, more than %d", MaxAttempts+1, MaxAttempts)},
+		{Delivery{Closed: make([]Closed, MaxEndpoints+1)}, fmt.Sprintf("%d closed endpoints, more than %d", MaxEndpoints+1, MaxEndpoints)},
+		{Delivery{Tries: -1}, "tries: -1"},
+		{Delivery{Attempts: []Attempt{{Try: -1}}}, "try -1"},
+		{Delivery{Attempts: []Attempt{{Status: -1}}}, "status -1"},
 	} {
+		d := tt.d
 		prefix := []byte("before")
 		b, err := d.AppendBinary(prefix)
-		if err == nil || string(b) != "before" {
-			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v, want an error", len(d.Attempts), len(d.Closed), d.Tries, b, err)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || string(b) != "before" {
+			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v, want an error with %q", len(d.Attempts), len(d.Closed), d.Tries, b, err, tt.want)
 		}
 		if _, err := (&DeadLetter{Delivery: d}).AppendBinary(prefix); err == nil {
 			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints is no error", len(d.Attempts), len(d.Closed))
