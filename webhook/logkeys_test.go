@@ -19,7 +19,7 @@ func documentedKeys(t *testing.T) []string {
 	must(t, err)
 	_, list, ok := strings.Cut(string(src), "\t// Logger ")
 	if !ok {
-		t.Fatal("Config.Logger does not list its keys")
+		t.Fatal("config.go has no comment that begins with \"Logger\"; it lists the keys of all log lines")
 	}
 	list, _, _ = strings.Cut(list, "Logger *slog.Logger")
 	var keys []string

@@ -245,8 +245,11 @@ const MaxSetting = 64 << 10
 
 // Check returns an error if the Name or the Value is outside its limits.
 func (s *Setting) Check() error {
-	if n := len(s.Name); n < 1 || n > 512 || len(s.Value) > MaxSetting {
-		return fmt.Errorf("webhook: setting out of bounds: a name of %d bytes, a value of %d bytes", n, len(s.Value))
+	if n := len(s.Name); n < 1 || n > 512 {
+		return fmt.Errorf("webhook: setting with a Name of %d bytes, want 1 to 512", n)
+	}
+	if n := len(s.Value); n > MaxSetting {
+		return fmt.Errorf("webhook: setting with a Value of %d bytes, more than %d", n, MaxSetting)
 	}
 	return nil
 }

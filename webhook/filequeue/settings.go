@@ -3,7 +3,6 @@ package filequeue
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -42,8 +41,8 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 
 // Set implements webhook.Keeper.
 func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
-	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
-		return 0, fmt.Errorf("filequeue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	if err := e.Check(); err != nil {
+		return 0, err
 	}
 	if err := s.enter(ctx); err != nil {
 		return 0, err
