@@ -229,7 +229,8 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // valid signature of body, made with any of the secrets. The time in the headers may differ
 // from the current time by at most tolerance, in either direction. A tolerance of zero or
 // less means [DefaultTolerance]. Within the tolerance, a captured request can be replayed.
-// To prevent that, remember each id for as long as the tolerance allows its request.
+// To prevent that, remember each id for twice the tolerance: a request whose time lies ahead
+// of the receiver's clock is accepted for that long.
 //
 // The secrets are secrets shared with the sender, and public keys of the sender in the form
 // that [StandardPublicKey] returns.
