@@ -71,8 +71,8 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //   - Only a lane that is being answered may have twice as many deliveries in memory as it has
 //     slots. So hanging destinations do not fill the memory.
 //
-// A lane has no room while more than half of its slots have a ready delivery waiting, so that each
-// fetch brings many.
+// A lane has no room while it has more ready deliveries than half of the slots that slotsOf gives it,
+// so that each fetch brings many.
 func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
