@@ -17,6 +17,7 @@ type Lane struct {
 	bytes        int64      // of the bodies of ready, active and reserved deliveries
 	fetching     bool       // the fetch in progress asks for deliveries of this lane
 	lapsing      bool       // that fetch asks for lapsed deliveries; see breaker
+	more         odd        // for the next fetch
 
 	limit    int // bound of active that the destination sets
 	slots    int // bound of active that grows with answers, from 1 to limit

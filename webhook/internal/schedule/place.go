@@ -36,8 +36,8 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to the place where it belongs now. If l may fetch now, or if the time of the next fetch
-// has changed, move calls wake, which makes the fetcher ask for a new Plan.
+// move moves l to the place where it belongs now. If l is short of deliveries and may fetch, or if the
+// time of the next fetch has changed, move calls wake, which makes the fetcher ask for a new Plan.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place
@@ -48,9 +48,9 @@ func (p *places) move(l *Lane, now time.Time) {
 		}
 		l.at = at
 		heap.Fix(&p.later, l.pos)
-	case to == was:
+	case to == was && to != inDue:
 		return
-	default:
+	case to != was:
 		if was == inLater {
 			heap.Remove(&p.later, l.pos)
 		} else if was != nowhere {
@@ -63,7 +63,7 @@ func (p *places) move(l *Lane, now time.Time) {
 			p.lists[to].push(l)
 		}
 	}
-	if to == inDue && !p.full || to == inLater && l.pos == 0 {
+	if to == inDue && !p.full && p.shares.short(l) || to == inLater && l.pos == 0 {
 		p.wake()
 	}
 }
@@ -117,15 +117,19 @@ type wants struct {
 	at             time.Time // the lane may fetch from this time on; zero if that does not depend on time alone
 }
 
-// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
-// about half, so that a flood of one kind does not hold up the other.
-func (w *wants) limit(n int) {
+// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets half,
+// so that a flood of one kind does not hold up the other. more says which one gets the odd one.
+func (w *wants) limit(n int, more odd) {
 	if w.retries > 0 && w.fresh > 0 {
-		w.retries = min(w.retries, (n+1)/2)
+		w.retries = min(w.retries, (n+int(more))/2)
 	}
 	w.retries = min(w.retries, n)
 	w.fresh = min(w.fresh, n-w.retries)
 }
+
+// An odd says which of the two queues gets the last one of an odd number of deliveries: the fresh
+// ones if it is 0, the retries if it is 1.
+type odd uint8
 
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
@@ -166,7 +170,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	if due(fresh) {
 		w.fresh = n
 	}
-	w.limit(n)
+	w.limit(n, l.more)
 	return w
 }
 

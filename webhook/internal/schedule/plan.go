@@ -45,7 +45,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 		if w.lapsing {
 			l.lapsing = true
 		} else {
-			w.limit(min(share, n))
+			w.limit(min(share, n), l.more)
+			l.more ^= 1
 			n -= w.fresh + w.retries
 			s.shares.offered[l.standing] += w.fresh + w.retries
 		}

@@ -70,15 +70,11 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     fewer when that is almost used up.
 //   - Only a lane that is being answered may have twice as many deliveries in memory as it has
 //     slots. So hanging destinations do not fill the memory.
-//
-// A lane has no room while it has more ready deliveries than half of the slots that slotsOf gives it,
-// so that each fetch brings many.
 func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
 	case l.hold != "", l.breaker.open:
 		n = 1 - held
-	case l.ready.len() > s.slotsOf(l)/2:
 	case l.standing == proven:
 		n = s.slotsOf(l)
 		if s.isAnswered(l) {
@@ -108,6 +104,13 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		n = int(min(int64(n), max(s.part(s.maxBytes)/l.largest, 1)-int64(held)))
 	}
 	return max(n, 0), time.Time{}, false
+}
+
+// short reports whether l needs a fetch soon: at most half of its slots have a ready delivery. Only a
+// lane that is short wakes the fetcher. The fetch then fills all other lanes that have room, too, so
+// that each fetch brings many deliveries.
+func (s *shares) short(l *Lane) bool {
+	return l.hold != "" || l.breaker.open || l.ready.len() <= s.slotsOf(l)/2
 }
 
 // allowance returns how many more deliveries l may have because of its standing. l is unproven or
