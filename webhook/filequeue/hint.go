@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/hookferry/analytics/internal/disk"
 )
@@ -28,7 +29,11 @@ const maxHint = 256 << 20
 
 // encodeHint returns the hint file of a segment that has the records rs and ends at end.
 func encodeHint(rs []record, salt uint64, end int64) []byte {
-	b := append(make([]byte, 0, 64<<10), hintMagic...)
+	size := hintStart + 4
+	for _, r := range rs {
+		size += recordHeader + len(r.payload)
+	}
+	b := append(make([]byte, 0, size), hintMagic...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(end))
 	for _, r := range rs {
 		b = append(r.append(b, salt, int64(r.off)), r.payload...)
@@ -47,6 +52,7 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error
 		return nil, errHint
 	}
 	off := int64(0)
+	dst = slices.Grow(dst, n/recordHeader)
 	for b = b[hintStart:n]; len(b) > 0; {
 		if len(b) < recordHeader {
 			return nil, errHint

@@ -71,14 +71,11 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
 	j.index.forgetKeys(&j.config, j.Now())
-	var unhinted []*segment
-	for _, g := range j.index.segs {
-		if g.sealed && !g.hinted && g.live > 0 {
-			unhinted = append(unhinted, g)
-		}
-	}
+	unhinted := j.index.segs.unhinted()
 	j.index.mu.Unlock()
-	for _, g := range unhinted {
+	// The latest segment waits until the next one is sealed. By then most segments are not needed
+	// any more, and get no hint file at all.
+	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
 		err = cmp.Or(j.hint(g), err) // an error stops only this step
 	}
 	if j.config.HistoryAge != 0 {

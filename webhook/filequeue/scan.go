@@ -28,6 +28,8 @@ type gap struct{ from, to int64 }
 // If another commit follows an incomplete one, the incomplete one was complete once, so its records
 // count. Where scan finds no valid header, it looks for the next one.
 func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
+	const usual = 512 // bytes of a record
+	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
 	var tags []byte // the memory of the tags
 	// The variables records and gaps are the lengths that c.records and c.gaps had before the

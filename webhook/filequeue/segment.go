@@ -225,6 +225,16 @@ func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 // read.
 var errState = errors.New("its attempts cannot be read")
 
+// unhinted returns the sealed segments that need a hint file and have none, the latest last.
+func (s segments) unhinted() (all []*segment) {
+	for _, n := range s.numbers() {
+		if g := s[n]; g.sealed && !g.hinted && g.live > 0 {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
 // idle reports whether no segment is active.
 func (s segments) idle() bool {
 	for _, g := range s {

@@ -60,7 +60,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 	}
 	defer s.calls.Done()
 	for n < len(ss) {
-		var ts []transition
+		ts := make([]transition, 0, min(len(ss)-n, maxSettled))
 		size := int64(0)
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {

@@ -174,7 +174,9 @@ func (s *Store) Close() error {
 	close(s.writer.stop)
 	<-s.writer.ended
 	if g := s.writer.log.active; g != nil {
-		s.janitor.hint(g)
+		for _, g := range append(s.index.segs.unhinted(), g) {
+			s.janitor.hint(g)
+		}
 	}
 	err := s.roster.close()
 	closeFiles(s)
