@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A signal is a log that tells that something was logged.
+// A signal is a slog.Handler that sends on its channel when a record is logged.
 type signal chan struct{}
 
 func (s signal) Enabled(context.Context, slog.Level) bool { return true }
@@ -28,9 +28,10 @@ func (s signal) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestWhoseAddressItIs: an address in Destinations is the operator's own word,
-// one that Lookup returned is a customer's unless TrustLookup says otherwise.
-func TestWhoseAddressItIs(t *testing.T) {
+// The operator writes the URLs in Destinations, so their addresses may be non-public. A customer
+// writes the URLs that Lookup returns, so theirs may not, unless TrustLookup or AllowAddresses
+// permits it.
+func TestNonPublicAddressIsRefusedUnlessTrustedOrAllowed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		host   string
@@ -46,7 +47,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 		{"localhost of a customer", "localhost", true, false, "", false},
 		{"mapped address of a customer", "[::ffff:7f00:1]", true, false, "", false},
 		{"address of a customer that is allowed", "127.0.0.1", true, false, "127.0.0.0/8", true},
-		{"another is allowed", "127.0.0.1", true, false, "127.0.0.2/32", false},
+		{"address of a customer, another is allowed", "127.0.0.1", true, false, "127.0.0.2/32", false},
 		{"address of the operator, looked up", "127.0.0.1", true, true, "", true},
 		{"localhost of the operator, looked up", "localhost", true, true, "", true},
 	} {
@@ -71,14 +72,14 @@ func TestWhoseAddressItIs(t *testing.T) {
 		run := make(chan error, 1)
 		go func() { run <- f.Run(t.Context()) }() // ended below
 		must(t, f.Forward(t.Context(), "crm", call("m1")))
-		got := false
+		got := false // the request arrived
 		select {
 		case <-received:
 			got = true
 		case <-warned:
 		}
 		if got != tt.ok {
-			t.Errorf("%s: received %v, want %v", tt.name, got, tt.ok)
+			t.Errorf("%s: request arrived: got %v, want %v", tt.name, got, tt.ok)
 		}
 		if err := f.Shutdown(t.Context()); err != nil {
 			t.Error(err)
@@ -89,9 +90,9 @@ func TestWhoseAddressItIs(t *testing.T) {
 		server.Close()
 		dead := collect(t, f.Dead(t.Context(), webhook.DeadFilter{}))
 		if !tt.ok && len(dead) != 1 {
-			t.Errorf("%s: %d dead letters, want 1", tt.name, len(dead))
+			t.Errorf("%s: got %d dead letters, want 1", tt.name, len(dead))
 		} else if !tt.ok && (dead[0].Reason != webhook.ReasonAddress || !strings.Contains(dead[0].Attempts[0].Error, "not public")) {
-			t.Errorf("%s: the delivery died of %q (%s), want %q", tt.name, dead[0].Reason, dead[0].Attempts[0].Error, webhook.ReasonAddress)
+			t.Errorf("%s: dead letter has the reason %q (%s), want %q", tt.name, dead[0].Reason, dead[0].Attempts[0].Error, webhook.ReasonAddress)
 		}
 	}
 }

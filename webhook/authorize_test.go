@@ -18,9 +18,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// Each request has the headers that Authorize sets for its endpoint, and no others: by the own
-// client, by net/http in HTTP/1.1 and in HTTP/2, and from a Try.
-func TestAuthorize(t *testing.T) {
+// Each request has the headers that Authorize sets for its endpoint, and only those. This holds for
+// the forwarder's own client, for net/http, for HTTP/2, and for Try.
+func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		netHTTP, http2 bool
@@ -51,35 +51,35 @@ func TestAuthorize(t *testing.T) {
 			for _, q := range recv.Requests() {
 				token := q.Header.Get("Authorization")
 				if tokens[token] || !strings.HasSuffix(token, " of "+q.URL.String()) && !strings.HasSuffix(token, q.URL.RequestURI()) {
-					t.Errorf("%s: %s was sent %q; each request has a token of its own", tt.name, q.URL, token)
+					t.Errorf("%s: %s got the token %q, want a new token for this URL", tt.name, q.URL, token)
 				}
 				tokens[token] = true
 				if len(q.Header["Authorization"]) != 1 || q.Header.Get("X-Tenant") != "acme" || q.Header.Get("X-Static") != "s" {
-					t.Errorf("%s: header %v", tt.name, q.Header)
+					t.Errorf("%s: got the header %v, want one Authorization, X-Tenant acme and X-Static s", tt.name, q.Header)
 				}
 			}
 			if n := int(calls.Load()); n != len(recv.Requests()) {
-				t.Errorf("%s: %d calls for %d requests", tt.name, n, len(recv.Requests()))
+				t.Errorf("%s: got %d calls of Authorize for %d requests, want one for each", tt.name, n, len(recv.Requests()))
 			}
-			// What the endpoint sends back is not kept.
+			// A token that the endpoint echoes in its answer is redacted before the answer is stored.
 			kept := fmt.Sprintf("%+v", xs)
 			for d, err := range r.queue.Waiting(t.Context(), "crm", "") {
 				must(t, err)
 				kept += fmt.Sprintf("%+v", d.Attempts)
 			}
 			if strings.Contains(kept, "token-") || !strings.Contains(kept, "bad [redacted]") {
-				t.Errorf("%s: kept is %s", tt.name, kept)
+				t.Errorf("%s: stored and returned attempts are %s, want the tokens redacted", tt.name, kept)
 			}
 			if x := xs[0]; x.Header.Get("Authorization") != "[redacted]" || x.Header.Get("X-Tenant") != "[redacted]" {
-				t.Errorf("%s: shown header %v", tt.name, x.Header)
+				t.Errorf("%s: Try returns the header %v, want the values of Authorize redacted", tt.name, x.Header)
 			}
 		})
 	}
 }
 
-// What Authorize may not do is a failed attempt with a reason, without a request, and is
-// repeated. Another endpoint of the destination is asked nevertheless.
-func TestAuthorizeFails(t *testing.T) {
+// If Authorize fails, or sets a header that it may not set, the attempt fails with ReasonAuthorize.
+// The forwarder sends no request and retries the delivery later.
+func TestAuthorizeFailureFailsTheAttemptWithoutARequest(t *testing.T) {
 	const secret = "t0ken-1234"
 	set := func(h http.Header, names ...string) error {
 		for _, name := range names {
@@ -90,7 +90,7 @@ func TestAuthorizeFails(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		authorize func(context.Context, http.Header) error
-		want      string // the error
+		want      string // the error of the attempt
 	}{
 		{"error", func(_ context.Context, h http.Header) error {
 			set(h, "Authorization")
@@ -128,18 +128,18 @@ func TestAuthorizeFails(t *testing.T) {
 				},
 			}}})
 			r.track("m1")
-			time.Sleep(5 * time.Second) // in the bubble: the first attempt has failed
+			time.Sleep(5 * time.Second) // until the first attempt has failed
 			synctest.Wait()
 			failing = false
 			if n := len(recv.Requests()); n != 0 || failures == 0 {
-				t.Errorf("%s: %d requests after %d failures", tt.name, n, failures)
+				t.Errorf("%s: got %d requests after %d failures of Authorize, want none after at least one", tt.name, n, failures)
 			}
 			stats, err := r.DestinationStats(t.Context())
 			if err != nil || len(stats) != 1 || stats[0].Failure == nil {
-				t.Fatalf("%s: %+v, %v", tt.name, stats, err)
+				t.Fatalf("%s: DestinationStats() = %+v, %v; want one destination with a failure", tt.name, stats, err)
 			}
 			if a := stats[0].Failure.Attempt; a.Reason != webhook.ReasonAuthorize || a.Error != tt.want || a.Status != 0 {
-				t.Errorf("%s: failed with %q, %q; want %q, %q", tt.name, a.Reason, a.Error, webhook.ReasonAuthorize, tt.want)
+				t.Errorf("%s: attempt failed with %q, %q; want %q, %q", tt.name, a.Reason, a.Error, webhook.ReasonAuthorize, tt.want)
 			}
 			qs, err := recv.Wait(t.Context(), 1)
 			must(t, err)

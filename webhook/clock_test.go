@@ -11,9 +11,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// atTime calls test in a bubble whose clock is so long after that of all
-// bubbles' begin, with a store in the folder dir. So from one call to the next
-// the machine's clock may be set forward or back.
+// atTime calls test in a synctest bubble whose clock starts after later than usual, with the store
+// in the folder dir. Two calls with the same dir simulate a machine whose clock was set forward or
+// back between them.
 func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,9 +35,9 @@ func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.
 	})
 }
 
-// leaveBehind leaves a store with "retried", which was attempted, "fresh", which
-// was not, and "refused", a dead letter.
-func leaveBehind(t *testing.T, r *rig) {
+// leaveDeliveries leaves three deliveries in the store: "retried", which was attempted, "fresh",
+// which was not, and "refused", a dead letter.
+func leaveDeliveries(t *testing.T, r *rig) {
 	r.network.Receiver(hook, "shh", webhooktest.Answer(503), webhooktest.Answer(410))
 	r.start(webhook.Config{Destinations: crm(hook)})
 	r.track("retried")
@@ -54,69 +54,70 @@ func leaveBehind(t *testing.T, r *rig) {
 	must(t, f.Forward(t.Context(), "crm", call("fresh")))
 	r.Forwarder = nil
 	if c := r.counts(); c.Waiting != 2 || c.Dead != 1 {
-		t.Fatalf("Count() = %+v", c)
+		t.Fatalf("Count() = %+v, want 2 waiting and 1 dead", c)
 	}
 }
 
-// With the clock set back by a day, what waits is due a day later, and not lost:
-// times are stored as they were read. What comes meanwhile is delivered at once.
-func TestTheClockIsSetBack(t *testing.T) {
+// If the clock is set back by a day, waiting deliveries become due a day late, but none is lost: the
+// store keeps times as the clock showed them. New deliveries are attempted at once.
+func TestClockSetBackDelaysDeliveriesButLosesNone(t *testing.T) {
 	const day = 24 * time.Hour
 	dir := t.TempDir()
-	atTime(t, day, dir, leaveBehind)
+	atTime(t, day, dir, leaveDeliveries)
 	atTime(t, 0, dir, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("new")
-		r.track("fresh") // is there
+		r.track("fresh") // a duplicate
 		time.Sleep(time.Second)
 		if s := r.Stats(); s.Delivered != 1 || s.Duplicates != 1 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 1 delivered and 1 duplicate", s)
 		}
 		dead := r.dead()
 		if len(dead) != 1 || dead[0].ID != "refused" {
-			t.Fatalf("Dead = %+v", dead)
+			t.Fatalf("Dead() = %+v, want only the delivery \"refused\"", dead)
 		}
 		if n, err := r.Replay(t.Context(), dead[0].Key); n != 1 || err != nil {
-			t.Errorf("Replay = %d, %v", n, err)
+			t.Errorf("Replay() = %d, %v, want 1", n, err)
 		}
 		time.Sleep(day - 2*time.Second)
 		if n := len(recv.Requests()); n != 2 {
-			t.Errorf("%d requests before the old time, want those for the new call and the dead letter", n)
+			t.Errorf("got %d requests before the deliveries are due, want 2: the new call and the replayed dead letter", n)
 		}
 		time.Sleep(5 * time.Second)
 		if s := r.Stats(); s.Delivered != 4 || r.counts() != (webhook.Counts{}) {
-			t.Errorf("Stats() = %+v, Count() = %+v after it", s, r.counts())
+			t.Errorf("Stats() = %+v, Count() = %+v after the deliveries are due; want 4 delivered and an empty store", s, r.counts())
 		}
 		if n := len(recv.Requests()); n != 4 {
-			t.Errorf("%d requests", n)
+			t.Errorf("got %d requests, want 4", n)
 		}
 	})
 }
 
-// With the clock set forward, windows have ended: what was attempted before is a
-// dead letter without a further attempt, and what was not is delivered.
-func TestTheClockIsSetForward(t *testing.T) {
+// If the clock is set forward far enough, retry windows have ended. A delivery that was attempted
+// before becomes a dead letter without another attempt. A delivery that was not attempted is
+// delivered.
+func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 	dir := t.TempDir()
-	atTime(t, 0, dir, leaveBehind)
+	atTime(t, 0, dir, leaveDeliveries)
 	atTime(t, 50*365*24*time.Hour, dir, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		time.Sleep(time.Second)
 		s := r.Stats()
 		if s.Delivered != 1 || s.Dead[webhook.ReasonExpired] != 1 || len(recv.Requests()) != 1 {
-			t.Errorf("Stats() = %+v with %d requests", s, len(recv.Requests()))
+			t.Errorf("Stats() = %+v with %d requests; want 1 delivered, 1 expired and 1 request", s, len(recv.Requests()))
 		}
-		// Within a minute, or they are too old to be kept.
+		// This must follow within a minute, before the retention discards the dead letters as too old.
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{})); n != 2 || err != nil {
-			t.Errorf("ReplayAll = %d, %v", n, err)
+			t.Errorf("ReplayAll() = %d, %v, want 2", n, err)
 		}
 		time.Sleep(time.Second)
 		if s := r.Stats(); s.Delivered != 3 || r.counts() != (webhook.Counts{}) {
-			t.Errorf("Stats() = %+v, Count() = %+v", s, r.counts())
+			t.Errorf("Stats() = %+v, Count() = %+v; want 3 delivered and an empty store", s, r.counts())
 		}
 	})
-	// And back again.
+	// The clock is set back to the right time.
 	atTime(t, 0, dir, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -125,16 +126,16 @@ func TestTheClockIsSetForward(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if s := r.Stats(); s.Delivered != 3 || r.counts() != (webhook.Counts{}) {
-			t.Errorf("Stats() = %+v, Count() = %+v", s, r.counts())
+			t.Errorf("Stats() = %+v, Count() = %+v; want 3 delivered and an empty store", s, r.counts())
 		}
 	})
 }
 
-// A stepped store is one whose clock is set forward.
+// A stepped store has a clock that jumps forward once.
 type stepped struct {
 	webhook.Store
-	by time.Duration
-	at time.Time // when it is set
+	by time.Duration // the length of the jump
+	at time.Time     // when the clock jumps
 }
 
 func (q *stepped) Now() time.Time {
@@ -144,8 +145,8 @@ func (q *stepped) Now() time.Time {
 	return time.Now().Add(q.by)
 }
 
-// A clock that is set forward while deliveries are in flight has none of them sent twice.
-func TestTheClockIsSetForwardInFlight(t *testing.T) {
+// If the clock is set forward while deliveries are in flight, none of them is sent twice.
+func TestClockSetForwardInFlightRepeatsNoRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(2*time.Second))
 		r.queue = &stepped{Store: r.queue, by: time.Hour, at: time.Now().Add(500 * time.Millisecond)}
@@ -156,10 +157,10 @@ func TestTheClockIsSetForwardInFlight(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := len(recv.Requests()); got != n {
-			t.Errorf("%d requests for %d deliveries", got, n)
+			t.Errorf("got %d requests for %d deliveries, want one for each", got, n)
 		}
 		if c := r.counts(); c.Waiting != 0 || c.Dead != 0 {
-			t.Errorf("the store holds %+v", c)
+			t.Errorf("the store has %+v, want none waiting or dead", c)
 		}
 	})
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// TestStatsSayHowADestinationIs has a destination answer deliveries, each of them
-// after the one before.
-func TestStatsSayHowADestinationIs(t *testing.T) {
+// The deliveries are sent one after another, and the receiver answers them in the order of answers.
+func TestDestinationStatsShowOutcomeAndLatestFailure(t *testing.T) {
 	taken, refused, busy := webhooktest.Answer(200), webhooktest.Answer(422).WithBody("unknown plan"), webhooktest.Answer(503).WithBody("come back later")
 	times := func(n int, step webhooktest.Step) []webhooktest.Step {
 		return slices.Repeat([]webhooktest.Step{step}, n)
@@ -22,8 +21,8 @@ func TestStatsSayHowADestinationIs(t *testing.T) {
 		answers  []webhooktest.Step
 		outcome  webhook.Outcome
 		refusing bool
-		status   int // of the latest failure; 0: there was none
-		again    bool
+		status   int  // of the latest failure; 0 if there was none
+		again    bool // the failed delivery is to be retried
 	}{
 		{"nothing was sent", nil, "", false, 0, false},
 		{"taken", times(1, taken), webhook.OutcomeDelivered, false, 0, false},
@@ -52,22 +51,23 @@ func TestStatsSayHowADestinationIs(t *testing.T) {
 					got = all[0]
 				}
 				if got.Outcome != tt.outcome || got.Refusing != tt.refusing {
-					t.Errorf("outcome %q, refusing %v; want %q, %v", got.Outcome, got.Refusing, tt.outcome, tt.refusing)
+					t.Errorf("got the outcome %q, refusing %v; want %q, %v", got.Outcome, got.Refusing, tt.outcome, tt.refusing)
 				}
 				f := got.Failure
 				if f == nil {
 					f = new(webhook.Failure)
 				}
 				if f.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.MessageID == "") {
-					t.Errorf("failure %+v; want the status %d, again %v", f, tt.status, tt.again)
+					t.Errorf("got the failure %+v; want the status %d, a retry is due: %v", f, tt.status, tt.again)
 				}
 			})
 		})
 	}
 }
 
-// TestAFailureHasTheReceiversWords follows a delivery to the end of its window.
-func TestAFailureHasTheReceiversWords(t *testing.T) {
+// The latest failure has the answer of the receiver and the time of the next retry. After the last
+// attempt of the retry window, it has no time.
+func TestFailureHasTheReceiversAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", webhooktest.Answer(503).WithBody("come back later"))
 		r.start(webhook.Config{Window: time.Minute, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
@@ -83,15 +83,15 @@ func TestAFailureHasTheReceiversWords(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		first := failure()
 		if first.MessageID != "m1" || first.Try != 1 || first.Answer != "come back later" || first.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
-			t.Errorf("the first failure is %+v", first)
+			t.Errorf("the first failure is %+v, want the first attempt of m1, its answer, and a retry that is due later", first)
 		}
 		time.Sleep(2 * time.Minute)
 		last := failure()
 		if last.Try <= first.Try || !last.Due.IsZero() {
-			t.Errorf("the last failure is %+v, want a later one that is not tried again", last)
+			t.Errorf("the last failure is %+v, want a later attempt, and no retry due", last)
 		}
 		if all, _ := r.DestinationStats(t.Context()); all[0].Outcome != webhook.OutcomeRetryable || all[0].Refusing {
-			t.Errorf("in the end %+v, want no refusal", all[0])
+			t.Errorf("after the retry window: %+v, want the outcome %q and not refusing", all[0], webhook.OutcomeRetryable)
 		}
 	})
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
+// nullStore is a Store whose methods are never called.
 type nullStore struct{ Store }
 
-func TestConfigNamesTheFieldItRefuses(t *testing.T) {
+// The error also has none of the secrets of the Config.
+func TestNewNamesTheInvalidField(t *testing.T) {
 	good := func() Config {
 		return Config{
 			Store: nullStore{},
@@ -40,7 +42,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		headers  = "Destinations[0].Endpoints[0].Headers"
 	)
 	if _, err := New(good()); err != nil {
-		t.Fatalf("New of a good Config: %v", err)
+		t.Fatalf("New() of a valid Config = %v, want no error", err)
 	}
 	for _, tt := range []struct {
 		name   string
@@ -53,17 +55,17 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
 		}, "Destinations"},
 		{"trust without Lookup", func(c *Config) { c.TrustLookup = true }, "TrustLookup"},
-		{"timeout of one", func(c *Config) { c.Destinations[0].Timeout = DefaultTimeout + 1 }, "Destinations[0].Timeout"},
-		{"negative timeout of one", func(c *Config) { c.Destinations[0].Timeout = -1 }, "Destinations[0].Timeout"},
-		{"window of one", func(c *Config) { c.Window, c.Destinations[0].Window = time.Hour, time.Hour+1 }, "Destinations[0].Window"},
-		{"schedule of one", func(c *Config) { c.Destinations[0].Schedule = "often" }, "Destinations[0].Schedule"},
+		{"timeout of a destination", func(c *Config) { c.Destinations[0].Timeout = DefaultTimeout + 1 }, "Destinations[0].Timeout"},
+		{"negative timeout of a destination", func(c *Config) { c.Destinations[0].Timeout = -1 }, "Destinations[0].Timeout"},
+		{"window of a destination", func(c *Config) { c.Window, c.Destinations[0].Window = time.Hour, time.Hour+1 }, "Destinations[0].Window"},
+		{"schedule of a destination", func(c *Config) { c.Destinations[0].Schedule = "often" }, "Destinations[0].Schedule"},
 		{"filters without Lookup", func(c *Config) { c.LookupFilters = true }, "LookupFilters"},
-		{"filter of no type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
-		{"filter of no name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},
-		{"filter that is long", func(c *Config) {
+		{"filter of an unknown type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
+		{"filter with an empty name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},
+		{"filter that is too long", func(c *Config) {
 			c.Destinations[0].Filter.Exclude = []string{"track:" + strings.Repeat("x", maxPattern)}
 		}, "Destinations[0].Filter.Exclude[0]"},
-		{"patterns of a filter", func(c *Config) { c.Destinations[0].Filter.Include = make([]string, MaxPatterns+1) }, "Destinations[0].Filter.Include"},
+		{"too many patterns in a filter", func(c *Config) { c.Destinations[0].Filter.Include = make([]string, MaxPatterns+1) }, "Destinations[0].Filter.Include"},
 		{"service name with a space", func(c *Config) { c.ServiceName = "My Service" }, "ServiceName"},
 		{"service name with a line end", func(c *Config) { c.ServiceName = "a\r\nX: y" }, "ServiceName"},
 		{"negative timeout", func(c *Config) { c.Timeout = -1 }, "Timeout"},
@@ -83,15 +85,15 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 			c.Proxy = &url.URL{Scheme: "https", Host: "proxy.example", User: url.UserPassword("u", "hunter2")}
 		}, "Proxy"},
 		{"proxy without a host", func(c *Config) { c.Proxy = &url.URL{Scheme: "http", Path: "/hunter2"} }, "Proxy"},
-		{"no verification", func(c *Config) { c.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} }, "TLSClientConfig"},
+		{"no certificate verification", func(c *Config) { c.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} }, "TLSClientConfig"},
 		{"no id", func(c *Config) { c.Destinations[0].ID = "" }, "Destinations[0].ID"},
 		{"long id", func(c *Config) { c.Destinations[0].ID = strings.Repeat("x", 256) }, "Destinations[0].ID"},
 		{"id twice", func(c *Config) { c.Destinations = append(c.Destinations, c.Destinations[0]) }, "Destinations[1].ID"},
 		{"no endpoints", func(c *Config) { c.Destinations[0].Endpoints = nil }, "Destinations[0].Endpoints"},
 		{"six endpoints", func(c *Config) { c.Destinations[0].Endpoints = make([]Endpoint, 6) }, "Destinations[0].Endpoints"},
-		{"negative concurrency of one", func(c *Config) { c.Destinations[0].MaxConcurrent = -1 }, "Destinations[0].MaxConcurrent"},
-		{"rate of one", func(c *Config) { c.Destinations[0].MaxRate = -1 }, "Destinations[0].MaxRate"},
-		{"endpoint twice", func(c *Config) {
+		{"negative concurrency of a destination", func(c *Config) { c.Destinations[0].MaxConcurrent = -1 }, "Destinations[0].MaxConcurrent"},
+		{"negative rate of a destination", func(c *Config) { c.Destinations[0].MaxRate = -1 }, "Destinations[0].MaxRate"},
+		{"same endpoint twice", func(c *Config) {
 			d := &c.Destinations[0]
 			d.Endpoints = append(d.Endpoints, d.Endpoints[0])
 		}, "Destinations[0].Endpoints[1].URL"},
@@ -144,16 +146,17 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 				t.Fatalf("New() = %v, want a *ConfigError", err)
 			}
 			if tt.field != "" && ce.Field != tt.field {
-				t.Errorf("New() refuses %s (%v), want %s", ce.Field, err, tt.field)
+				t.Errorf("New() names the field %s (%v), want %s", ce.Field, err, tt.field)
 			}
 			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "shh") {
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error has a secret: %v", err)
 			}
 		})
 	}
 }
 
-func TestConfigKeepsWhatIsSet(t *testing.T) {
+// withDefaults keeps every field that is set, and replaces every zero field that has a default.
+func TestConfigDefaultsReplaceOnlyZeroFields(t *testing.T) {
 	set := Config{
 		Store:            nullStore{},
 		Note:             func() []byte { return nil },
@@ -181,17 +184,17 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
 		if name != "Lookup" && name != "TrustLookup" && name != "LookupFilters" && name != "DialContext" && name != "Trace" && name != "Observer" && a.Field(i).IsZero() {
-			t.Errorf("the test does not set %s", name)
+			t.Errorf("the test does not set the field %s", name)
 		}
 		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			t.Errorf("%s changed from %v to %v", name, a.Field(i), b.Field(i))
+			t.Errorf("%s: got %v, want %v as it was set", name, b.Field(i), a.Field(i))
 		}
 	}
 	zero, err := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
 	must(t, err)
 	if zero.MaxBytesInFlight != 64<<20 || zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
 		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
-		t.Errorf("defaults are %+v", zero)
+		t.Errorf("got the defaults %+v, want those that the comments of Config name", zero)
 	}
 }
 
@@ -203,14 +206,14 @@ func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
 	}.withDefaults()
 	must(t, err)
 	if got.MaxConcurrent != 5 {
-		t.Errorf("MaxConcurrent is %d of 20 in flight, want 5", got.MaxConcurrent)
+		t.Errorf("MaxConcurrent is %d for a MaxInFlight of 20, want 5", got.MaxConcurrent)
 	}
 	if want := netip.MustParsePrefix("10.0.0.0/8"); got.AllowAddresses[0] != want {
-		t.Errorf("a prefix of IPv4 addresses that are written as IPv6 is %v, want %v", got.AllowAddresses[0], want)
+		t.Errorf("the IPv4-mapped prefix became %v, want %v", got.AllowAddresses[0], want)
 	}
 }
 
-func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
+func TestEndpointNameHasNoSecrets(t *testing.T) {
 	target, wrong := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
 		URL:     "https://user:hunter2@crm.example:8443/hook/a%2Fb?key=hunter2#hunter2",
 		Headers: map[string]string{"x-key": "v"},
@@ -221,16 +224,16 @@ func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
 		t.Errorf("name = %q, want %q", e.name, want)
 	}
 	if got := e.header.Get("Authorization"); got != "Basic dXNlcjpodW50ZXIy" {
-		t.Errorf("Authorization = %q", got)
+		t.Errorf("Authorization = %q, want the basic authentication of the URL", got)
 	}
 	if got := e.header.Get("User-Agent"); got != "Acme/1.0" {
-		t.Errorf("User-Agent = %q", got)
+		t.Errorf("User-Agent = %q, want Acme/1.0", got)
 	}
 	if got := e.header["X-Key"]; len(got) != 1 || got[0] != "v" {
-		t.Errorf("X-Key = %q", got)
+		t.Errorf("X-Key = %q, want one value, v", got)
 	}
 	if e.url.Fragment != "" {
-		t.Error("the fragment is sent")
+		t.Error("the URL of requests has a fragment, want none")
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used of the processors, in its own code and
-// in the kernel.
+// cpuTime returns the processor time that this process has used, in its own code and in the kernel.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -76,7 +76,7 @@ func last(seq iter.Seq2[int, error]) (n int, err error) {
 	return n, err
 }
 
-func TestReplayAllTellsHowFarItIs(t *testing.T) {
+func TestReplayAllYieldsItsProgress(t *testing.T) {
 	const n = 1100 // more than stores list at once
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
@@ -142,7 +142,7 @@ func TestReplayAllTellsHowFarItIs(t *testing.T) {
 	})
 }
 
-func TestDeadLettersAfterShutdown(t *testing.T) {
+func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", webhooktest.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -171,7 +171,7 @@ func TestDeadLettersAfterShutdown(t *testing.T) {
 }
 
 // What is over the bounds is discarded from the oldest on, and counted.
-func TestRetention(t *testing.T) {
+func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		config webhook.Config
@@ -217,7 +217,7 @@ func TestRetention(t *testing.T) {
 }
 
 // Retention forgets after the time, not before.
-func TestRetentionKeepsFor30Days(t *testing.T) {
+func TestDeadLettersAreKeptFor30Days(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", webhooktest.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Hour}) // 30 days of polls each second take long

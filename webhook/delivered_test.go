@@ -19,7 +19,7 @@ import (
 
 // What was delivered is sent again with the same body and an ID of its own, and what was sent
 // again is not sent again with it.
-func TestResend(t *testing.T) {
+func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
 		var err error

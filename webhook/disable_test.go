@@ -27,7 +27,7 @@ func (d *disabled) Enabled(is webhook.Enabled)   { d.enabled = append(d.enabled,
 
 // With BuryDisabled, what waits for a destination that was disabled becomes dead letters, whatever
 // its time, and so does what comes for it until Resume, after a restart, too.
-func TestBuryDisabled(t *testing.T) {
+func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
 		config := webhook.Config{
@@ -92,7 +92,7 @@ func TestBuryDisabled(t *testing.T) {
 
 // A destination that is gone, or fails for too long, is disabled until Resume, also after a
 // restart. What waits is kept.
-func TestDisable(t *testing.T) {
+func TestDestinationIsDisabledUntilResume(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer webhooktest.Step

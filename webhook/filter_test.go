@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-func TestFilter(t *testing.T) {
+func TestFilterMatchesTypesAndNames(t *testing.T) {
 	all := []string{"identify", "track:Order Completed", "track:Order Test", "track:", "page:Order Completed", "page:Home", "alias"}
 	for _, tt := range []struct {
 		name             string
@@ -57,7 +57,7 @@ func TestFilter(t *testing.T) {
 }
 
 // Forward stores what the filters take, and counts the rest, with and without a Lookup.
-func TestForwardFilters(t *testing.T) {
+func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	destinations := []webhook.Destination{
 		{ID: "all", Endpoints: endpoints},

@@ -15,7 +15,7 @@ import (
 
 // A source costs one text for an event, however many destinations it has. A filter costs
 // nothing, and neither does a Transform of another destination.
-func TestDeliveriesAllocations(t *testing.T) {
+func TestForwardAllocatesOneIDForEachEventOfASource(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	f, err := webhook.New(webhook.Config{Store: newOutbox(), Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: endpoints, Filter: webhook.Filter{Exclude: []string{"*:Draft *"}}}, {ID: "b", Endpoints: endpoints},

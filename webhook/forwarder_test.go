@@ -178,7 +178,7 @@ func TestDeliversASignedPost(t *testing.T) {
 	})
 }
 
-func TestUnsignedWithoutASecret(t *testing.T) {
+func TestRequestIsUnsignedWithoutASecret(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "")
 		r.start(webhook.Config{ServiceName: "Acme", Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
@@ -272,7 +272,7 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 	}
 }
 
-func TestAnswerWithinFiveSeconds(t *testing.T) {
+func TestAnswerAfterFiveSecondsIsRetried(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		step webhooktest.Step
@@ -331,7 +331,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	})
 }
 
-func TestAnySuccessOfFiveIsEnough(t *testing.T) {
+func TestOneSuccessOfFiveEndpointsIsEnough(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var urls []string
 		var recvs []*webhooktest.Receiver
@@ -380,7 +380,7 @@ func TestOnlyRetryableEndpointsAreTriedAgain(t *testing.T) {
 	})
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string
 		status      int
@@ -423,8 +423,8 @@ func TestRetryAfterIsPerEndpoint(t *testing.T) {
 	})
 }
 
-// evilSteps are the ways in which receivers misbehave, each with the outcome of the first attempt.
-var evilSteps = []struct {
+// misbehavingSteps are the ways in which receivers misbehave, each with the outcome of the first attempt.
+var misbehavingSteps = []struct {
 	name   string
 	step   webhooktest.Step
 	reason webhook.Reason // of the first attempt; "" if it succeeds
@@ -449,8 +449,8 @@ var evilSteps = []struct {
 	{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
 }
 
-func TestEvilReceivers(t *testing.T) {
-	for _, tt := range evilSteps {
+func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
+	for _, tt := range misbehavingSteps {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "shh", tt.step, webhooktest.Answer(200))
 			seen := watch(r)
@@ -478,7 +478,7 @@ func TestEvilReceivers(t *testing.T) {
 }
 
 // The same by HTTP/2.
-func TestEvilReceiversByHTTP2(t *testing.T) {
+func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 	const hook = "https://crm.example/hook"
 	for _, tt := range []struct {
 		name    string
@@ -588,7 +588,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	})
 }
 
-func TestDestinationIsReadAtEveryAttempt(t *testing.T) {
+func TestEachAttemptUsesTheCurrentDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		old := r.network.Receiver("http://old.example/", "old", webhooktest.Answer(503))
 		moved := r.network.Receiver("http://new.example/", "new", webhooktest.Answer(200))
@@ -620,7 +620,7 @@ func TestDestinationIsReadAtEveryAttempt(t *testing.T) {
 
 // What was closed to a delivery stays so when the settings change, and what is
 // new is open.
-func TestEndpointsThatChangeBetweenAttempts(t *testing.T) {
+func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	destination := func(urls ...string) *webhook.Destination { return &crm(urls...)[0] }
 	t.Run("one that refused is left", func(t *testing.T) {
@@ -727,7 +727,7 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 }
 
 // A Lookup that hangs is ended after the time of an attempt, like one that fails.
-func TestLookupHasTheTimeOfAnAttempt(t *testing.T) {
+func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		var hung []time.Duration // by the one worker that looks up
@@ -840,7 +840,7 @@ func (q *flaky) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return q.Store.Settle(ctx, ss)
 }
 
-func TestTheStoreMayFailAndComeBack(t *testing.T) {
+func TestStoreOutageLosesAndRepeatsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		q := &flaky{Store: r.queue}
 		r.queue = q
@@ -871,7 +871,7 @@ func TestTheStoreMayFailAndComeBack(t *testing.T) {
 	})
 }
 
-func TestShutdownLetsAttemptsEnd(t *testing.T) {
+func TestShutdownWaitsForAttemptsInFlight(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(3*time.Second))
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -901,7 +901,7 @@ func TestShutdownLetsAttemptsEnd(t *testing.T) {
 	})
 }
 
-func TestShutdownCutsOffAtItsDeadline(t *testing.T) {
+func TestShutdownCutsOffAttemptsAtItsDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Hang().Times(1), webhooktest.Answer(200))
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -928,7 +928,7 @@ func TestShutdownCutsOffAtItsDeadline(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		c := webhook.Config{Store: r.queue, Destinations: crm(hook)}
 		f, err := webhook.New(c)
@@ -953,7 +953,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithItsStore(t *testing.T) {
+func TestRunReturnsTheErrorOfItsStore(t *testing.T) {
 	t.Run("closed under it", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.start(webhook.Config{Destinations: crm(hook)})
@@ -989,7 +989,7 @@ func TestRunEndsWithItsStore(t *testing.T) {
 	})
 }
 
-func TestWhatOthersPutIsFetched(t *testing.T) {
+func TestDeliveriesOfOtherNodesAreFetched(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
 		mine, theirs := newNode(r.queue), newNode(r.queue)
@@ -1019,7 +1019,7 @@ func TestWhatOthersPutIsFetched(t *testing.T) {
 }
 
 // With a Lookup, only what cannot be an id is refused at once.
-func TestForwardToWhatALookupMayKnow(t *testing.T) {
+func TestForwardWithLookupRefusesOnlyInvalidIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
 			return nil, webhook.ErrUnknownDestination
@@ -1043,7 +1043,7 @@ func TestForwardToWhatALookupMayKnow(t *testing.T) {
 	})
 }
 
-func TestForwardRefuses(t *testing.T) {
+func TestForwardRefusesInvalidCallsAndUnknownDestinations(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for _, tt := range []struct {
@@ -1151,7 +1151,7 @@ func TestSecretsStayOutOfLogsAndRecords(t *testing.T) {
 	}
 }
 
-func TestWebhooksSwitchedOffIsNotForwarded(t *testing.T) {
+func TestCallsThatSwitchWebhooksOffAreNotForwarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestPublicAddresses(t *testing.T) {
+func TestIsPublic(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		want  bool
@@ -51,7 +51,7 @@ func trusting(urls ...string) *guard {
 	return g
 }
 
-func TestGuardLooksAtTheResolvedAddress(t *testing.T) {
+func TestGuardChecksTheResolvedAddress(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer ln.Close()

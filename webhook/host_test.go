@@ -36,8 +36,8 @@ var spellings = []string{
 	"private.example", "PRIVATE.example", "private.example.",
 }
 
-// nastiest resolves names as the most obliging of resolvers would.
-func nastiest(name string) []netip.Addr {
+// lenientLookup resolves names as the most obliging of resolvers would.
+func lenientLookup(name string) []netip.Addr {
 	if ip, ok := inetAton(name); ok {
 		return []netip.Addr{ip}
 	}
@@ -74,10 +74,10 @@ func inetAton(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), true
 }
 
-// TestNoSpellingGetsPast: each is refused with the settings, or when it is
+// TestEverySpellingOfANonPublicAddressIsRefused: each is refused with the settings, or when it is
 // dialled, on the whole way that a request takes.
-func TestNoSpellingGetsPast(t *testing.T) {
-	g := &guard{resolver: newResolver(t, nastiest)}
+func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
+	g := &guard{resolver: newResolver(t, lenientLookup)}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
 	defer client.Close()
 	s := &sender{client: client}
@@ -96,7 +96,7 @@ func TestNoSpellingGetsPast(t *testing.T) {
 	}
 }
 
-func TestHostsThatAreRefused(t *testing.T) {
+func TestCheckURLRefusesInvalidHosts(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ok    bool
@@ -124,9 +124,9 @@ func TestHostsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestGuardWithManyAddresses: a name is refused for good only if all that it
+// TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic: a name is refused for good only if all that it
 // stands for is.
-func TestGuardWithManyAddresses(t *testing.T) {
+func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer open.Close()
@@ -178,9 +178,9 @@ func TestGuardWithManyAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardWithANameThatChanges: between two look-ups of a name its address
+// TestGuardChecksTheAddressOfEachLookup: between two look-ups of a name its address
 // becomes a private one, and back.
-func TestGuardWithANameThatChanges(t *testing.T) {
+func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer ln.Close()

@@ -24,20 +24,20 @@ import (
 )
 
 // A wire is a network whose far ends are the test's own: raw connections.
-type wire struct {
+type rawNetwork struct {
 	serve func(c net.Conn) // nil: takes everything and says nothing
 	open  atomic.Int32     // near ends that are not closed
 	far   sync.WaitGroup
 }
 
-type wireConn struct {
+type rawConn struct {
 	net.Conn
 	close func() error
 }
 
-func (c *wireConn) Close() error { return c.close() }
+func (c *rawConn) Close() error { return c.close() }
 
-func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
+func (w *rawNetwork) dial(context.Context, string, string) (net.Conn, error) {
 	near, far := net.Pipe()
 	w.open.Add(1)
 	w.far.Go(func() {
@@ -47,14 +47,14 @@ func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
 		}
 		io.Copy(io.Discard, far)
 	})
-	return &wireConn{near, sync.OnceValue(func() error {
+	return &rawConn{near, sync.OnceValue(func() error {
 		w.open.Add(-1)
 		return near.Close()
 	})}, nil
 }
 
 // startOn runs a forwarder on w, in a bubble. stop checks that everything ends.
-func startOn(t *testing.T, w *wire, url string) (f *webhook.Forwarder, stop func()) {
+func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, stop func()) {
 	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
 	must(t, err)
 	run := make(chan error, 1)
@@ -81,9 +81,9 @@ func startOn(t *testing.T, w *wire, url string) (f *webhook.Forwarder, stop func
 
 // Of an answer of 101 the body is the connection, which no timeout of the
 // request ends.
-func TestASwitchOfProtocolsHoldsNothing(t *testing.T) {
+func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{serve: func(c net.Conn) {
+		w := &rawNetwork{serve: func(c net.Conn) {
 			c.Read(make([]byte, 4096))
 			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 		}}
@@ -99,7 +99,7 @@ func TestASwitchOfProtocolsHoldsNothing(t *testing.T) {
 
 // A request that a kept connection took to its end is made again at once, and
 // counted.
-func TestAConnectionThatEndsCostsNoAttempt(t *testing.T) {
+func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -123,9 +123,9 @@ func TestAConnectionThatEndsCostsNoAttempt(t *testing.T) {
 	})
 }
 
-func TestASilentPeerCollectsNoConnections(t *testing.T) {
+func TestSilentReceiverGetsABoundedNumberOfConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{}
+		w := &rawNetwork{}
 		f, stop := startOn(t, w, "https://crm.example/")
 		for i := range 50 {
 			must(t, f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i))))
@@ -213,7 +213,7 @@ func TestEveryLaneGetsAWorker(t *testing.T) {
 }
 
 // One endpoint that hangs does not slow the delivery to another.
-func TestOneHangingEndpointOfTwo(t *testing.T) {
+func TestHangingEndpointDoesNotDelayTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const good, bad = "http://good.example/", "http://bad.example/"
 		r.network.Receiver(good, "")
@@ -444,7 +444,7 @@ func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
 	}
 }
 
-func TestAFailedLookupCostsSeconds(t *testing.T) {
+func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
 		var n atomic.Int32
@@ -470,7 +470,7 @@ func TestAFailedLookupCostsSeconds(t *testing.T) {
 }
 
 // Deliveries of a destination that is not known wait at little cost.
-func TestAnUnknownDestinationIsProbed(t *testing.T) {
+func TestUnknownDestinationIsProbedTwiceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		seen := watch(r)
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
@@ -494,7 +494,7 @@ func TestAnUnknownDestinationIsProbed(t *testing.T) {
 
 // However long an endpoint asks to be left alone, the window counts, and its
 // end brings a last attempt.
-func TestRetryAfterEndsWithTheWindow(t *testing.T) {
+func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	inBubble(t, func(t *testing.T, r *rig) {
 		patient := r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"), webhooktest.Answer(200))
@@ -522,7 +522,7 @@ func TestRetryAfterEndsWithTheWindow(t *testing.T) {
 	})
 }
 
-func TestTheLogDoesNotFlood(t *testing.T) {
+func TestAttemptLogIsRateLimited(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var log lines
 		var n atomic.Int32
@@ -545,7 +545,7 @@ func TestTheLogDoesNotFlood(t *testing.T) {
 }
 
 // What an endpoint sends back of what it was sent in confidence is not kept.
-func TestEchoedSecretsAreNotKept(t *testing.T) {
+func TestEchoedSecretsAreRedacted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
 			return webhooktest.Answer(400).WithBody(fmt.Sprint("debug: ", q.URL, q.Header))
@@ -614,7 +614,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	for range hours {
 		for _, recv := range recvs {
 			if random.IntN(4) == 0 {
-				recv.SetScript(evilScript(random)...)
+				recv.SetScript(misbehavingScript(random)...)
 			}
 		}
 		for _, d := range ds[:len(ds)-1] {
@@ -664,8 +664,8 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	t.Logf("%d of %d were delivered, after %d more attempts", s.Delivered, s.Accepted, s.Retried)
 }
 
-// evilScript returns random steps, most of them evil.
-func evilScript(random *rand.Rand) (script []webhooktest.Step) {
+// misbehavingScript returns random steps, most of them evil.
+func misbehavingScript(random *rand.Rand) (script []webhooktest.Step) {
 	for range 1 + random.IntN(4) {
 		var step webhooktest.Step
 		switch random.IntN(6) {
@@ -676,7 +676,7 @@ func evilScript(random *rand.Rand) (script []webhooktest.Step) {
 		case 2:
 			step = webhooktest.Answer(200).After(time.Duration(random.Int64N(int64(6 * time.Second))))
 		default:
-			step = evilSteps[random.IntN(len(evilSteps))].step
+			step = misbehavingSteps[random.IntN(len(misbehavingSteps))].step
 		}
 		script = append(script, step.Times(1+random.IntN(30)))
 	}

@@ -139,7 +139,7 @@ func (s *isolation) fill(n int) {
 	events := make([]event.Event, 500)
 	for i := 0; i*len(events) < n; i++ {
 		for j := range events {
-			events[j] = timed(0)
+			events[j] = timedEvent(0)
 		}
 		if err := s.ForwardEvents(context.Background(), s.troubled[i%len(s.troubled):][:1], events...); err != nil {
 			s.b.Fatal(err)
@@ -149,8 +149,8 @@ func (s *isolation) fill(n int) {
 
 var isolationIDs atomic.Int64
 
-// timed is an event that says when it was made, unless at is 0.
-func timed(at int64) event.Event {
+// timedEvent is an event that says when it was made, unless at is 0.
+func timedEvent(at int64) event.Event {
 	id := strconv.FormatInt(isolationIDs.Add(1), 10)
 	body := fmt.Appendf(nil, `{"x":"%s"}`, bench.Body[:420])
 	if at != 0 {
@@ -172,7 +172,7 @@ func (s *isolation) offer(a *arrivals) {
 			to := i
 			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < *isolationTurn; at = at.Add(every) {
 				time.Sleep(time.Until(at)) // the rate is what is measured at
-				e := timed(time.Now().UnixNano())
+				e := timedEvent(time.Now().UnixNano())
 				if err := s.ForwardEvents(context.Background(), s.healthy[to%len(s.healthy):][:1], e); err != nil {
 					s.b.Error(err)
 					return
@@ -318,7 +318,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 		run := make(chan error, 1)
 		go func() { run <- f.Run(context.Background()) }() // ended below
 		for _, i := range rand.New(rand.NewPCG(1, 0)).Perm(n) {
-			must(b, f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timed(0)))
+			must(b, f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timedEvent(0)))
 		}
 		for f.Stats().Delivered < int64(n) {
 			time.Sleep(time.Millisecond) // for what is measured next

@@ -147,7 +147,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 
 // What waits for a destination that is down waits in the store, with its window
 // not begun: all of it is delivered after an outage that is shorter than one.
-func TestWhatWaitsForADestinationThatIsDownKeepsItsWindow(t *testing.T) {
+func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const waiting = 5000
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
@@ -179,7 +179,7 @@ func TestWhatWaitsForADestinationThatIsDownKeepsItsWindow(t *testing.T) {
 
 // What was attempted keeps its schedule while its destination is left alone,
 // to the last attempt of its window.
-func TestABreakerKeepsTheSchedule(t *testing.T) {
+func TestBreakerKeepsTheRetrySchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 20
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
@@ -222,7 +222,7 @@ func TestABreakerKeepsTheSchedule(t *testing.T) {
 
 // What waits for a destination that is gone for good ends as dead letters, and
 // what waits for less than a window when it comes back does not.
-func TestWhatWaitsForAFailingDestinationLapses(t *testing.T) {
+func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 2000
 		recv := r.network.Receiver(hook, "shh", webhooktest.Refuse())
@@ -284,15 +284,15 @@ func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A fetcher counts fetches, each of which takes some time. It keeps nothing for the caller
+// A fetchCounter counts fetches, each of which takes some time. It keeps nothing for the caller
 // of Put.
-type fetcher struct {
+type fetchCounter struct {
 	webhook.Store
 	fetches atomic.Int64
 	took    time.Duration
 }
 
-func (q *fetcher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *fetchCounter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
 		ps[i].Keep = false
@@ -300,7 +300,7 @@ func (q *fetcher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Resul
 	return q.Store.Put(ctx, ps, out)
 }
 
-func (q *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (q *fetchCounter) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	q.fetches.Add(1)
 	time.Sleep(q.took)
 	return q.Store.Fetch(ctx, wants, maxBytes, dst)
@@ -308,10 +308,10 @@ func (q *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 
 // What comes during a fetch waits for the end of it, however long it takes, and not for
 // longer.
-func TestALongFetchIsFollowedByTheNext(t *testing.T) {
+func TestDeliveryPutDuringAFetchIsFetchedNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const took = 10 * time.Millisecond
-		r.queue = &fetcher{Store: r.queue, took: took}
+		r.queue = &fetchCounter{Store: r.queue, took: took}
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		synctest.Wait() // Run waits
@@ -330,7 +330,7 @@ func TestALongFetchIsFollowedByTheNext(t *testing.T) {
 
 // To go through thousands of destinations without room again and again would take a
 // processor.
-func TestDestinationsWithoutRoomAreNotAskedAllTheTime(t *testing.T) {
+func TestSaturatedDestinationsCauseNoExtraFetches(t *testing.T) {
 	for _, tt := range []struct {
 		hanging int
 		most    int64 // fetches in a second, in which 1000 deliveries come for another
@@ -339,7 +339,7 @@ func TestDestinationsWithoutRoomAreNotAskedAllTheTime(t *testing.T) {
 		{3000, 1100},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			q := &fetcher{Store: r.queue}
+			q := &fetchCounter{Store: r.queue}
 			r.queue = q
 			good, _ := r.receivers("fine", 1)
 			bad, _ := r.receivers("sick", tt.hanging, webhooktest.Hang())
@@ -373,7 +373,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 		{"slow answers", 2, 0, webhooktest.Answer(200).After(1200 * time.Millisecond)},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			q := &fetcher{Store: r.queue}
+			q := &fetchCounter{Store: r.queue}
 			r.queue = q
 			recv := r.network.Receiver(hook, "shh", tt.step)
 			d := crm(hook)
@@ -445,7 +445,7 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 	})
 }
 
-func TestPauseBeforeRun(t *testing.T) {
+func TestPauseBeforeRunApplies(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
 		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
@@ -516,7 +516,7 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 
 // A delivery whose window ends while its destination is not to be used gets one
 // more attempt.
-func TestAWindowThatEndsInAPause(t *testing.T) {
+func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		disabled bool
@@ -570,7 +570,7 @@ func TestAWindowThatEndsInAPause(t *testing.T) {
 	}
 }
 
-func TestHeldSaysWhy(t *testing.T) {
+func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://down.example/", "", webhooktest.Refuse())
 		r.network.Receiver("http://fine.example/", "")
@@ -623,15 +623,15 @@ func TestHeldSaysWhy(t *testing.T) {
 	})
 }
 
-// A weigher knows the bytes of the bodies that are claimed.
-type weigher struct {
+// A claimedBytes knows the bytes of the bodies that are claimed.
+type claimedBytes struct {
 	webhook.Store
 	mu          sync.Mutex
 	bytes, most int
 	claimed     map[uint64]int
 }
 
-func (q *weigher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *claimedBytes) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	err := q.Store.Put(ctx, ps, out)
 	for i := range out {
 		if out[i].Claim != 0 {
@@ -641,7 +641,7 @@ func (q *weigher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Resul
 	return err
 }
 
-func (q *weigher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (q *claimedBytes) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	ds, err := q.Store.Fetch(ctx, wants, maxBytes, dst)
 	for _, d := range ds[len(dst):] {
 		q.claim(d.Claim, len(d.Body))
@@ -649,7 +649,7 @@ func (q *weigher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 	return ds, err
 }
 
-func (q *weigher) claim(claim uint64, size int) {
+func (q *claimedBytes) claim(claim uint64, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.claimed[claim] = size
@@ -657,7 +657,7 @@ func (q *weigher) claim(claim uint64, size int) {
 	q.most = max(q.most, q.bytes)
 }
 
-func (q *weigher) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q *claimedBytes) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	q.mu.Lock()
 	for _, s := range ss {
 		q.bytes -= q.claimed[s.Delivery.Claim]
@@ -670,7 +670,7 @@ func (q *weigher) Settle(ctx context.Context, ss []webhook.Settlement) (int, err
 func TestBytesInFlightAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const size, bound = 64 << 10, 512 << 10
-		q := &weigher{Store: r.queue, claimed: make(map[uint64]int)}
+		q := &claimedBytes{Store: r.queue, claimed: make(map[uint64]int)}
 		r.queue = q
 		big, _ := r.receivers("big", 1, webhooktest.Answer(200).After(time.Second))
 		small, fine := r.receivers("small", 1, webhooktest.Answer(200).After(10*time.Millisecond))

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestNetHTTP: a destination can take net/http for a receiver that the own client
+// TestNetHTTPTakesAnswersThatTheOwnClientRefuses: a destination can take net/http for a receiver that the own client
 // refuses. The address guard and redirects are treated as ever.
-func TestNetHTTP(t *testing.T) {
+func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		netHTTP bool

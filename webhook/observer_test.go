@@ -15,25 +15,25 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A journal is an Observer that writes everything down.
-type journal struct {
+// A observerLog is an Observer that writes everything down.
+type observerLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (j *journal) add(format string, args ...any) {
+func (j *observerLog) add(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, fmt.Sprintf(format, args...))
 }
 
-func (j *journal) Accepted(a webhook.Accepted) {
+func (j *observerLog) Accepted(a webhook.Accepted) {
 	for _, d := range a.Deliveries {
 		j.add("accepted %s/%s %s, %d stored", d.Destination, d.ID, d.Type, a.Stored)
 	}
 }
 
-func (j *journal) Attempted(a webhook.Attempted) {
+func (j *observerLog) Attempted(a webhook.Attempted) {
 	due := "never"
 	if !a.Due.IsZero() {
 		due = "later"
@@ -44,12 +44,12 @@ func (j *journal) Attempted(a webhook.Attempted) {
 	j.add("attempted %s/%s %s try %d at %s: %d %s %q in %v, due %s", a.Destination, a.ID, a.Type, a.Try, a.Endpoint, a.Status, a.Outcome, a.Reason, a.Took, due)
 }
 
-func (j *journal) Ended(e webhook.Ended) {
+func (j *observerLog) Ended(e webhook.Ended) {
 	j.add("ended %s/%s %q with %d attempts kept", e.Delivery.Destination, e.Delivery.ID, e.Reason, len(e.Delivery.Attempts))
 }
 
 // take returns what was written down since the last time, in lines.
-func (j *journal) take() []string {
+func (j *observerLog) take() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	lines := j.lines
@@ -59,7 +59,7 @@ func (j *journal) take() []string {
 
 func TestObserverIsToldOfEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		var seen journal
+		var seen observerLog
 		r.network.Receiver(hook, "", webhooktest.Answer(503).After(time.Second), webhooktest.Answer(200).After(20*time.Millisecond), webhooktest.Answer(404))
 		r.start(webhook.Config{Observer: &seen, Destinations: []webhook.Destination{{
 			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://user:hunter2@crm.example/hook?key=hunter2"}},
@@ -91,7 +91,7 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 }
 
 // Requests that another endpoint makes needless are told as well.
-func TestObserverIsToldOfRequestsLeftOver(t *testing.T) {
+func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
 	for _, tt := range []struct {
 		name     string
@@ -152,7 +152,7 @@ func (panicking) Accepted(webhook.Accepted)   { panic("accepted") }
 func (panicking) Attempted(webhook.Attempted) { panic("attempted") }
 func (panicking) Ended(webhook.Ended)         { panic("ended") }
 
-func TestObserverMayPanic(t *testing.T) {
+func TestObserverPanicsAreCountedAndLoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "")
 		var log lines

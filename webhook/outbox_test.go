@@ -28,7 +28,7 @@ func (o *outbox) PutTx(_ context.Context, tx any, ds []webhook.Delivery) (int, e
 
 func (o *outbox) FirstClaims() int64 { return 7 }
 
-func TestForwardTx(t *testing.T) {
+func TestForwardTxPutsInTheTransactionOfTheCaller(t *testing.T) {
 	box := newOutbox()
 	destinations := []webhook.Destination{{
 		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Filter: webhook.Filter{Exclude: []string{"track:Draft *"}},

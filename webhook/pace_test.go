@@ -11,7 +11,7 @@ import (
 )
 
 // A destination keeps to its own timeout, window and schedule.
-func TestPaceOfADestination(t *testing.T) {
+func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		answer      webhooktest.Step
@@ -53,7 +53,7 @@ func TestPaceOfADestination(t *testing.T) {
 }
 
 // EraseUser removes what is stored of one user, and nothing of others.
-func TestEraseUser(t *testing.T) {
+func TestEraseUserRemovesOnlyDeliveriesOfThatUser(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
 		r.start(webhook.Config{Destinations: []webhook.Destination{

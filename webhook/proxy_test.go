@@ -24,15 +24,15 @@ import (
 
 // A behind is two receivers that are reached through a proxy, by names that
 // only the proxy knows.
-type behind struct {
+type proxiedReceivers struct {
 	plain, secure *httptest.Server
 
 	mu       sync.Mutex
 	received []string
 }
 
-func newBehind(t *testing.T) *behind {
-	b := new(behind)
+func newProxiedReceivers(t *testing.T) *proxiedReceivers {
+	b := new(proxiedReceivers)
 	hook := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -46,7 +46,7 @@ func newBehind(t *testing.T) *behind {
 
 // through sends an event to a URL of each scheme through the proxy and returns
 // the first request to each.
-func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
+func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 	t.Helper()
 	u, err := url.Parse(proxy)
 	must(t, err)
@@ -86,7 +86,7 @@ func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 
 // check checks that the events have arrived, or else failed with these texts: then
 // that is not held against the endpoint.
-func (b *behind) check(t *testing.T, as [2]webhook.Attempted, failed [2]string) {
+func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, failed [2]string) {
 	t.Helper()
 	var want []string
 	for i, a := range as {
@@ -123,10 +123,10 @@ func pump(near net.Conn, from io.Reader, far net.Conn) {
 
 // An httpProxy sends everything to its receivers, whatever the name.
 type httpProxy struct {
-	t      *testing.T
-	behind *behind
-	auth   string // the Proxy-Authorization it wants
-	status int    // its answer to CONNECT, if that is not 200
+	t         *testing.T
+	receivers *proxiedReceivers
+	auth      string // the Proxy-Authorization it wants
+	status    int    // its answer to CONNECT, if that is not 200
 
 	mu    sync.Mutex
 	asked []string
@@ -145,9 +145,9 @@ func (p *httpProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(p.status)
 		return
 	}
-	to := p.behind.plain
+	to := p.receivers.plain
 	if r.Method == http.MethodConnect {
-		to = p.behind.secure
+		to = p.receivers.secure
 	}
 	far, err := net.Dial("tcp", to.Listener.Addr().String())
 	if err != nil {
@@ -179,7 +179,7 @@ func (p *httpProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // With a proxy, names are the proxy's to resolve, and every request goes through
 // it, although its address is not public. Its own failures are retried.
-func TestHTTPProxy(t *testing.T) {
+func TestEveryRequestGoesThroughTheHTTPProxy(t *testing.T) {
 	const basic = "Basic dXNlcjpodW50ZXIy" // user:hunter2
 	const unknown = "the proxy answered 407 Proxy Authentication Required"
 	for _, tt := range []struct {
@@ -197,10 +197,10 @@ func TestHTTPProxy(t *testing.T) {
 		{name: "another status", status: 299, failed: [2]string{1: "the proxy answered 299"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &httpProxy{t: t, behind: newBehind(t), auth: tt.auth, status: tt.status}
+			p := &httpProxy{t: t, receivers: newProxiedReceivers(t), auth: tt.auth, status: tt.status}
 			server := httptest.NewServer(p)
 			defer server.Close()
-			p.behind.check(t, p.behind.through(t, "http://"+tt.user+server.Listener.Addr().String()), tt.failed)
+			p.receivers.checkReceived(t, p.receivers.sendThrough(t, "http://"+tt.user+server.Listener.Addr().String()), tt.failed)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // some again
@@ -214,10 +214,10 @@ func TestHTTPProxy(t *testing.T) {
 // A socksProxy is an httpProxy by SOCKS (RFC 1928, and RFC 1929 for the
 // password).
 type socksProxy struct {
-	t      *testing.T
-	behind *behind
-	auth   string // the user and the password it wants; "" is no authentication
-	reply  byte   // its answer to a request, 0 is success
+	t         *testing.T
+	receivers *proxiedReceivers
+	auth      string // the user and the password it wants; "" is no authentication
+	reply     byte   // its answer to a request, 0 is success
 
 	mu    sync.Mutex
 	asked []string
@@ -266,9 +266,9 @@ func (p *socksProxy) serve(near net.Conn) {
 	if p.reply != 0 {
 		return
 	}
-	to := p.behind.plain
+	to := p.receivers.plain
 	if strings.HasSuffix(addr, ":443") {
-		to = p.behind.secure
+		to = p.receivers.secure
 	}
 	far, err := net.Dial("tcp", to.Listener.Addr().String())
 	if err != nil {
@@ -279,7 +279,7 @@ func (p *socksProxy) serve(near net.Conn) {
 	pump(near, r, far)
 }
 
-func TestSOCKSProxy(t *testing.T) {
+func TestEveryRequestGoesThroughTheSOCKSProxy(t *testing.T) {
 	for _, tt := range []struct {
 		name, user, auth string
 		reply            byte
@@ -294,7 +294,7 @@ func TestSOCKSProxy(t *testing.T) {
 		{name: "receiver away", reply: 5, failed: "connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &socksProxy{t: t, behind: newBehind(t), auth: tt.auth, reply: tt.reply}
+			p := &socksProxy{t: t, receivers: newProxiedReceivers(t), auth: tt.auth, reply: tt.reply}
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			must(t, err)
 			var serving sync.WaitGroup
@@ -307,7 +307,7 @@ func TestSOCKSProxy(t *testing.T) {
 					serving.Go(func() { p.serve(c) })
 				}
 			})
-			p.behind.check(t, p.behind.through(t, "socks5://"+tt.user+ln.Addr().String()), [2]string{tt.failed, tt.failed})
+			p.receivers.checkReceived(t, p.receivers.sendThrough(t, "socks5://"+tt.user+ln.Addr().String()), [2]string{tt.failed, tt.failed})
 			ln.Close()
 			serving.Wait()
 			want := []string{"example.com:443", "nowhere.invalid:80"}

@@ -39,7 +39,7 @@ func recordDelivery() Delivery {
 	}
 }
 
-func TestDeliveryRecord(t *testing.T) {
+func TestDeliveryRecordRoundTrips(t *testing.T) {
 	full := recordDelivery()
 	most := recordDelivery()
 	most.Destination, most.ID = strings.Repeat("d", 255), strings.Repeat("i", 255)
@@ -115,7 +115,7 @@ func TestDeliveryRecordKeepsMicroseconds(t *testing.T) {
 	}
 }
 
-func TestDeliveryRecordRefuses(t *testing.T) {
+func TestAppendBinaryRefusesCountsOutOfRange(t *testing.T) {
 	for _, tt := range []struct {
 		d    Delivery
 		want string
@@ -138,7 +138,7 @@ func TestDeliveryRecordRefuses(t *testing.T) {
 	}
 }
 
-func TestDeliveryCheck(t *testing.T) {
+func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 	long := strings.Repeat("x", maxID)
 	for _, d := range []Delivery{
 		{ID: "1"},
@@ -161,7 +161,7 @@ func TestDeliveryCheck(t *testing.T) {
 }
 
 // The form of a record is written down here: another needs another version.
-func TestDeliveryRecordFormat(t *testing.T) {
+func TestDeliveryRecordFormatIsStable(t *testing.T) {
 	const (
 		at   = "\x80\x89\xa5\x91\xc7\x82\xe0\x06"
 		want = "\x03\x01a\x02id\x02m1\x01s\x01u\x01e\x05track" + at + at + "\x00\x00\x00\x00\x01p\x01s\x02{}"
@@ -178,7 +178,7 @@ func TestDeliveryRecordFormat(t *testing.T) {
 
 // A record that is cut short, has something behind it, or is of another
 // version is an error.
-func TestDeliveryRecordMalformed(t *testing.T) {
+func TestMalformedRecordsAreRefused(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
 	must(t, err)

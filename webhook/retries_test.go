@@ -11,7 +11,7 @@ import (
 // Behind a destination that only fails, what was attempted keeps its schedule whatever
 // waits behind it. What is given up was attempted, unless it has waited for a whole retry
 // window in which the destination failed all the time.
-func TestRetriesAreNotHiddenByFreshDeliveries(t *testing.T) {
+func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const first, more = 20, 2000
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestScheduleBounds(t *testing.T) {
+func TestDefaultScheduleDoublesUpToTenMinutes(t *testing.T) {
 	for n, want := range map[int]time.Duration{
 		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 9: 256 * time.Second,
 		10: 512 * time.Second, 11: 10 * time.Minute, 12: 10 * time.Minute, 1000: 10 * time.Minute, 1 << 30: 10 * time.Minute,
@@ -16,7 +16,7 @@ func TestScheduleBounds(t *testing.T) {
 	}
 }
 
-func TestSchedules(t *testing.T) {
+func TestEagerAndPatientScheduleWaits(t *testing.T) {
 	for s, want := range map[Schedule][3]time.Duration{
 		ScheduleEager:   {time.Second, 32 * time.Second, time.Minute},
 		SchedulePatient: {30 * time.Second, 16 * time.Minute, 30 * time.Minute},
@@ -27,7 +27,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-func TestNextAttempt(t *testing.T) {
+func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	const timeout = 5 * time.Second
 	for _, tt := range []struct {

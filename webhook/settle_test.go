@@ -78,7 +78,7 @@ func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, s
 	}
 }
 
-func TestOutcomesAreStoredInPieces(t *testing.T) {
+func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
 	tests := []struct {
 		name   string
 		limits settleLimits
@@ -116,7 +116,7 @@ func TestOutcomesAreStoredInPieces(t *testing.T) {
 
 // A store that refuses some settlements, whatever call they are in, stores all others
 // at once, and these when it takes them.
-func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
+func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	for _, bad := range [][]int{{0}, {99}, {50}, {0, 99}, {10, 20, 70}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
 }
 
 // While a store takes nothing, calls become rare; afterwards everything is stored.
-func TestOutcomesWaitForTheStore(t *testing.T) {
+func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
 		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
@@ -208,7 +208,7 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 	})
 }
 
-func TestBodiesWhoseOutcomeWaitsAreBounded(t *testing.T) {
+func TestSettlerIsBehindAtTheByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
 		s, start, stop := newTestSettler(t, q, defaultSettleLimits)

@@ -32,8 +32,6 @@ type node struct {
 	hang    chan struct{}         // Fetch waits for it, if there is one
 }
 
-var errAside = errors.New("the store is away")
-
 func newNode(s webhook.Store) *node { return &node{Store: s, changed: make(chan struct{}, 1)} }
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
@@ -114,8 +112,8 @@ func (n *node) fail(err error) {
 	n.err = err
 }
 
-// inShared is inBubble with two forwarders on a store that is shared by three nodes.
-func inShared(t *testing.T, test func(t *testing.T, nodes []*node, a, b *rig)) {
+// withTwoNodes is inBubble with two forwarders on a store that is shared by three nodes.
+func withTwoNodes(t *testing.T, test func(t *testing.T, nodes []*node, a, b *rig)) {
 	inBubble(t, func(t *testing.T, a *rig) {
 		nodes := []*node{newNode(a.queue), newNode(a.queue), newNode(a.queue)}
 		a.queue = nodes[0]
@@ -129,8 +127,8 @@ func inShared(t *testing.T, test func(t *testing.T, nodes []*node, a, b *rig)) {
 	})
 }
 
-func TestAPauseHoldsForAllOfAStore(t *testing.T) {
-	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
+func TestPauseAppliesToAllNodesOfAStore(t *testing.T) {
+	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
 		began := time.Now()
 		must(t, a.Pause(t.Context(), "crm"))
@@ -171,14 +169,14 @@ func TestAPauseHoldsForAllOfAStore(t *testing.T) {
 	})
 }
 
-func TestAPauseThatCannotBeStored(t *testing.T) {
-	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
+func TestStoreOutageChangesNoPause(t *testing.T) {
+	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
 		synctest.Wait() // both know what is paused
 		for _, n := range nodes {
-			n.fail(errAside)
+			n.fail(errAway)
 		}
-		if err := a.Pause(t.Context(), "crm"); !errors.Is(err, errAside) {
+		if err := a.Pause(t.Context(), "crm"); !errors.Is(err, errAway) {
 			t.Errorf("Pause = %v", err)
 		}
 		a.track("m1")
@@ -192,11 +190,11 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		// What is paused stays so while the store cannot say.
 		for _, n := range nodes {
-			n.fail(errAside)
+			n.fail(errAway)
 		}
 		b.track("m2")
 		time.Sleep(time.Hour)
-		if err := b.Resume(t.Context(), "crm"); !errors.Is(err, errAside) {
+		if err := b.Resume(t.Context(), "crm"); !errors.Is(err, errAway) {
 			t.Errorf("Resume = %v", err)
 		}
 		if n := len(recv.Requests()); n != 1 {
@@ -221,8 +219,8 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 }
 
 // What a forwarder that stops is not attempting is for others at once.
-func TestReleasesBeforeAttemptsEnd(t *testing.T) {
-	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
+func TestShutdownReleasesClaimsBeforeAttemptsEnd(t *testing.T) {
+	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh", webhooktest.Answer(200).After(4*time.Second))
 		b.stop()
 		a.fill(crm(hook), 20)

@@ -104,7 +104,7 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 }
 
 // A delivery says whose it is: the source, the user and the name of the event.
-func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
+func TestDeliveriesHaveSourceUserAndEventName(t *testing.T) {
 	long := strings.Repeat("é", 128)
 	const digest = "sha256:e42dd264fd5cf1bc947505b995dceb9ae0a2d2a4c99b4ce5ea02f36526819280" // of long
 	for _, tt := range []struct {

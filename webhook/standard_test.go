@@ -137,9 +137,9 @@ func TestStandardWebhooksIsOptional(t *testing.T) {
 	}
 }
 
-// TestStandardIDIsOneHeaderValue: a messageId is the customer's customer's
+// TestWebhookIDIsTheEscapedMessageID: a messageId is the customer's customer's
 // text.
-func TestStandardIDIsOneHeaderValue(t *testing.T) {
+func TestWebhookIDIsTheEscapedMessageID(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			crm := r.network.Receiver("https://crm.example/hook", "")
@@ -180,7 +180,7 @@ func TestStandardIDIsOneHeaderValue(t *testing.T) {
 	}
 }
 
-func TestStandardSecretsAreChecked(t *testing.T) {
+func TestValidateRefusesInvalidStandardSecrets(t *testing.T) {
 	good := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}
 	for _, tt := range []struct {
 		name    string

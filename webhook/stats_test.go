@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-func TestStatsByDestination(t *testing.T) {
+func TestDestinationStatsCountEachDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		url := func(id string) string { return "http://" + id + ".example/hook" }
 		r.network.Receiver(url("fine"), "", webhooktest.Answer(200).After(100*time.Millisecond))

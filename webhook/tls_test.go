@@ -31,18 +31,18 @@ func clientCertificate(t *testing.T, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// shown is the name in the client certificate of a request.
-func shown(q *webhooktest.Request) string {
+// clientName returns the name in the client certificate of q, or "" if there is none.
+func clientName(q *webhooktest.Request) string {
 	if q.TLS == nil || len(q.TLS.PeerCertificates) == 0 {
 		return ""
 	}
 	return q.TLS.PeerCertificates[0].Subject.CommonName
 }
 
-// TestConnectionsAreOfOneTLSSetting: destinations at the same host do not use
+// TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual: destinations at the same host do not use
 // each other's connections, even one after another, unless their settings are
 // equal.
-func TestConnectionsAreOfOneTLSSetting(t *testing.T) {
+func TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual(t *testing.T) {
 	const url = "https://crm.example/hook"
 	for _, h2 := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, r *rig) {
@@ -92,7 +92,7 @@ func TestConnectionsAreOfOneTLSSetting(t *testing.T) {
 				if s := settings[id]; s != nil && len(s.Certificates) > 0 {
 					want = id[:4]
 				}
-				if got := shown(q); got != want {
+				if got := clientName(q); got != want {
 					t.Errorf("h2 %v: destination %q shows the certificate of %q, want %q", h2, id, got, want)
 				}
 			}
@@ -113,7 +113,7 @@ func TestConnectionsAreOfOneTLSSetting(t *testing.T) {
 	}
 }
 
-func TestRootCAsOfADestination(t *testing.T) {
+func TestRootCAsOfADestinationReplaceThoseOfConfig(t *testing.T) {
 	const url = "https://crm.example/hook"
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(url, "")
@@ -149,9 +149,9 @@ func TestRootCAsOfADestination(t *testing.T) {
 	})
 }
 
-// TestChangedCertificate: with Lookup, a certificate that was replaced is shown
+// TestReplacedClientCertificateIsUsedByTheNextRequest: with Lookup, a certificate that was replaced is shown
 // by the next request, and one that was read afresh keeps its connection.
-func TestChangedCertificate(t *testing.T) {
+func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 	const url = "https://crm.example/hook"
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(url, "")
@@ -177,7 +177,7 @@ func TestChangedCertificate(t *testing.T) {
 		}
 		var got []string
 		for _, q := range crm.Requests() {
-			got = append(got, fmt.Sprint(q.Conn, " ", shown(q)))
+			got = append(got, fmt.Sprint(q.Conn, " ", clientName(q)))
 		}
 		if want := []string{"1 first", "1 first", "2 second", "2 second"}; !slices.Equal(got, want) {
 			t.Errorf("connections and certificates are %q, want %q", got, want)
@@ -185,7 +185,7 @@ func TestChangedCertificate(t *testing.T) {
 	})
 }
 
-func TestDestinationTLSIsChecked(t *testing.T) {
+func TestValidateRefusesInvalidClientCertificates(t *testing.T) {
 	good, other := clientCertificate(t, "good"), clientCertificate(t, "other")
 	for _, tt := range []struct {
 		name  string

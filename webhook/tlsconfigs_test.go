@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestOwnTLSConfigsAreForgotten: what Lookup made and nobody uses any more is
+// TestUnusedTLSConfigsAreDropped: what Lookup made and nobody uses any more is
 // not kept.
-func TestOwnTLSConfigsAreForgotten(t *testing.T) {
+func TestUnusedTLSConfigsAreDropped(t *testing.T) {
 	cs := newTLSConfigs(nil)
 	kept := &TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("kept")}}}}
 	config := cs.of(kept)
@@ -26,9 +26,9 @@ func TestOwnTLSConfigsAreForgotten(t *testing.T) {
 	runtime.KeepAlive(config)
 }
 
-// TestOwnTLSTakesNothingThatTellsWhoElse: what Config says about client
+// TestDestinationTLSDropsTheClientIdentityOfConfig: what Config says about client
 // certificates and sessions is not used with others.
-func TestOwnTLSTakesNothingThatTellsWhoElse(t *testing.T) {
+func TestDestinationTLSDropsTheClientIdentityOfConfig(t *testing.T) {
 	base := &tls.Config{
 		ServerName:           "x",
 		Certificates:         []tls.Certificate{{Certificate: [][]byte{[]byte("base")}}},

@@ -19,7 +19,7 @@ const (
 )
 
 // Whatever is accepted, or tried, carries the trace of its caller.
-func TestEveryCallHasItsTrace(t *testing.T) {
+func TestForwardAndTrySendTheTraceOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -48,7 +48,7 @@ func TestEveryCallHasItsTrace(t *testing.T) {
 }
 
 // What the context of the caller carries is sent with every attempt.
-func TestTraceIsPassedOn(t *testing.T) {
+func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 	type key struct{}
 	fromConfig := strings.Replace(parent, "4bf9", "aaaa", 1)
 	for _, tt := range []struct {
@@ -108,7 +108,7 @@ func TestTraceIsPassedOn(t *testing.T) {
 }
 
 // A store that others write to puts nothing into requests.
-func TestTraceOfTheStoreIsChecked(t *testing.T) {
+func TestInvalidTraceFromTheStoreIsNotSent(t *testing.T) {
 	for _, trace := range []event.Trace{
 		{Parent: parent[:53] + "\r\n", State: state},
 		{Parent: parent, State: "a=1\r\nX-Injected: 1"},

@@ -20,7 +20,7 @@ import (
 
 // A Transform makes the body of its own destination. What it fails for is counted and logged,
 // and the other destination gets the event as it is.
-func TestTransform(t *testing.T) {
+func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 	ok := func(body string) func(context.Context, event.Event) (event.Event, error) {
 		return func(_ context.Context, e event.Event) (event.Event, error) {
 			e.Body = []byte(body)
@@ -113,7 +113,7 @@ func TestTransform(t *testing.T) {
 }
 
 // When the caller's context ends during a Transform, nothing is stored, and nothing counts.
-func TestTransformEndsWithTheCaller(t *testing.T) {
+func TestTransformEndsWithTheContextOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
 			Transform: func(ctx context.Context, e event.Event) (event.Event, error) { <-ctx.Done(); return e, ctx.Err() }}

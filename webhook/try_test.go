@@ -83,7 +83,7 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 	}
 }
 
-func TestTryTellsWhatWentWrong(t *testing.T) {
+func TestTryReportsTheFailureOfEachEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("https://busy.example/", "", webhooktest.Answer(503).WithBody("your key is s3cret").With("X-Echo", "s3cret").With("Retry-After", "7"))
 		r.network.Receiver("https://gone.example/", "", webhooktest.Answer(410))
@@ -124,7 +124,7 @@ func TestTryTellsWhatWentWrong(t *testing.T) {
 	})
 }
 
-func TestTryRefuses(t *testing.T) {
+func TestTryRefusesInvalidArgumentsAndShutdown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		good := &webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/"}}}
 		r.start(webhook.Config{Destinations: []webhook.Destination{*good}})
@@ -155,7 +155,7 @@ func TestTryRefuses(t *testing.T) {
 
 // An address passes the guard where whoever calls Try says that it is the
 // operator's, and for that Try alone.
-func TestTryHasAGuardOfItsOwn(t *testing.T) {
+func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.Path }))
 	defer server.Close()
@@ -190,7 +190,7 @@ func TestTryHasAGuardOfItsOwn(t *testing.T) {
 	must(t, f.Shutdown(t.Context()))
 }
 
-func TestTryTimesTLS(t *testing.T) {
+func TestTryReportsConnectionTimes(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		server.EnableHTTP2 = h2

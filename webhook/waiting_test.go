@@ -16,7 +16,7 @@ import (
 
 // What waits is listed, retried now or discarded, by user, event and id; also for a destination
 // that is gone. All that was accepted is delivered, dead, waiting or discarded.
-func TestWaiting(t *testing.T) {
+func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
 		config := webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}}

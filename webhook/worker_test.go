@@ -11,7 +11,7 @@ import (
 
 // A delivery whose attempt hangs beyond three times its time limit goes back to the store,
 // where other nodes find it. The attempt keeps its slot.
-func TestAnAttemptThatHangsGoesBack(t *testing.T) {
+func TestHangingAttemptReturnsItsDeliveryToTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		hang := make(chan struct{})
