@@ -17,7 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// bury makes n dead letters, a second apart, by way of an endpoint that refuses.
+// bury forwards n deliveries, with the given time between them, and checks that all become dead
+// letters. The endpoint must refuse them.
 func (r *rig) bury(n int, spacing time.Duration) {
 	r.t.Helper()
 	for i := range n {
@@ -28,7 +29,7 @@ func (r *rig) bury(n int, spacing time.Duration) {
 	}
 	synctest.Wait()
 	if got := len(r.dead()); got != n {
-		r.t.Fatalf("%d are dead, want %d", got, n)
+		r.t.Fatalf("got %d dead letters, want %d", got, n)
 	}
 }
 
@@ -42,10 +43,10 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 		got, err := r.DeadLetter(t.Context(), all[0].Key)
 		must(t, err)
 		if diff := cmp.Diff(all[0], got); diff != "" {
-			t.Errorf("DeadLetter of what Dead yielded (-want +got)\n%s", diff)
+			t.Errorf("DeadLetter() differs from what Dead yields (-Dead +DeadLetter)\n%s", diff)
 		}
 		if !strings.Contains(string(got.Body), `"dead-0"`) || got.Reason != webhook.ReasonRefused || len(got.Attempts) != 2 {
-			t.Fatalf("DeadLetter = %+v", got)
+			t.Fatalf("DeadLetter() = %+v, want the body of dead-0, the reason %q and 2 attempts", got, webhook.ReasonRefused)
 		}
 		for i, want := range []webhook.Attempt{
 			{Try: 1, Endpoint: hook, Status: 503, Reason: webhook.ReasonServerError, Answer: "come back"},
@@ -53,7 +54,7 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 		} {
 			a := got.Attempts[i]
 			if a.At.Before(began) || i == 0 && !a.At.Equal(began) {
-				t.Errorf("attempt %d was at %v, the first at %v", i, a.At, began)
+				t.Errorf("attempt %d was at %v, want the first at %v and the second not before", i, a.At, began)
 			}
 			a.At, a.Took = time.Time{}, 0
 			if diff := cmp.Diff(want, a); diff != "" {
@@ -64,12 +65,12 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := r.DeadLetter(t.Context(), got.Key); !errors.Is(err, webhook.ErrNoDeadLetter) {
-			t.Errorf("DeadLetter of what is gone: %v", err)
+			t.Errorf("DeadLetter() of a discarded one = %v, want ErrNoDeadLetter", err)
 		}
 	})
 }
 
-// last runs seq to its end, and returns what it yielded last.
+// last returns the last pair that seq yields.
 func last(seq iter.Seq2[int, error]) (n int, err error) {
 	for n, err = range seq {
 	}
@@ -77,7 +78,7 @@ func last(seq iter.Seq2[int, error]) (n int, err error) {
 }
 
 func TestReplayAllYieldsItsProgress(t *testing.T) {
-	const n = 1100 // more than stores list at once
+	const n = 1100 // more than a store lists in one call
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
@@ -95,36 +96,36 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 			{webhook.DeadFilter{From: time.Now()}, 0},
 		} {
 			if got, err := r.CountDead(t.Context(), tt.filter); got != tt.want || err != nil {
-				t.Errorf("CountDead(%+v) = %d, %v, want %d", tt.filter, got, err, tt.want)
+				t.Errorf("CountDead(%+v) = %d, %v; want %d", tt.filter, got, err, tt.want)
 			}
 		}
 
-		// It is stopped after the first commit, and goes on.
+		// ReplayAll may be stopped after its first commit. Another call replays the rest.
 		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
 			if done != 256 || err != nil {
-				t.Fatalf("ReplayAll yields %d, %v first, want 256", done, err)
+				t.Fatalf("ReplayAll yields %d, %v first; want 256", done, err)
 			}
 			break
 		}
 		time.Sleep(time.Second)
 		if got := len(r.dead()); got != n {
-			t.Errorf("%d are dead after the replay of 256 that are refused again, want %d", got, n)
+			t.Errorf("got %d dead letters after 256 were replayed and refused again, want %d", got, n)
 		}
 		before := len(crm.Requests())
 		var steps []int
 		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
 			must(t, err)
 			steps = append(steps, done)
-			time.Sleep(time.Second) // they die again meanwhile
+			time.Sleep(time.Second) // the replayed deliveries become dead letters again
 		}
 		if diff := cmp.Diff([]int{256, 512, 768, 1024, n}, steps); diff != "" {
-			t.Errorf("ReplayAll (-want +got)\n%s", diff)
+			t.Errorf("numbers that ReplayAll yields (-want +got)\n%s", diff)
 		}
 		if got := len(crm.Requests()) - before; got != n {
-			t.Errorf("%d requests for the replay of %d", got, n)
+			t.Errorf("got %d requests for the replay of %d dead letters, want one for each", got, n)
 		}
 
-		// A context that ends tells how far it got.
+		// When its context ends, DiscardAll yields how many it has discarded.
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var latest int
@@ -134,10 +135,10 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 			cancel()
 		}
 		if latest != 256 || !errors.Is(latestErr, context.Canceled) {
-			t.Errorf("DiscardAll with a context that ends yields %d, %v last, want 256, context.Canceled", latest, latestErr)
+			t.Errorf("DiscardAll with a canceled context yields %d, %v last; want 256, context.Canceled", latest, latestErr)
 		}
 		if got, err := last(r.DiscardAll(t.Context(), webhook.DeadFilter{})); got != n-256 || err != nil {
-			t.Errorf("DiscardAll of the rest = %d, %v, want %d", got, err, n-256)
+			t.Errorf("DiscardAll of the rest yields %d, %v last; want %d", got, err, n-256)
 		}
 	})
 }
@@ -150,27 +151,28 @@ func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 		must(t, r.Shutdown(t.Context()))
 		all := r.dead()
 		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Replay = %d, %v, want ErrClosed", n, err)
+			t.Errorf("Replay() = %d, %v; want 0, ErrClosed", n, err)
 		}
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("ReplayAll = %d, %v, want ErrClosed", n, err)
+			t.Errorf("ReplayAll yields %d, %v; want 0, ErrClosed", n, err)
 		}
 		if n, err := r.Discard(t.Context(), all[0].Key); n != 1 || err != nil {
-			t.Errorf("Discard = %d, %v", n, err)
+			t.Errorf("Discard() = %d, %v; want 1", n, err)
 		}
 		if got := r.dead(); len(got) != 1 || got[0].Key != all[1].Key {
-			t.Errorf("%d are left, want the one that was not discarded", len(got))
+			t.Errorf("got %d dead letters, want the one that was not discarded", len(got))
 		}
 		r.queue.Close()
 		for _, filter := range []webhook.DeadFilter{{}, {Destination: "crm"}} {
 			if n, err := r.CountDead(t.Context(), filter); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-				t.Errorf("CountDead(%+v) of a closed store = %d, %v, want ErrClosed", filter, n, err)
+				t.Errorf("CountDead(%+v) of a closed store = %d, %v; want 0, ErrClosed", filter, n, err)
 			}
 		}
 	})
 }
 
-// What is over the bounds is discarded from the oldest on, and counted.
+// The forwarder discards dead letters beyond the age or size bound, oldest first. It counts and logs
+// them.
 func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -179,7 +181,7 @@ func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 		forgot webhook.Forgotten
 		logged string
 	}{
-		{"by default nothing young", webhook.Config{}, []string{"dead-0", "dead-1", "dead-2", "dead-3"}, webhook.Forgotten{}, ""},
+		{"default bounds keep recent ones", webhook.Config{}, []string{"dead-0", "dead-1", "dead-2", "dead-3"}, webhook.Forgotten{}, ""},
 		{"by age", webhook.Config{DeadMaxAge: 3 * time.Hour}, []string{"dead-2", "dead-3"}, webhook.Forgotten{Age: 2}, "bound=age"},
 		{"by size", webhook.Config{DeadMaxBytes: 400}, []string{"dead-3"}, webhook.Forgotten{Size: 3}, "bound=size"},
 		{"unlimited", webhook.Config{DeadMaxAge: webhook.Unlimited, DeadMaxBytes: webhook.Unlimited}, []string{"dead-0", "dead-1", "dead-2", "dead-3"}, webhook.Forgotten{}, ""},
@@ -203,34 +205,34 @@ func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 					got = append(got, d.ID)
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("what is kept (-want +got)\n%s", diff)
+					t.Errorf("dead letters that are kept (-want +got)\n%s", diff)
 				}
 				if s := r.Stats(); s.Forgotten != tt.forgot {
 					t.Errorf("Stats().Forgotten = %+v, want %+v", s.Forgotten, tt.forgot)
 				}
 				if !strings.Contains(log.String(), tt.logged) || tt.logged == "" && strings.Contains(log.String(), "bound=") {
-					t.Errorf("the log does not say %q:\n%s", tt.logged, log.String())
+					t.Errorf("the log has no %q, or has a line about a bound that was not reached:\n%s", tt.logged, log.String())
 				}
 			})
 		})
 	}
 }
 
-// Retention forgets after the time, not before.
+// By default, the forwarder discards a dead letter after 30 days and not earlier.
 func TestDeadLettersAreKeptFor30Days(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", webhooktest.Answer(404))
-		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Hour}) // 30 days of polls each second take long
+		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Hour}) // a poll each second would make 30 days slow
 		r.bury(1, time.Second)
 		time.Sleep(30*24*time.Hour - time.Minute)
 		synctest.Wait()
 		if n := len(r.dead()); n != 1 {
-			t.Errorf("%d are left before 30 days have passed, want 1", n)
+			t.Errorf("got %d dead letters before 30 days have passed, want 1", n)
 		}
 		time.Sleep(time.Hour + time.Minute)
 		synctest.Wait()
 		if n := len(r.dead()); n != 0 {
-			t.Errorf("%d are left after 30 days, want none", n)
+			t.Errorf("got %d dead letters after 30 days, want none", n)
 		}
 	})
 }

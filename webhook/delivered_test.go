@@ -17,8 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// What was delivered is sent again with the same body and an ID of its own, and what was sent
-// again is not sent again with it.
+// Resend sends each delivered event that matches the filter again, with the same body and a new ID.
+// It does not send the resent deliveries again.
 func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
@@ -49,10 +49,10 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			want   int
 		}{{webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{User: "u2"}, 0}, {webhook.DeliveredFilter{Destination: "crm"}, 3}} {
 			if n := resend(test.filter); n != test.want {
-				t.Errorf("Resend(%+v) = %d, want %d", test.filter, n, test.want)
+				t.Errorf("Resend(%+v) resent %d, want %d", test.filter, n, test.want)
 			}
 		}
-		var got []string // in any order, as several are attempted at once
+		var got []string // sorted below, because several attempts run at once
 		ids := make(map[string]bool)
 		for _, req := range recv.Requests() {
 			got = append(got, fmt.Sprint(req.JSON["messageId"]))
@@ -60,15 +60,15 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff([]string{"m1", "m1", "m2", "m2", "m2", "m2", "m3", "m3"}, got); diff != "" || len(ids) != len(got) {
-			t.Errorf("%d ids; received (-want +got):\n%s", len(ids), diff)
+			t.Errorf("got %d different webhook-ids, want %d; received messageIds (-want +got):\n%s", len(ids), len(got), diff)
 		}
 		if s := r.Stats(); s.Accepted != 8 || s.Delivered != 8 {
-			t.Errorf("%d accepted, %d delivered, want 8", s.Accepted, s.Delivered)
+			t.Errorf("got %d accepted and %d delivered, want 8 of each", s.Accepted, s.Delivered)
 		}
 		must(t, r.Shutdown(t.Context()))
 		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
 			if n != 0 || !errors.Is(err, webhook.ErrClosed) {
-				t.Errorf("Resend after Shutdown yields %d, %v", n, err)
+				t.Errorf("Resend after Shutdown yields %d, %v; want 0, ErrClosed", n, err)
 			}
 		}
 	})
@@ -76,7 +76,7 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
 		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
 			if n != 0 || !errors.Is(err, webhook.ErrUnsupported) {
-				t.Errorf("Resend yields %d, %v, want ErrUnsupported", n, err)
+				t.Errorf("Resend yields %d, %v; want 0, ErrUnsupported", n, err)
 			}
 		}
 	})

@@ -12,21 +12,21 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// disabled is an observer of destinations that are disabled.
-type disabled struct {
+// A disabledObserver records which destinations were disabled and enabled.
+type disabledObserver struct {
 	webhook.Observer
-	all     []webhook.Disabled
-	enabled []webhook.Enabled
+	disabled []webhook.Disabled
+	enabled  []webhook.Enabled
 }
 
-func (*disabled) Accepted(webhook.Accepted)      {}
-func (*disabled) Attempted(webhook.Attempted)    {}
-func (*disabled) Ended(webhook.Ended)            {}
-func (d *disabled) Disabled(is webhook.Disabled) { d.all = append(d.all, is) }
-func (d *disabled) Enabled(is webhook.Enabled)   { d.enabled = append(d.enabled, is) }
+func (*disabledObserver) Accepted(webhook.Accepted)     {}
+func (*disabledObserver) Attempted(webhook.Attempted)   {}
+func (*disabledObserver) Ended(webhook.Ended)           {}
+func (o *disabledObserver) Disabled(d webhook.Disabled) { o.disabled = append(o.disabled, d) }
+func (o *disabledObserver) Enabled(e webhook.Enabled)   { o.enabled = append(o.enabled, e) }
 
-// With BuryDisabled, what waits for a destination that was disabled becomes dead letters, whatever
-// its time, and so does what comes for it until Resume, after a restart, too.
+// With BuryDisabled, all waiting deliveries of a disabled destination become dead letters, before
+// their retry windows end. So do new deliveries until Resume, also after a restart.
 func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
@@ -45,27 +45,27 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || c.Dead != want {
-				t.Errorf("%+v, %v; want none that waits, and %d dead letters", c, err, want)
+				t.Errorf("Count() = %+v, %v; want none waiting and %d dead", c, err, want)
 			}
 			if held := r.Held(); len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != webhook.ReasonServerError || held[0].Since.IsZero() {
-				t.Errorf("held: %+v, want it disabled", held)
+				t.Errorf("Held() = %+v, want one destination, disabled because of server errors", held)
 			}
 		}
 		forward(100)
 		time.Sleep(time.Hour)
-		forward(1000) // most of them wait behind the breaker
+		forward(1000) // most of them are not attempted, as the destination is failing
 		for len(r.Held()) == 0 || r.Held()[0].Hold != webhook.HoldDisabled {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		time.Sleep(time.Hour) // the one whose attempt disabled it is buried when it is due
+		time.Sleep(time.Hour) // the delivery whose attempt disabled the destination is buried when it is due
 		buried(1100)
 		requests := len(recv.Requests())
 		forward(5)
 		time.Sleep(time.Second)
 		buried(1105)
 		if n := r.Stats().Dead[webhook.ReasonDisabled]; n < 1000 || n > 1105 {
-			t.Errorf("%d are dead as it is disabled, want nearly all", n)
+			t.Errorf("got %d dead letters with the reason %q, want 1000 to 1105", n, webhook.ReasonDisabled)
 		}
 		r.stop()
 		r.start(config)
@@ -73,43 +73,43 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 		time.Sleep(time.Second)
 		buried(1110)
 		if n := len(recv.Requests()); n != requests {
-			t.Errorf("%d requests after it was disabled", n-requests)
+			t.Errorf("got %d requests after the destination was disabled, want none", n-requests)
 		}
 
 		recv.SetScript(webhooktest.Answer(200))
 		must(t, r.Resume(t.Context(), "crm"))
 		forward(1)
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
-			t.Errorf("ReplayAll = %d, %v", n, err)
+			t.Errorf("ReplayAll yields %d, %v last; want at least 1000", n, err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || len(r.Held()) != 0 {
-			t.Errorf("after Resume: %+v, %v, held %+v", c, err, r.Held())
+			t.Errorf("after Resume: Count() = %+v, %v, Held() = %+v; want none waiting or held", c, err, r.Held())
 		}
 	})
 }
 
-// A destination that is gone, or fails for too long, is disabled until Resume, also after a
-// restart. What waits is kept.
+// The forwarder disables a destination that answers 410, or that fails for too long. The destination
+// stays disabled until Resume, also after a restart. Its waiting deliveries are kept.
 func TestDestinationIsDisabledUntilResume(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer webhooktest.Step
 		config webhook.Config
 		reason webhook.Reason
-		after  time.Duration // the first attempt it is disabled; negative: never
+		after  time.Duration // from the first attempt until it is disabled; negative if it never is
 		status int
 	}{
 		{"gone", webhooktest.Answer(410), webhook.Config{DisableGone: true}, webhook.ReasonRefused, 0, 410},
-		{"gone, not asked for", webhooktest.Answer(410), webhook.Config{DisableAfter: 240 * time.Hour}, "", -1, 0},
+		{"gone, without DisableGone", webhooktest.Answer(410), webhook.Config{DisableAfter: 240 * time.Hour}, "", -1, 0},
 		{"refusing", webhooktest.Answer(404), webhook.Config{DisableGone: true}, "", -1, 0},
 		{"failing", webhooktest.Answer(503), webhook.Config{DisableAfter: 2 * time.Hour}, webhook.ReasonServerError, 2 * time.Hour, 503},
-		{"failing for less", webhooktest.Answer(503), webhook.Config{DisableAfter: 24 * time.Hour}, "", -1, 0},
+		{"failing for less than DisableAfter", webhooktest.Answer(503), webhook.Config{DisableAfter: 24 * time.Hour}, "", -1, 0},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
-			observer := new(disabled)
+			observer := new(disabledObserver)
 			tt.config.Observer = observer
 			tt.config.Destinations = []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}
 			r.start(tt.config)
@@ -125,8 +125,8 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			if tt.after >= 0 {
 				want = []webhook.Disabled{{Destination: "crm", Reason: tt.reason, Status: tt.status, Since: begin.UTC()}}
 			}
-			if diff := cmp.Diff(want, observer.all); diff != "" {
-				t.Fatalf("%s: what the observer is told (-want +got):\n%s", tt.name, diff)
+			if diff := cmp.Diff(want, observer.disabled); diff != "" {
+				t.Fatalf("%s: calls of Observer.Disabled (-want +got):\n%s", tt.name, diff)
 			}
 			if tt.after < 0 {
 				return
@@ -134,7 +134,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			requests := recv.Requests()
 			last := requests[len(requests)-1].Time.Sub(begin)
 			if last < tt.after || last > tt.after+10*time.Minute {
-				t.Errorf("%s: the last attempt is after %v, want about %v", tt.name, last, tt.after)
+				t.Errorf("%s: the last attempt was after %v, want about %v", tt.name, last, tt.after)
 			}
 			r.stop()
 			r.start(tt.config)
@@ -143,24 +143,24 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			synctest.Wait()
 			held := r.Held()
 			if len(recv.Requests()) != len(requests) || len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != tt.reason {
-				t.Errorf("%s: after a restart %d requests more, held %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
+				t.Errorf("%s: after a restart: %d more requests, Held() = %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
 			}
 			recv.SetScript(webhooktest.Answer(200))
-			disabledAt := begin.Add(last).UTC().Truncate(time.Microsecond) // as the store keeps times
-			for range 2 {                                                  // the second has nothing to enable
+			disabledAt := begin.Add(last).UTC().Truncate(time.Microsecond) // the precision of the store
+			for range 2 {                                                  // the second call enables nothing
 				must(t, r.Resume(t.Context(), "crm"))
 			}
 			must(t, r.Pause(t.Context(), "crm"))
-			if err := r.Resume(t.Context(), "crm"); err != nil { // a pause alone
+			if err := r.Resume(t.Context(), "crm"); err != nil { // ends only the pause
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]webhook.Enabled{{Destination: "crm", Reason: tt.reason, Since: disabledAt}}, observer.enabled); diff != "" {
-				t.Errorf("%s: what the observer is told of enabling (-want +got):\n%s", tt.name, diff)
+				t.Errorf("%s: calls of Observer.Enabled (-want +got):\n%s", tt.name, diff)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || len(r.Held()) != 0 {
-				t.Errorf("%s: after Resume %d wait, held %+v, %v", tt.name, c.Waiting, r.Held(), err)
+				t.Errorf("%s: after Resume: %d waiting, Held() = %+v, %v; want none waiting or held", tt.name, c.Waiting, r.Held(), err)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A destination that gets no addresses, and a token that changes.
+// This destination gets no email addresses. Its requests carry a token that is fetched for each.
 func ExampleDestination() {
 	token := func(context.Context) (string, error) { return "t0ken", nil }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A receiver remembers the messageId in the transaction that does the work, and
-// answers after that. Here its first answer is lost, and the event comes again.
+// A receiver stores the messageId in the transaction that does the work, and answers after the
+// commit. Here its first answer is lost, so the forwarder sends the event again.
 func Example_idempotentReceiver() {
 	var (
 		mu      sync.Mutex // stands for a transaction
@@ -32,7 +32,7 @@ func Example_idempotentReceiver() {
 		mu.Lock()         // BEGIN
 		defer mu.Unlock() // COMMIT, and only then the 200
 		if seen[event.MessageID] {
-			return // taken before: 200, or it would come once more
+			return // 200 for a repeated event, or the forwarder would send it again
 		}
 		seen[event.MessageID] = true // INSERT INTO seen
 		balance += event.Properties.Amount

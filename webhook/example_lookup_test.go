@@ -17,15 +17,15 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// Customers change where their webhooks go while the forwarder runs. Each attempt asks
-// Lookup, so the next one goes to the new URL.
+// Customers change the URLs of their webhooks while the forwarder runs. Each attempt calls Lookup, so
+// the next attempt goes to the new URL.
 func ExampleConfig_lookup() {
 	network := webhooktest.NewNetwork() // stands for the customer's servers
 	defer network.Close()
 	old := network.Receiver("https://old.example/hook", "")
 	replacement := network.Receiver("https://new.example/hook", "")
 
-	var customers sync.Map // from ids to *webhook.Destination: a cache of your own table
+	var customers sync.Map // from destination ids to *webhook.Destination; a cache of your own table
 	enter := func(url string) {
 		customers.Store("acme", &webhook.Destination{ID: "acme", Endpoints: []webhook.Endpoint{{URL: url}}})
 	}
@@ -65,8 +65,8 @@ func ExampleConfig_lookup() {
 	// received at https://new.example/hook
 }
 
-// A customer's URL leads to an address of this machine. The guard refuses it, unless the
-// operator allows the address.
+// The URL of a customer leads to an address of this machine. The forwarder refuses the address unless
+// AllowAddresses has it.
 func ExampleConfig_allowAddresses() {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -101,8 +101,8 @@ func ExampleConfig_allowAddresses() {
 	// [127.0.0.0/8] delivered
 }
 
-// The order and the event about it are in one transaction. The Store of the forwarder is a
-// pgqueue.Store of the same database; the example of package pgqueue is a whole program.
+// The order and its event are committed in one transaction. The Store of the forwarder is a
+// pgqueue.Store of the same database. The example of package pgqueue is a complete program.
 func ExampleForwarder_ForwardTx() {
 	var (
 		db        *sql.DB

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// counts keeps counters, as those of expvar or Prometheus are kept.
+// counts is an Observer that counts requests and deliveries in expvar maps.
 type counts struct {
 	requests, deliveries *expvar.Map
 	ended                chan webhook.Ended
@@ -31,10 +31,10 @@ func (c *counts) Ended(e webhook.Ended) {
 	} else {
 		c.deliveries.Add("dead "+string(e.Reason), 1)
 	}
-	c.ended <- e // not outside of an example: deliveries wait for it
+	c.ended <- e // only in an example: an Observer that blocks delays deliveries
 }
 
-// Counters that are published by expvar.Publish.
+// The counters of this Observer can be published with expvar.Publish.
 func ExampleObserver() {
 	seen := &counts{requests: new(expvar.Map), deliveries: new(expvar.Map), ended: make(chan webhook.Ended, 2)}
 	network := webhooktest.NewNetwork()
@@ -86,7 +86,7 @@ func ExampleForwarder_ReplayAll_progress() {
 	all, _ := forwarder.CountDead(ctx, filter)
 	for done, err := range forwarder.ReplayAll(ctx, filter) {
 		if err != nil {
-			fmt.Println(err) // the same call goes on from here
+			fmt.Println(err) // calling ReplayAll again replays the rest
 			return
 		}
 		fmt.Println(done, "of", all)
@@ -101,7 +101,7 @@ func ExampleForwarder_Forward_trace() {
 	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
 	defer stop()
 
-	// Such as r.Header.Get("traceparent") of the request being served.
+	// The trace usually comes from the request that is being served: r.Header.Get("traceparent").
 	ctx := event.ContextWithTrace(context.Background(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
 	requests, _ := acme.Wait(ctx, 1)

@@ -53,8 +53,8 @@ func Example() {
 	// stopped: <nil>
 }
 
-// started returns a forwarder that runs on queue, with one destination, "acme",
-// which answers as the steps say.
+// started starts a forwarder on queue with one destination, "acme". The receiver of acme follows the
+// steps.
 func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
 	webhook.SeedJitter(webhook.QuickRetry)
 	network := webhooktest.NewNetwork()
@@ -106,7 +106,7 @@ func ExampleForwarder_ReplayAll() {
 	acme.Wait(ctx, 1)
 	stop()
 
-	// The customer has put the endpoint back.
+	// The customer has restored the endpoint.
 	forwarder, acme, stop = started(queue)
 	defer stop()
 	for d, err := range forwarder.Dead(ctx, webhook.DeadFilter{Destination: "acme"}) {
@@ -127,7 +127,7 @@ func ExampleForwarder_ReplayAll() {
 	// received m1
 }
 
-// A store with a history has what was delivered, for when a receiver has lost it.
+// A store with a history keeps delivered events. Resend sends them again if the receiver lost them.
 func ExampleForwarder_Resend() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "")
@@ -159,7 +159,7 @@ func ExampleForwarder_Resend() {
 	// received m1
 }
 
-// While a secret is being replaced, the receiver may have either. Every request
+// While a secret is being replaced, the receiver may know only the old or the new one. Every request
 // is signed with both.
 func ExampleDestination_standardWebhooks() {
 	oldSecret, newSecret := signature.NewStandardSecret(), signature.NewStandardSecret()
@@ -202,7 +202,7 @@ func ExampleDestination_standardWebhooks() {
 	// <nil>
 }
 
-// A destination gets the events that its filter takes. The others are not stored.
+// A destination gets only the events that its filter accepts. Other events are not stored for it.
 func ExampleFilter() {
 	f, err := webhook.New(webhook.Config{
 		Store: memqueue.New(memqueue.Config{}),

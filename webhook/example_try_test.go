@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A page of settings has a button that sends a sample.
+// A settings page can offer a button that sends a sample event to a destination.
 func ExampleForwarder_Try() {
 	network := webhooktest.NewNetwork()
 	defer network.Close()

@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// jitters is the source of all jitter in tests. It is seeded, so that the waits repeat.
 var jitters = struct {
 	sync.Mutex
 	*rand.PCG
@@ -21,13 +22,13 @@ func init() {
 	}
 }
 
-// Never is a Timeout that no attempt of a test reaches.
+// Never is a Timeout that is too long for any attempt of a test to reach.
 const Never = time.Hour
 
-// QuickRetry is a seed after which the first failed attempt is followed by another at once.
+// QuickRetry is a seed of the jitter that makes the first retry follow almost at once.
 const QuickRetry = 668
 
-// SeedJitter fixes the jitter from here on.
+// SeedJitter restarts the jitter with the given seed.
 func SeedJitter(seed uint64) {
 	jitters.Lock()
 	defer jitters.Unlock()

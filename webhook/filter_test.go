@@ -16,6 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
+// A filter matches the same events after it was stored as JSON.
 func TestFilterMatchesTypesAndNames(t *testing.T) {
 	all := []string{"identify", "track:Order Completed", "track:Order Test", "track:", "page:Order Completed", "page:Home", "alias"}
 	for _, tt := range []struct {
@@ -23,21 +24,21 @@ func TestFilterMatchesTypesAndNames(t *testing.T) {
 		include, exclude []string
 		want             []string
 	}{
-		{"zero", nil, nil, all},
+		{"no patterns", nil, nil, all},
 		{"type", []string{"identify", "page"}, nil, []string{"identify", "page:Order Completed", "page:Home"}},
 		{"name", []string{"track:Order Completed"}, nil, []string{"track:Order Completed"}},
-		{"name that only begins so", []string{"track:Order"}, nil, nil},
+		{"name without a wildcard", []string{"track:Order"}, nil, nil},
 		{"prefix", []string{"track:Order *"}, nil, []string{"track:Order Completed", "track:Order Test"}},
 		{"any name", []string{"track:*"}, nil, []string{"track:Order Completed", "track:Order Test"}},
 		{"any type", []string{"*:Order *"}, nil, []string{"track:Order Completed", "track:Order Test", "page:Order Completed"}},
 		{"everything", []string{"*"}, nil, all},
-		{"case", []string{"track:order *"}, nil, nil},
+		{"case is significant", []string{"track:order *"}, nil, nil},
 		{"exclude", nil, []string{"track", "alias"}, []string{"identify", "page:Order Completed", "page:Home"}},
-		{"both", []string{"track:Order *"}, []string{"track:* Test", "track:Order T*"}, []string{"track:Order Completed"}},
+		{"include and exclude", []string{"track:Order *"}, []string{"track:* Test", "track:Order T*"}, []string{"track:Order Completed"}},
 	} {
 		f := webhook.Filter{Include: tt.include, Exclude: tt.exclude}
 		if err := f.Validate(); err != nil {
-			t.Errorf("%s: Validate = %v", tt.name, err)
+			t.Errorf("%s: Validate() = %v, want no error", tt.name, err)
 		}
 		stored, err := json.Marshal(f)
 		must(t, err)
@@ -51,12 +52,13 @@ func TestFilterMatchesTypesAndNames(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: what is taken (-want +got):\n%s", tt.name, diff)
+			t.Errorf("%s: events that match (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }
 
-// Forward stores what the filters take, and counts the rest, with and without a Lookup.
+// Forward stores the events that the filter of each destination accepts, and counts the others. This
+// holds with and without a Lookup.
 func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	destinations := []webhook.Destination{
@@ -102,33 +104,33 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 		}
 		want := map[string][]string{"all": {"m1", "m2", "m3"}, "orders": {"m1", "m2"}, "u1": {"m1", "m3"}}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("what waits (-want +got):\n%s", diff)
+			t.Errorf("waiting messageIds by destination (-want +got):\n%s", diff)
 		}
 		if s := f.Stats(); s.Accepted != 7 || s.Filtered != 2 || s.Off != 1 || s.Duplicates != 0 {
-			t.Errorf("Stats = %+v, want 7 accepted, 2 filtered, 1 off", s)
+			t.Errorf("Stats() = %+v, want 7 accepted, 2 filtered, 1 off, no duplicates", s)
 		}
 		of, err := f.DestinationStats(t.Context())
 		must(t, err)
 		for _, s := range of {
 			if want := map[string]int64{"orders": 1, "u1": 1}[s.Destination]; s.Filtered != want {
-				t.Errorf("%s: %d filtered, want %d", s.Destination, s.Filtered, want)
+				t.Errorf("%s: got %d filtered, want %d", s.Destination, s.Filtered, want)
 			}
 		}
 	}
 
-	// While a Lookup fails, nothing is stored unfiltered.
+	// If Lookup fails, Forward fails, so that no event is stored unfiltered.
 	failing = failure
 	store := memqueue.New(memqueue.Config{})
 	f, err := webhook.New(webhook.Config{Store: store, Lookup: lookup, LookupFilters: true})
 	must(t, err)
 	call := &analytics.Track{UserId: "u1", Event: "E"}
 	if err := f.Forward(t.Context(), "orders", call); !errors.Is(err, failure) {
-		t.Errorf("Forward while Lookup fails = %v, want %v", err, failure)
+		t.Errorf("Forward() while Lookup fails = %v, want %v", err, failure)
 	}
 	if err := f.Forward(t.Context(), "gone", call); err != nil {
-		t.Errorf("Forward to an unknown destination = %v", err)
+		t.Errorf("Forward() to an unknown destination = %v, want no error", err)
 	}
 	if n, err := store.Count(t.Context()); err != nil || n.Waiting != 1 {
-		t.Errorf("%d wait, %v; want 1", n.Waiting, err)
+		t.Errorf("got %d waiting, %v; want 1", n.Waiting, err)
 	}
 }

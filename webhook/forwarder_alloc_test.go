@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes sync.Pool forget at random, so allocations are
-// counted without it.
+// With the race detector, sync.Pool drops items at random. So allocations are only counted without
+// it.
 
 package webhook_test
 
@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A source costs one text for an event, however many destinations it has. A filter costs
-// nothing, and neither does a Transform of another destination.
+// ForwardEventsTx allocates once, and once more for each event that has a source. The number of
+// destinations, their filters and the Transform of another destination add no allocation.
 func TestForwardAllocatesOneIDForEachEventOfASource(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	f, err := webhook.New(webhook.Config{Store: newOutbox(), Destinations: []webhook.Destination{
@@ -34,7 +34,7 @@ func TestForwardAllocatesOneIDForEachEventOfASource(t *testing.T) {
 		if n := testing.AllocsPerRun(200, func() {
 			must(t, f.ForwardEventsTx(t.Context(), "tx", destinations, events...))
 		}); n > tt.want {
-			t.Errorf("source %q: ForwardEventsTx allocates %v times, want %v", tt.source, n, tt.want)
+			t.Errorf("source %q: ForwardEventsTx allocates %v times, want at most %v", tt.source, n, tt.want)
 		}
 	}
 }
