@@ -25,7 +25,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A rig is a forwarder at work on a network in memory.
+// A rig is a running forwarder on an in-memory network, for one test.
 type rig struct {
 	*webhook.Forwarder
 	t       *testing.T
@@ -33,11 +33,11 @@ type rig struct {
 	queue   webhook.Store
 	config  webhook.Config
 	run     chan error
-	events  atomic.Int64 // made by fill
+	events  atomic.Int64 // how many fill has made, for unique ids
 }
 
-// inBubble calls test in a synctest bubble with a network and a queue of its
-// own. What test starts is ended after it.
+// inBubble calls test in a synctest bubble with a new network and a new store in memory. Afterwards it
+// stops the forwarder that test has started.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	webhook.SeedJitter(1)
@@ -54,7 +54,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// start runs a forwarder with the queue and the network.
+// start runs a forwarder on the store and the network of r.
 func (r *rig) start(c webhook.Config) {
 	r.t.Helper()
 	c.Store = r.queue
@@ -79,7 +79,7 @@ func (r *rig) stop() {
 	}
 }
 
-// track forwards a track call named id to "crm".
+// track forwards a track call with this messageId to "crm".
 func (r *rig) track(id string) {
 	r.t.Helper()
 	if err := r.Forward(r.t.Context(), "crm", call(id)); err != nil {
@@ -114,7 +114,7 @@ func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
 	return vs
 }
 
-// counts returns how much the store holds, in numbers.
+// counts returns the counts of the store, without times and bytes.
 func (r *rig) counts() webhook.Counts {
 	r.t.Helper()
 	c, err := r.queue.Count(r.t.Context())
@@ -125,7 +125,7 @@ func (r *rig) counts() webhook.Counts {
 	return c
 }
 
-// crm is a destination named "crm" with these URLs.
+// crm returns one destination, "crm", with an endpoint for each URL.
 func crm(urls ...string) []webhook.Destination {
 	d := webhook.Destination{ID: "crm", Secret: "shh"}
 	for _, u := range urls {
@@ -152,10 +152,10 @@ func TestDeliversASignedPost(t *testing.T) {
 		must(t, err)
 		q := reqs[0]
 		if q.Signature != nil {
-			t.Errorf("signature: %v", q.Signature)
+			t.Errorf("X-Signature: got %v, want it to verify", q.Signature)
 		}
 		if q.Method != "POST" || q.URL.RequestURI() != "/hook?x=1" || q.Host != "crm.example" {
-			t.Errorf("request is %s %s of %s", q.Method, q.URL.RequestURI(), q.Host)
+			t.Errorf("got the request %s %s of the host %s, want POST /hook?x=1 of crm.example", q.Method, q.URL.RequestURI(), q.Host)
 		}
 		delete(q.Header, "X-Signature")
 		want := map[string][]string{
@@ -170,10 +170,10 @@ func TestDeliversASignedPost(t *testing.T) {
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Accepted != 1 || s.Delivered != 1 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 1 accepted and 1 delivered", s)
 		}
 		if c := r.counts(); c != (webhook.Counts{}) {
-			t.Errorf("the store holds %+v after delivery", c)
+			t.Errorf("the store has %+v after the delivery, want nothing", c)
 		}
 	})
 }
@@ -185,14 +185,13 @@ func TestRequestIsUnsignedWithoutASecret(t *testing.T) {
 		r.track("m1")
 		reqs, _ := crm.Wait(t.Context(), 1)
 		if h := reqs[0].Header; h["X-Signature"] != nil || h.Get("User-Agent") != "Acme/1.0" {
-			t.Errorf("header is %v", h)
+			t.Errorf("got the header %v, want no X-Signature and the User-Agent Acme/1.0", h)
 		}
 	})
 }
 
-// An endpoint that answers 503 for ever is asked as the schedule says, for four
-// hours; restarts in between, with the store closed and opened again, change
-// nothing.
+// The forwarder retries an endpoint that always answers 503 on schedule for four hours. Restarts in
+// between, which also reopen the store, do not change this.
 func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 	for _, restarts := range []int{0, 3} {
 		dir := t.TempDir()
@@ -213,13 +212,13 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 				time.Sleep(50 * time.Minute)
 				r.stop()
 				open()
-				time.Sleep(time.Minute) // attempts that are due wait
+				time.Sleep(time.Minute) // attempts that become due now are late
 				r.start(config)
 			}
 			time.Sleep(time.Until(begin.Add(4*time.Hour - time.Second)))
 			synctest.Wait()
 			if len(r.dead()) != 0 && recv.Requests()[len(recv.Requests())-1].Time.Before(begin.Add(3*time.Hour+49*time.Minute)) {
-				t.Errorf("given up before the window was over")
+				t.Errorf("the delivery is a dead letter, want it waiting until the retry window ends")
 			}
 			time.Sleep(24 * time.Hour)
 			synctest.Wait()
@@ -227,25 +226,25 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 			reqs := recv.Requests()
 			for i, q := range reqs {
 				if at := q.Time.Sub(begin); at > 4*time.Hour {
-					t.Errorf("attempt %d starts after %v", i+1, at)
+					t.Errorf("attempt %d starts %v after the first, want at most 4 h", i+1, at)
 				}
 				if i > 0 {
 					wait := q.Time.Sub(reqs[i-1].Time)
 					if most := min(time.Second<<min(i-1, 20), 10*time.Minute) + time.Duration(min(restarts, 1))*time.Minute; wait > most {
-						t.Errorf("attempt %d follows after %v, want at most %v", i+1, wait, most)
+						t.Errorf("attempt %d follows after a wait of %v, want at most %v", i+1, wait, most)
 					}
 				}
 			}
 			if n := len(reqs); n < 25 || n > 200 {
-				t.Errorf("%d attempts in four hours", n)
+				t.Errorf("got %d attempts in four hours, want 25 to 200", n)
 			}
 			last := reqs[len(reqs)-1].Time.Sub(begin)
 			if early := 4*time.Hour - 5*time.Second - last; early < 0 || early > time.Millisecond {
-				t.Errorf("the last attempt is after %v, want it as late as it can end in the window", last)
+				t.Errorf("the last attempt starts after %v, want it 5 s before the retry window ends", last)
 			}
 			dead := r.dead()
 			if len(dead) != 1 {
-				t.Fatalf("%d dead letters, want 1", len(dead))
+				t.Fatalf("got %d dead letters, want 1", len(dead))
 			}
 			d := dead[0]
 			if d.Reason != webhook.ReasonExpired || d.ID != "m1" || d.Tries != len(reqs) || len(d.Attempts) != webhook.MaxAttempts {
@@ -259,14 +258,14 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 				}
 				want := webhook.Attempt{At: reqs[try-1].Time.UTC().Truncate(time.Microsecond), Try: try, Endpoint: hook, Status: 503, Reason: webhook.ReasonServerError, Answer: "later"}
 				if diff := cmp.Diff(want, a); diff != "" {
-					t.Errorf("attempt %d (-want +got):\n%s", i, diff)
+					t.Errorf("attempt %d of the dead letter (-want +got):\n%s", i, diff)
 				}
 			}
 			if !bytes.Equal(d.Body, reqs[0].Body) || !bytes.Equal(reqs[0].Body, reqs[len(reqs)-1].Body) {
-				t.Error("the body changed between attempts")
+				t.Error("the bodies of the first attempt, the last attempt and the dead letter differ, want them equal")
 			}
 			if s := r.Stats(); restarts == 0 && (s.Retried != int64(len(reqs)-1) || s.Dead[webhook.ReasonExpired] != 1) {
-				t.Errorf("Stats() = %+v after %d attempts", s, len(reqs))
+				t.Errorf("Stats() = %+v after %d attempts, want all but the first as retries and 1 expired", s, len(reqs))
 			}
 		})
 	}
@@ -289,10 +288,10 @@ func TestAnswerAfterFiveSecondsIsRetried(t *testing.T) {
 			r.track("m1")
 			time.Sleep(time.Minute)
 			if got := len(recv.Requests()); got != tt.want {
-				t.Errorf("%s: %d requests, want %d", tt.name, got, tt.want)
+				t.Errorf("%s: got %d requests, want %d", tt.name, got, tt.want)
 			}
 			if s := r.Stats(); s.Delivered != 1 {
-				t.Errorf("%s: Stats() = %+v", tt.name, s)
+				t.Errorf("%s: Stats() = %+v, want 1 delivered", tt.name, s)
 			}
 		})
 	}
@@ -308,10 +307,10 @@ func TestNoRequestToACertificateThatDoesNotVerify(t *testing.T) {
 			r.track("m1")
 			time.Sleep(time.Hour)
 			if n := len(recv.Requests()); n != 0 {
-				t.Errorf("certificate %d: %d requests", c, n)
+				t.Errorf("certificate %d: got %d requests, want none", c, n)
 			}
 			if dead := r.dead(); len(dead) != 1 || dead[0].Reason != webhook.ReasonCertificate || dead[0].Tries != 1 {
-				t.Errorf("certificate %d: dead letters %+v", c, dead)
+				t.Errorf("certificate %d: got the dead letters %+v, want 1 with the reason %q after 1 attempt", c, dead, webhook.ReasonCertificate)
 			}
 		})
 	}
@@ -326,7 +325,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		r.track("m1")
 		time.Sleep(10 * time.Second)
 		if n, s := len(recv.Requests()), r.Stats(); n != 0 || s.Retried == 0 && len(s.Dead) == 0 {
-			t.Errorf("%d requests by TLS 1.1, want attempts without any: Stats() = %+v", n, s)
+			t.Errorf("got %d requests by TLS 1.1, Stats() = %+v; want no request and a failed attempt", n, s)
 		}
 	})
 }
@@ -345,11 +344,11 @@ func TestOneSuccessOfFiveEndpointsIsEnough(t *testing.T) {
 		time.Sleep(5 * time.Hour)
 		for i, recv := range recvs {
 			if n := len(recv.Requests()); n != 1 {
-				t.Errorf("endpoint %d got %d requests, want 1", i, n)
+				t.Errorf("endpoint %d: got %d requests, want 1", i, n)
 			}
 		}
 		if s := r.Stats(); s.Delivered != 1 || s.Retried != 0 || len(s.Dead) != 0 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 1 delivered, none retried or dead", s)
 		}
 	})
 }
@@ -363,7 +362,7 @@ func TestOnlyRetryableEndpointsAreTriedAgain(t *testing.T) {
 		r.track("m1")
 		time.Sleep(time.Minute)
 		if n, m := len(a.Requests()), len(b.Requests()); n != 1 || m != 4 {
-			t.Errorf("%d and %d requests, want 1 and 4", n, m)
+			t.Errorf("got %d and %d requests, want 1 and 4", n, m)
 		}
 	})
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -375,7 +374,7 @@ func TestOnlyRetryableEndpointsAreTriedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		dead := r.dead()
 		if len(dead) != 1 || dead[0].Reason != webhook.ReasonRedirect || dead[0].Tries != 3 {
-			t.Errorf("dead letters %+v, want one after 3 tries", dead)
+			t.Errorf("got the dead letters %+v, want one with the reason %q after 3 attempts", dead, webhook.ReasonRedirect)
 		}
 	})
 }
@@ -388,8 +387,8 @@ func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 	}{
 		{"seconds", "90", 503, 90 * time.Second, 91 * time.Second},
 		{"date", "Sat, 01 Jan 2000 00:10:00 GMT", 429, 599 * time.Second, 601 * time.Second},
-		{"absurd, capped by the window", "99999999999", 503, 4*time.Hour - 5*time.Second, 4*time.Hour - 5*time.Second},
-		{"no number", "soon", 429, 0, time.Second},
+		{"too long, capped by the retry window", "99999999999", 503, 4*time.Hour - 5*time.Second, 4*time.Hour - 5*time.Second},
+		{"not a number", "soon", 429, 0, time.Second},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) { // the bubble's time starts at 2000-01-01 00:00:00 UTC
 			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(tt.status).With("Retry-After", tt.value), webhooktest.Answer(200))
@@ -398,57 +397,59 @@ func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 			reqs, err := recv.Wait(t.Context(), 2)
 			must(t, err)
 			if wait := reqs[1].Time.Sub(reqs[0].Time); wait < tt.from || wait > tt.to {
-				t.Errorf("%s: waits %v, want %v to %v", tt.name, wait, tt.from, tt.to)
+				t.Errorf("%s: the retry waits %v, want %v to %v", tt.name, wait, tt.from, tt.to)
 			}
 		})
 	}
 }
 
-// An endpoint that asks for patience gets it, and delays no other.
+// The Retry-After of one endpoint does not delay attempts at another endpoint.
 func TestRetryAfterIsPerEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const a, b = "http://a.example/", "http://b.example/"
-		patient := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "3600"), webhooktest.Answer(200))
+		throttled := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "3600"), webhooktest.Answer(200))
 		failing := r.network.Receiver(b, "shh", webhooktest.Answer(503))
 		r.start(webhook.Config{Destinations: crm(a, b)})
 		r.track("m1")
 		time.Sleep(59 * time.Minute)
-		if n, m := len(patient.Requests()), len(failing.Requests()); n != 1 || m < 8 {
-			t.Errorf("%d and %d requests within the hour, want 1 and many", n, m)
+		if n, m := len(throttled.Requests()), len(failing.Requests()); n != 1 || m < 8 {
+			t.Errorf("got %d and %d requests before Retry-After ends, want 1 and at least 8", n, m)
 		}
 		time.Sleep(12 * time.Minute)
-		if n, s := len(patient.Requests()), r.Stats(); n != 2 || s.Delivered != 1 {
-			t.Errorf("%d requests after it; Stats() = %+v", n, s)
+		if n, s := len(throttled.Requests()), r.Stats(); n != 2 || s.Delivered != 1 {
+			t.Errorf("got %d requests after Retry-After has ended, Stats() = %+v; want 2 requests and 1 delivered", n, s)
 		}
 	})
 }
 
-// misbehavingSteps are the ways in which receivers misbehave, each with the outcome of the first attempt.
+// misbehavingSteps are ways in which receivers misbehave, with the outcome of an attempt at each.
 var misbehavingSteps = []struct {
 	name   string
 	step   webhooktest.Step
-	reason webhook.Reason // of the first attempt; "" if it succeeds
-	dead   bool
+	reason webhook.Reason // of the failed attempt; "" if it succeeds
+	dead   bool           // the delivery becomes a dead letter
 }{
 	{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, false},
 	{"stalls before the request", webhooktest.Stall(), webhook.ReasonTimeout, false},
-	{"drips", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
+	{"answers one byte a second", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
 	{"resets", webhooktest.Reset(), webhook.ReasonConnection, false},
 	{"resets early", webhooktest.ResetEarly(), webhook.ReasonConnection, false},
-	{"closes", webhooktest.Close(), webhook.ReasonConnection, false},
-	{"refuses", webhooktest.Refuse(), webhook.ReasonConnection, false},
-	{"is nowhere", webhooktest.NoSuchHost(), webhook.ReasonDNS, false},
+	{"closes the connection", webhooktest.Close(), webhook.ReasonConnection, false},
+	{"refuses the connection", webhooktest.Refuse(), webhook.ReasonConnection, false},
+	{"has no address", webhooktest.NoSuchHost(), webhook.ReasonDNS, false},
 	{"is unreachable", webhooktest.Unreachable(), webhook.ReasonTimeout, false},
-	{"is not HTTP", webhooktest.Garbage(), webhook.ReasonProtocol, false},
+	{"does not speak HTTP", webhooktest.Garbage(), webhook.ReasonProtocol, false},
 	{"sends an endless header", webhooktest.EndlessHeader(), webhook.ReasonProtocol, false},
 	{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, false},
-	{"answers less than it says", webhooktest.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
+	{"answers less than its Content-Length", webhooktest.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
 	{"answers 256 MB", webhooktest.Stream(256 << 20), "", false},
-	{"answers and hangs up", webhooktest.Answer(200).HangUp(), "", false},
+	{"answers and closes the connection", webhooktest.Answer(200).HangUp(), "", false},
 	{"redirects to a private address", webhooktest.Redirect(307, "http://169.254.169.254/"), webhook.ReasonRedirect, true},
 	{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
 }
 
+// The receiver misbehaves in the first attempt and answers 200 to the second. The first attempt fails
+// within the timeout and with the expected reason, and the second one delivers the event.
 func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
 	for _, tt := range misbehavingSteps {
 		inBubble(t, func(t *testing.T, r *rig) {
@@ -460,46 +461,47 @@ func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
 			synctest.Wait()
 			s := r.Stats()
 			if tt.dead != (len(s.Dead) == 1) || tt.dead == (s.Delivered == 1) {
-				t.Errorf("%s: Stats() = %+v", tt.name, s)
+				t.Errorf("%s: Stats() = %+v, want 1 dead: %v, else 1 delivered", tt.name, s, tt.dead)
 			}
 			if tt.reason != "" {
 				as := seen.attempts()
 				if len(as) != 1 || as[0].Reason != tt.reason {
-					t.Errorf("%s: failed attempts %+v, want reason %q", tt.name, as, tt.reason)
+					t.Errorf("%s: got the failed attempts %+v, want one with the reason %q", tt.name, as, tt.reason)
 				}
 				if as[0].Took > 5*time.Second {
-					t.Errorf("%s: took %v", tt.name, as[0].Took)
+					t.Errorf("%s: the attempt took %v, want at most 5 s", tt.name, as[0].Took)
 				}
 			} else if n := len(recv.Requests()); n != 1 {
-				t.Errorf("%s: %d requests", tt.name, n)
+				t.Errorf("%s: got %d requests, want 1", tt.name, n)
 			}
 		})
 	}
 }
 
-// The same by HTTP/2.
+// Over HTTP/2, a receiver misbehaves in its first four answers. Only those attempts fail, and all
+// deliveries arrive.
 func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 	const hook = "https://crm.example/hook"
 	for _, tt := range []struct {
 		name    string
 		step    webhooktest.Step
 		reason  webhook.Reason // of the first attempts; "" if they succeed
-		failing int
-		slots   int // MaxConcurrent
+		failing int            // how many attempts fail; -1 for any number
+		slots   int            // MaxConcurrent
 	}{
 		{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, 4, 0},
-		{"drips", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, 4, 0},
+		{"answers one byte a second", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, 4, 0},
 		{"answers 256 MB", webhooktest.Stream(256 << 20), "", 0, 0},
-		{"says goodbye after each answer", webhooktest.Answer(200).HangUp(), "", 0, 1},
-		{"says goodbye to answers that fail", webhooktest.Answer(503).HangUp(), webhook.ReasonServerError, 4, 1},
-		// net/http has requests that share a connection which says goodbye wait for 1, 2 and 4 seconds,
-		// so that those that meet it again and again have no time left. They were not sent.
-		{"says goodbye to many at once", webhooktest.Answer(200).HangUp(), webhook.ReasonTimeout, -1, 0},
+		{"sends GOAWAY after each answer", webhooktest.Answer(200).HangUp(), "", 0, 1},
+		{"sends GOAWAY after answers of 503", webhooktest.Answer(503).HangUp(), webhook.ReasonServerError, 4, 1},
+		// If a connection gets a GOAWAY, net/http lets its other requests wait for 1, 2 and 4 seconds. A
+		// request that meets GOAWAYs again and again runs into the timeout. It was never sent.
+		{"sends GOAWAY to many requests at once", webhooktest.Answer(200).HangUp(), webhook.ReasonTimeout, -1, 0},
 		{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, 4, 0},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			rest := webhooktest.Answer(200)
-			if strings.HasPrefix(tt.name, "says goodbye") {
+			if strings.HasPrefix(tt.name, "sends GOAWAY") {
 				rest = rest.HangUp()
 			}
 			recv := r.network.Receiver(hook, "shh", tt.step.Times(4), rest)
@@ -520,29 +522,31 @@ func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 				failing, sent = len(as), n
 			}
 			if s := r.Stats(); s.Delivered != n || len(as) != failing || len(recv.Requests()) != sent {
-				t.Errorf("%s: Stats() = %+v, %d requests, failed attempts %+v", tt.name, s, len(recv.Requests()), as)
+				t.Errorf("%s: Stats() = %+v, %d requests, failed attempts %+v; want %d delivered, %d requests and %d failed attempts",
+					tt.name, s, len(recv.Requests()), as, n, sent, failing)
 			}
 			for _, a := range as {
 				if tt.reason != "" && a.Reason != tt.reason || a.Took > 5*time.Second {
-					t.Errorf("%s: failed attempt %+v, want reason %q", tt.name, a, tt.reason)
+					t.Errorf("%s: got the failed attempt %+v, want the reason %q and at most 5 s", tt.name, a, tt.reason)
 				}
 			}
 			for _, req := range recv.Requests() {
 				if req.Proto != "HTTP/2.0" {
-					t.Errorf("%s: a request by %s", tt.name, req.Proto)
+					t.Errorf("%s: got a request by %s, want HTTP/2.0", tt.name, req.Proto)
 				}
 			}
 		})
 	}
 }
 
-// A watched queue remembers what was settled with attempts.
+// A watched store records all settlements.
 type watched struct {
 	webhook.Store
 	mu      sync.Mutex
 	settled []webhook.Settlement
 }
 
+// watch replaces the store of r by one that is watched.
 func watch(r *rig) *watched {
 	w := &watched{Store: r.queue}
 	r.queue = w
@@ -556,6 +560,7 @@ func (w *watched) Settle(ctx context.Context, ss []webhook.Settlement) (int, err
 	return w.Store.Settle(ctx, ss)
 }
 
+// attempts returns the latest attempt of each settlement that is not Done.
 func (w *watched) attempts() []webhook.Attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -577,13 +582,13 @@ func TestConnectionsAreReused(t *testing.T) {
 			synctest.Wait()
 		}
 		if n, _ := recv.Conns(); n != 1 {
-			t.Errorf("%d connections for 50 deliveries, one after another", n)
+			t.Errorf("got %d connections for 50 deliveries, one after another, want 1", n)
 		}
 		recv.Disconnect()
 		r.track("after")
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 51 || s.Retried != 0 {
-			t.Errorf("a kept connection that was closed costs an attempt: Stats() = %+v", s)
+			t.Errorf("after the receiver closed the kept connection: Stats() = %+v, want 51 delivered without a retry", s)
 		}
 	})
 }
@@ -613,17 +618,17 @@ func TestEachAttemptUsesTheCurrentDestination(t *testing.T) {
 		set("http://new.example/", "new")
 		time.Sleep(10 * time.Second)
 		if len(old.Requests()) == 0 || len(moved.Requests()) != 1 || moved.Requests()[0].Signature != nil {
-			t.Errorf("%d requests to the old URL, %d to the new", len(old.Requests()), len(moved.Requests()))
+			t.Errorf("got %d requests to the old URL and %d to the new, want at least 1, and 1 with a valid signature", len(old.Requests()), len(moved.Requests()))
 		}
 	})
 }
 
-// What was closed to a delivery stays so when the settings change, and what is
-// new is open.
+// An endpoint that is closed to a delivery, because it refused or sent a Retry-After, stays closed
+// when the endpoints of the destination change. A new endpoint is open.
 func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	destination := func(urls ...string) *webhook.Destination { return &crm(urls...)[0] }
-	t.Run("one that refused is left", func(t *testing.T) {
+	t.Run("the remaining endpoint has refused", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			refusing := r.network.Receiver(a, "shh", webhooktest.Answer(404))
 			r.network.Receiver(b, "shh", webhooktest.Answer(503))
@@ -636,13 +641,13 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 			time.Sleep(time.Minute)
 			dead := r.dead()
 			if len(dead) != 1 || dead[0].Tries != 1 || dead[0].Reason != webhook.ReasonServerError || len(refusing.Requests()) != 1 {
-				t.Errorf("%d requests, dead letters %+v; want one, for the reason of the last request", len(refusing.Requests()), dead)
+				t.Errorf("got %d requests and the dead letters %+v; want one of each, with the reason of the last attempt", len(refusing.Requests()), dead)
 			}
 		})
 	})
-	t.Run("one that asked for patience is left", func(t *testing.T) {
+	t.Run("the remaining endpoint sent a Retry-After", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			patient := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "600"), webhooktest.Answer(200))
+			throttled := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "600"), webhooktest.Answer(200))
 			r.network.Receiver(b, "shh", webhooktest.Answer(503))
 			var current atomic.Pointer[webhook.Destination]
 			current.Store(destination(a, b))
@@ -650,16 +655,16 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 			r.track("m1")
 			synctest.Wait()
 			current.Store(destination(a))
-			reqs, err := patient.Wait(t.Context(), 2)
+			reqs, err := throttled.Wait(t.Context(), 2)
 			must(t, err)
 			if wait := reqs[1].Time.Sub(reqs[0].Time); wait < 10*time.Minute || wait > 10*time.Minute+time.Second {
-				t.Errorf("it is asked again after %v, want 10 minutes", wait)
+				t.Errorf("the endpoint is retried after %v, want 10 minutes", wait)
 			}
 		})
 	})
-	t.Run("others each time", func(t *testing.T) {
+	t.Run("different endpoints at each attempt", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			var attempts int // by one worker
+			var attempts int // only one worker calls Lookup
 			last := r.network.Receiver(hook, "shh")
 			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
 				if attempts++; attempts > 4 {
@@ -681,12 +686,13 @@ func TestClosedEndpointsStayClosedWhenEndpointsChange(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if s := r.Stats(); s.Delivered != 1 || s.Retried != 4 || len(last.Requests()) != 1 {
-				t.Errorf("Stats() = %+v with %d requests to the last", s, len(last.Requests()))
+				t.Errorf("Stats() = %+v with %d requests to the last endpoint; want 1 delivered, 4 retried and 1 request", s, len(last.Requests()))
 			}
 		})
 	})
 }
 
+// The time that a destination cannot be used does not count towards the retry window.
 func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -697,8 +703,8 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 		{"nil", nil, nil},
 		{"lookup fails", nil, errors.New("database is away")},
 		{"disabled", &webhook.Destination{ID: "crm", Disabled: true, Endpoints: []webhook.Endpoint{{URL: hook}}}, nil},
-		{"not valid", &webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "gopher://x"}}}, nil},
-		{"another", &webhook.Destination{ID: "other", Endpoints: []webhook.Endpoint{{URL: hook}}}, nil},
+		{"invalid", &webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "gopher://x"}}}, nil},
+		{"another destination", &webhook.Destination{ID: "other", Endpoints: []webhook.Endpoint{{URL: hook}}}, nil},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "shh")
@@ -713,24 +719,24 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 			for i := range 300 {
 				r.track(fmt.Sprint("m", i))
 			}
-			time.Sleep(6 * time.Hour) // longer than the window
+			time.Sleep(6 * time.Hour) // longer than the retry window
 			if c := r.counts(); c.Waiting != 300 || c.Dead != 0 || len(recv.Requests()) != 0 {
-				t.Errorf("%s: the store holds %+v, %d requests", tt.name, c, len(recv.Requests()))
+				t.Errorf("%s: the store has %+v, %d requests; want 300 waiting and no request", tt.name, c, len(recv.Requests()))
 			}
 			usable.Store(true)
 			time.Sleep(31 * time.Second)
 			if s := r.Stats(); s.Delivered != 300 {
-				t.Errorf("%s: Stats() = %+v after it can be used", tt.name, s)
+				t.Errorf("%s: Stats() = %+v after the destination became usable, want 300 delivered", tt.name, s)
 			}
 		})
 	}
 }
 
-// A Lookup that hangs is ended after the time of an attempt, like one that fails.
+// A Lookup that hangs is cut off at the timeout of an attempt, and then counts as failed.
 func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
-		var hung []time.Duration // by the one worker that looks up
+		var hung []time.Duration // only one worker calls Lookup
 		r.start(webhook.Config{Timeout: 2 * time.Second, Lookup: func(ctx context.Context, _ string) (*webhook.Destination, error) {
 			if len(hung) == 2 {
 				return &crm(hook)[0], nil
@@ -744,10 +750,10 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 		reqs, err := recv.Wait(t.Context(), 1)
 		must(t, err)
 		if want := []time.Duration{2 * time.Second, 2 * time.Second}; !slices.Equal(hung, want) {
-			t.Errorf("look-ups hung for %v, want %v", hung, want)
+			t.Errorf("calls of Lookup hung for %v, want %v", hung, want)
 		}
 		if n := reqs[0].JSON["messageId"]; n != "m1" {
-			t.Errorf("messageId %v", n)
+			t.Errorf("messageId is %v, want m1", n)
 		}
 	})
 }
@@ -771,7 +777,7 @@ func TestAHangingDestinationDelaysNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(begin); d > 0 {
-			t.Errorf("500 deliveries took %v beside a destination that hangs", d)
+			t.Errorf("500 deliveries took %v beside a destination that hangs, want no time", d)
 		}
 	})
 }
@@ -786,14 +792,14 @@ func TestConcurrencyIsBounded(t *testing.T) {
 		for i := range 10 {
 			synctest.Wait()
 			if n := len(recv.Requests()); n != 3*(i+1) {
-				t.Fatalf("%d requests after %d s, want %d", n, i, 3*(i+1))
+				t.Fatalf("got %d requests after %d s, want %d", n, i, 3*(i+1))
 			}
 			time.Sleep(time.Second)
 		}
 	})
 }
 
-// lines is a log that may be read while it is written.
+// lines is a buffer for logs that may be read while the logger writes to it.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -811,7 +817,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// A flaky queue fails while away is set.
+// A flaky store fails Put, Fetch and Settle while away is set.
 type flaky struct {
 	webhook.Store
 	away atomic.Bool
@@ -840,6 +846,7 @@ func (q *flaky) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return q.Store.Settle(ctx, ss)
 }
 
+// The outage begins while attempts are in flight.
 func TestStoreOutageLosesAndRepeatsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		q := &flaky{Store: r.queue}
@@ -853,20 +860,20 @@ func TestStoreOutageLosesAndRepeatsNothing(t *testing.T) {
 		synctest.Wait()
 		q.away.Store(true) // with attempts in flight
 		if err := r.Forward(t.Context(), "crm", call("refused")); !errors.Is(err, errAway) {
-			t.Errorf("Forward to a store that fails = %v", err)
+			t.Errorf("Forward() to a store that fails = %v, want %v", err, errAway)
 		}
 		time.Sleep(20 * time.Second)
 		q.away.Store(false)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 200 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 200 delivered", s)
 		}
 		if n := len(recv.Requests()); n != 200 {
-			t.Errorf("%d requests for 200 deliveries", n)
+			t.Errorf("got %d requests for 200 deliveries, want 200", n)
 		}
 		if n := strings.Count(log.String(), "\n"); n < 2 || n > 4 {
-			t.Errorf("%d log lines for one outage:\n%s", n, log.String())
+			t.Errorf("got %d log lines for one outage, want 2 to 4:\n%s", n, log.String())
 		}
 	})
 }
@@ -882,21 +889,21 @@ func TestShutdownWaitsForAttemptsInFlight(t *testing.T) {
 		begin := time.Now()
 		r.stop()
 		if d := time.Since(begin); d != 3*time.Second {
-			t.Errorf("stopped after %v", d)
+			t.Errorf("Shutdown took %v, want the 3 s of the attempts in flight", d)
 		}
 		if s := r.Stats(); s.Delivered != 4 || len(recv.Requests()) != 4 {
-			t.Errorf("Stats() = %+v with %d requests, want the 4 in flight and no more", s, len(recv.Requests()))
+			t.Errorf("Stats() = %+v with %d requests, want only the 4 attempts that were in flight", s, len(recv.Requests()))
 		}
 		if c := r.counts(); c.Waiting != 96 || c.Claimed != 0 {
-			t.Errorf("the store holds %+v", c)
+			t.Errorf("the store has %+v, want 96 waiting and none claimed", c)
 		}
 		if err := r.Forward(t.Context(), "crm", call("late")); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Forward after Shutdown = %v", err)
+			t.Errorf("Forward() after Shutdown = %v, want ErrClosed", err)
 		}
 		r.start(webhook.Config{Destinations: crm(hook)})
 		time.Sleep(time.Minute)
 		if n := len(recv.Requests()); n != 100 {
-			t.Errorf("%d requests in all", n)
+			t.Errorf("got %d requests before and after the restart, want 100", n)
 		}
 	})
 }
@@ -910,20 +917,20 @@ func TestShutdownCutsOffAttemptsAtItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Shutdown = %v", err)
+			t.Errorf("Shutdown() = %v, want DeadlineExceeded", err)
 		}
 		begin := time.Now()
-		r.stop() // again, and Run
+		r.stop() // calls Shutdown again, and waits for Run
 		if d := time.Since(begin); d != 0 {
-			t.Errorf("attempts went on for %v", d)
+			t.Errorf("attempts went on for %v, want them cut off at once", d)
 		}
 		if c, s := r.counts(), r.Stats(); c.Waiting != 1 || c.Claimed != 0 || s.Retried != 0 {
-			t.Errorf("the store holds %+v, Stats() = %+v", c, s)
+			t.Errorf("the store has %+v, Stats() = %+v; want 1 waiting, none claimed or retried", c, s)
 		}
 		r.start(webhook.Config{Destinations: crm(hook)})
 		synctest.Wait()
 		if n := len(recv.Requests()); n != 2 {
-			t.Errorf("%d requests after the restart", n)
+			t.Errorf("got %d requests, want 1 before and 1 after the restart", n)
 		}
 	})
 }
@@ -936,36 +943,36 @@ func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := f.Run(ctx); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run() with a canceled context = %v, want nil", err)
 		}
 		if err := f.Run(t.Context()); err == nil {
-			t.Error("a second Run is no error")
+			t.Error("a second Run() = nil, want an error")
 		}
 		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
-			t.Errorf("Forward without Run = %v", err)
+			t.Errorf("Forward() without Run = %v, want nil", err)
 		}
 		if err := f.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown = %v", err)
+			t.Errorf("Shutdown() = %v, want nil", err)
 		}
 		if n := r.counts().Waiting; n != 1 {
-			t.Errorf("%d deliveries wait", n)
+			t.Errorf("got %d waiting deliveries, want 1", n)
 		}
 	})
 }
 
 func TestRunReturnsTheErrorOfItsStore(t *testing.T) {
-	t.Run("closed under it", func(t *testing.T) {
+	t.Run("store is closed while Run runs", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.start(webhook.Config{Destinations: crm(hook)})
 			synctest.Wait()
 			r.queue.Close()
 			if err := <-r.run; !errors.Is(err, webhook.ErrClosed) {
-				t.Errorf("Run = %v, want ErrClosed", err)
+				t.Errorf("Run() = %v, want ErrClosed", err)
 			}
-			r.run <- nil // of stop
+			r.run <- nil // stop receives it
 		})
 	})
-	t.Run("failing until the end", func(t *testing.T) {
+	t.Run("store fails until Shutdown gives up", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			q := &flaky{Store: r.queue}
 			r.queue = q
@@ -976,19 +983,21 @@ func TestRunReturnsTheErrorOfItsStore(t *testing.T) {
 			q.away.Store(true)
 			begin := time.Now()
 			if err := r.Shutdown(t.Context()); err != nil {
-				t.Errorf("Shutdown = %v", err)
+				t.Errorf("Shutdown() = %v, want nil", err)
 			}
 			if err := <-r.run; !errors.Is(err, errAway) {
-				t.Errorf("Run = %v, want %v", err, errAway)
+				t.Errorf("Run() = %v, want %v", err, errAway)
 			}
 			if took := time.Since(begin); took < 6*time.Second || took > 11*time.Second {
-				t.Errorf("it ended after %v, want the attempt's second and about the 5 seconds of Timeout", took)
+				t.Errorf("Shutdown took %v, want the 1 s of the attempt and about the 5 s of Timeout", took)
 			}
-			r.run <- nil // of stop
+			r.run <- nil // stop receives it
 		})
 	})
 }
 
+// A node fetches a delivery of another node at once if the store tells it of the change, and
+// otherwise at its next poll.
 func TestDeliveriesOfOtherNodesAreFetched(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
@@ -1012,13 +1021,14 @@ func TestDeliveriesOfOtherNodesAreFetched(t *testing.T) {
 			reqs, err := recv.Wait(t.Context(), i+1)
 			must(t, err)
 			if took := reqs[i].Time.Sub(begin); took > tt.most || took == 0 && tt.tell == nil {
-				t.Errorf("%s: it arrives after %v, want %v at most", tt.name, took, tt.most)
+				t.Errorf("%s: the delivery arrives after %v, want at most %v", tt.name, took, tt.most)
 			}
 		}
 	})
 }
 
-// With a Lookup, only what cannot be an id is refused at once.
+// With a Lookup, Forward and Pause refuse only ids that no destination can have. They do not call
+// Lookup.
 func TestForwardWithLookupRefusesOnlyInvalidIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
@@ -1028,16 +1038,16 @@ func TestForwardWithLookupRefusesOnlyInvalidIDs(t *testing.T) {
 			name, id string
 			want     error
 		}{
-			{"none", "", webhook.ErrUnknownDestination},
+			{"empty", "", webhook.ErrUnknownDestination},
 			{"one byte", "x", nil},
 			{"255 bytes", strings.Repeat("x", 255), nil},
 			{"256 bytes", strings.Repeat("x", 256), webhook.ErrUnknownDestination},
 		} {
 			if err := r.Forward(t.Context(), tt.id, call("m")); !errors.Is(err, tt.want) {
-				t.Errorf("%s: Forward = %v, want %v", tt.name, err, tt.want)
+				t.Errorf("%s: Forward() = %v, want %v", tt.name, err, tt.want)
 			}
 			if err := r.Pause(t.Context(), tt.id); !errors.Is(err, tt.want) {
-				t.Errorf("%s: Pause = %v, want %v", tt.name, err, tt.want)
+				t.Errorf("%s: Pause() = %v, want %v", tt.name, err, tt.want)
 			}
 		}
 	})
@@ -1050,26 +1060,26 @@ func TestForwardRefusesInvalidCallsAndUnknownDestinations(t *testing.T) {
 			name        string
 			destination string
 			calls       []analytics.Message
-			is          error
+			is          error // nil for any error
 		}{
 			{"unknown destination", "erp", []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
 			{"no destination", "", []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
 			{"long destination", strings.Repeat("x", 256), []analytics.Message{call("m")}, webhook.ErrUnknownDestination},
-			{"second call not valid", "crm", []analytics.Message{call("m"), &analytics.Track{UserId: "u"}}, nil},
+			{"second call is invalid", "crm", []analytics.Message{call("m"), &analytics.Track{UserId: "u"}}, nil},
 			{"nil call", "crm", []analytics.Message{nil}, nil},
 			{"nil pointer", "crm", []analytics.Message{(*analytics.Track)(nil)}, nil},
 		} {
 			err := r.Forward(t.Context(), tt.destination, tt.calls...)
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) {
-				t.Errorf("%s: Forward = %v, want %v", tt.name, err, tt.is)
+				t.Errorf("%s: Forward() = %v, want an error that is %v", tt.name, err, tt.is)
 			}
 		}
 		var field *analytics.FieldError
 		if err := r.Forward(t.Context(), "crm", call("m"), &analytics.Track{UserId: "u"}); !errors.As(err, &field) || field.Field != "Event" {
-			t.Errorf("Forward of a second call without its event = %v, want a *FieldError", err)
+			t.Errorf("Forward() of a second call without its event = %v, want a *FieldError for Event", err)
 		}
 		if n := r.counts().Waiting; n != 0 {
-			t.Errorf("%d deliveries of refused calls wait", n)
+			t.Errorf("got %d waiting deliveries of refused calls, want none", n)
 		}
 	})
 }
@@ -1084,39 +1094,39 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 		synctest.Wait()
 		dead := r.dead()
 		if len(dead) != 600 {
-			t.Fatalf("%d dead letters", len(dead))
+			t.Fatalf("got %d dead letters, want 600", len(dead))
 		}
 		time.Sleep(time.Second)
 
 		recv.SetScript(webhooktest.Answer(200))
 		if n, err := r.Replay(t.Context(), dead[0].Key, dead[1].Key, "none"); n != 2 || err != nil {
-			t.Errorf("Replay = %d, %v", n, err)
+			t.Errorf("Replay() = %d, %v; want 2", n, err)
 		}
 		if n, err := r.Discard(t.Context(), dead[2].Key); n != 1 || err != nil {
-			t.Errorf("Discard = %d, %v", n, err)
+			t.Errorf("Discard() = %d, %v; want 1", n, err)
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 2 {
-			t.Errorf("Stats() = %+v after replay", s)
+			t.Errorf("Stats() = %+v after the replay, want 2 delivered", s)
 		}
-		// Those that die again are not replayed again by the same call.
+		// ReplayAll does not replay deliveries that become dead letters again during the same call.
 		recv.SetScript(webhooktest.Answer(404))
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonRefused, Destination: "crm", Type: "track"})); n != 597 || err != nil {
-			t.Errorf("ReplayAll = %d, %v", n, err)
+			t.Errorf("ReplayAll yields %d, %v last; want 597", n, err)
 		}
 		synctest.Wait()
 		if n := len(r.dead()); n != 597 {
-			t.Errorf("%d dead letters", n)
+			t.Errorf("got %d dead letters, want 597", n)
 		}
 		time.Sleep(time.Second)
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Type: "page"})); n != 0 || err != nil {
-			t.Errorf("ReplayAll of others = %d, %v", n, err)
+			t.Errorf("ReplayAll of another type yields %d, %v last; want 0", n, err)
 		}
 		if n, err := last(r.DiscardAll(t.Context(), webhook.DeadFilter{})); n != 597 || err != nil {
-			t.Errorf("DiscardAll = %d, %v", n, err)
+			t.Errorf("DiscardAll yields %d, %v last; want 597", n, err)
 		}
 		if c := r.counts(); c != (webhook.Counts{}) {
-			t.Errorf("the store holds %+v", c)
+			t.Errorf("the store has %+v, want nothing", c)
 		}
 	})
 }
@@ -1142,10 +1152,10 @@ func TestSecretsStayOutOfLogsAndRecords(t *testing.T) {
 			synctest.Wait()
 			as := seen.attempts()
 			if len(as) == 0 || log.String() == "" {
-				t.Fatalf("no attempt failed, or none was logged: %v", as)
+				t.Fatalf("got the failed attempts %v and the log %q, want both non-empty", as, log.String())
 			}
 			if all := fmt.Sprint(as, log.String()); strings.Contains(all, "hunter2") {
-				t.Errorf("a secret is told: %s", all)
+				t.Errorf("attempts or log have the secret: %s", all)
 			}
 		})
 	}
@@ -1163,15 +1173,15 @@ func TestCallsThatSwitchWebhooksOffAreNotForwarded(t *testing.T) {
 			`{"type":"track","event":"e","userId":"u","messageId":"3"}`,
 		} {
 			if err := r.Forward(t.Context(), "crm", event.JSON(j)); err != nil {
-				t.Errorf("Forward(%s) = %v", j, err)
+				t.Errorf("Forward(%s) = %v, want nil", j, err)
 			}
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Off != 3 || s.Accepted != 1 || s.Duplicates != 1 || s.Delivered != 1 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 3 off, and 1 accepted, duplicate and delivered", s)
 		}
 		if reqs := recv.Requests(); len(reqs) != 1 || reqs[0].JSON["messageId"] != "3" {
-			t.Errorf("%d requests", len(reqs))
+			t.Errorf("got %d requests, want 1, with the messageId 3", len(reqs))
 		}
 	})
 }

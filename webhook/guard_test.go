@@ -34,11 +34,11 @@ func TestIsPublic(t *testing.T) {
 		})
 	}
 	if IsPublic(netip.Addr{}) {
-		t.Error("the zero address is public")
+		t.Error("IsPublic(netip.Addr{}) = true, want false")
 	}
 }
 
-// trusting returns a guard whose operator wrote the URLs.
+// trusting returns a guard that trusts the hosts of these URLs, as the operator wrote them.
 func trusting(urls ...string) *guard {
 	g := &guard{literals: make(map[netip.Addr]bool)}
 	for _, s := range urls {
@@ -51,6 +51,8 @@ func trusting(urls ...string) *guard {
 	return g
 }
 
+// The guard checks the address that it dials, whatever the host was. "Written out" in a name means
+// that the operator wrote this host in a URL.
 func TestGuardChecksTheResolvedAddress(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -72,15 +74,15 @@ func TestGuardChecksTheResolvedAddress(t *testing.T) {
 		{"address written out", trusting("http://127.0.0.1/"), "127.0.0.1", true},
 		{"mapped address written out", trusting("http://[::ffff:7f00:1]/"), "127.0.0.1", true},
 		{"address written out as mapped", trusting("http://127.0.0.1/"), "::FFFF:127.0.0.1", true},
-		{"another one written out", trusting("http://127.0.0.2/"), "127.0.0.1", false},
+		{"another address written out", trusting("http://127.0.0.2/"), "127.0.0.1", false},
 		{"localhost written out", trusting("http://LocalHost/"), "LOCALHOST", true},
 		{"address where localhost was written out", trusting("http://localhost/"), "127.0.0.1", false},
 		{"localhost where an address was written out", trusting("http://127.0.0.1/"), "localhost", false},
 		{"address in the allow-list", &guard{allow: loopback}, "127.0.0.1", true},
 		{"name in the allow-list", &guard{allow: loopback}, "localhost", true},
-		{"address, all written out", &guard{operator: true}, "127.0.0.1", true},
-		{"localhost, all written out", &guard{operator: true}, "localhost", true},
-		{"name, all written out", &guard{operator: true, resolver: resolver}, "a.example", false},
+		{"address, the operator wrote all URLs", &guard{operator: true}, "127.0.0.1", true},
+		{"localhost, the operator wrote all URLs", &guard{operator: true}, "localhost", true},
+		{"name, the operator wrote all URLs", &guard{operator: true, resolver: resolver}, "a.example", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := tt.guard.dial(t.Context(), "tcp", net.JoinHostPort(tt.host, port))
@@ -89,7 +91,7 @@ func TestGuardChecksTheResolvedAddress(t *testing.T) {
 			}
 			var ae *AddressError
 			if tt.ok && err != nil || !tt.ok && !errors.As(err, &ae) {
-				t.Errorf("dial(%s) = %v, want ok %v", tt.host, err, tt.ok)
+				t.Errorf("dial(%s) = %v, want ok %v, else an *AddressError", tt.host, err, tt.ok)
 			}
 		})
 	}

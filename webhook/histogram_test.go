@@ -12,19 +12,19 @@ func TestHistogramBuckets(t *testing.T) {
 		d := time.Duration(us) * time.Microsecond
 		b := bucketOf(d)
 		if b < last || b > last+1 || b >= histogramBuckets {
-			t.Fatalf("%v is in bucket %d, what is shorter in %d of %d", d, b, last, histogramBuckets)
+			t.Fatalf("%v is in bucket %d, and the next shorter time in bucket %d of %d; want the same or the next bucket", d, b, last, histogramBuckets)
 		}
 		if end := endOf(b); end < d || end > d+d/8 || bucketOf(end) != b || bucketOf(end+time.Microsecond) == b && b < histogramBuckets-1 {
-			t.Fatalf("%v is in bucket %d, which ends at %v", d, b, end)
+			t.Fatalf("%v is in bucket %d, which ends at %v; want the end at most an eighth above", d, b, end)
 		}
 		last = b
 	}
 	if last != histogramBuckets-1 {
-		t.Errorf("the last bucket in use is %d of %d", last, histogramBuckets)
+		t.Errorf("the last bucket in use is %d of %d, want all in use", last, histogramBuckets)
 	}
 	for d, want := range map[time.Duration]int{-1: 0, 0: 0, math.MaxInt64: histogramBuckets - 1} {
 		if b := bucketOf(d); b != want {
-			t.Errorf("%v is in bucket %d, want %d", d, b, want)
+			t.Errorf("bucketOf(%v) = %d, want %d", d, b, want)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestHistogramBuckets(t *testing.T) {
 func TestHistogramQuantiles(t *testing.T) {
 	var h histogram
 	if got := h.quantile(0.99); got != 0 {
-		t.Errorf("the quantile of nothing is %v", got)
+		t.Errorf("quantile(0.99) of an empty histogram = %v, want 0", got)
 	}
 	for i := range 1000 {
 		h.add(time.Duration(i+1) * time.Millisecond)
@@ -42,16 +42,16 @@ func TestHistogramQuantiles(t *testing.T) {
 			t.Errorf("quantile(%v) = %v, want %v or an eighth more", q, got, want)
 		}
 	}
-	// What was long ago is outweighed.
+	// Recent samples outweigh old ones.
 	for range 20 * maxSamples {
 		h.add(time.Microsecond)
 	}
 	if got := h.quantile(0.9999); got != time.Microsecond || h.n > maxSamples {
-		t.Errorf("quantile(0.9999) of the latest of %d samples = %v, want 1µs", h.n, got)
+		t.Errorf("quantile(0.9999) = %v with %d samples, want 1µs with at most %d", got, h.n, maxSamples)
 	}
 }
 
-// However many destinations come, the accounts of those in use are kept.
+// The number of accounts is bounded. The account that was used least recently is dropped first.
 func TestAccountsAreBounded(t *testing.T) {
 	var as accounts
 	busy, idle := as.of("busy"), as.of("idle")
@@ -60,13 +60,13 @@ func TestAccountsAreBounded(t *testing.T) {
 	for i := range 2 * maxAccounts {
 		as.of(string(rune('a'+i%26)) + time.Duration(i).String())
 		if len(as.byID) > maxAccounts {
-			t.Fatalf("%d accounts are kept, the bound is %d", len(as.byID), maxAccounts)
+			t.Fatalf("got %d accounts, want at most %d", len(as.byID), maxAccounts)
 		}
 	}
 	if as.of("busy") != busy {
-		t.Error("the account in use is forgotten")
+		t.Error("the account in use was dropped, want it kept")
 	}
 	if as.of("idle") == idle {
-		t.Error("the account that was used least is kept")
+		t.Error("the account that was used least recently is kept, want it dropped")
 	}
 }

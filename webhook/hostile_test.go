@@ -64,7 +64,7 @@ func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, sto
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := f.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown = %v", err)
+			t.Errorf("Shutdown() = %v, want nil", err)
 		}
 		if err := <-run; err != nil {
 			t.Errorf("Run = %v", err)
@@ -328,7 +328,7 @@ func TestRunAfterShutdownDoesNothing(t *testing.T) {
 		must(t, err)
 		f.Forward(t.Context(), "crm", call("m1"))
 		if err := f.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown = %v", err)
+			t.Errorf("Shutdown() = %v, want nil", err)
 		}
 		r.queue.Close()
 		if err := f.Run(t.Context()); err != nil || len(recv.Requests()) != 0 {
