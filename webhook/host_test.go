@@ -12,8 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// spellings are hosts that are 127.0.0.1 or another address that is not public,
-// to somebody.
+// spellings are hosts that some parser or resolver takes for 127.0.0.1 or another non-public address.
 var spellings = []string{
 	"127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "2130706433", "2130706433.", "0x7f000001", "0x7f.1", "0X7F.0.0.1", "0x7f.0x0.0x0.0x1",
 	"017700000001", "0177.0.0.1", "0177.0.0.01", "127.0.0.010", "00127.0.0.1", "127.0.0.1:80", "0", "0x", "0x0", "0.0.0.0", "000.000.000.000",
@@ -36,7 +35,8 @@ var spellings = []string{
 	"private.example", "PRIVATE.example", "private.example.",
 }
 
-// lenientLookup resolves names as the most obliging of resolvers would.
+// lenientLookup resolves a name like a resolver that accepts every spelling of an IPv4 address. It
+// resolves all other names to loopback addresses.
 func lenientLookup(name string) []netip.Addr {
 	if ip, ok := inetAton(name); ok {
 		return []netip.Addr{ip}
@@ -44,9 +44,8 @@ func lenientLookup(name string) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 }
 
-// inetAton reads the texts that the C function of that name takes for
-// addresses: up to four numbers, decimal, octal or hexadecimal, the last of
-// which fills what is left.
+// inetAton parses an address as the C function inet_aton does: up to four numbers, each decimal,
+// octal or hexadecimal. The last number fills all remaining bytes.
 func inetAton(s string) (netip.Addr, bool) {
 	parts := strings.Split(strings.TrimSuffix(s, "."), ".")
 	if len(parts) > 4 {
@@ -74,8 +73,7 @@ func inetAton(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), true
 }
 
-// TestEverySpellingOfANonPublicAddressIsRefused: each is refused with the settings, or when it is
-// dialled, on the whole way that a request takes.
+// Each spelling is refused either when the settings are compiled or when a request dials the address.
 func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 	g := &guard{resolver: newResolver(t, lenientLookup)}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
@@ -90,7 +88,7 @@ func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 			e.wire, e.timeout = wire.NewTarget(e.url, e.header, nil), Never
 			res := s.send(t.Context(), &posting{id: "id", body: []byte("{}"), try: 1}, e)
 			if res.outcome != OutcomePermanent || res.attempt.Reason != ReasonAddress {
-				t.Errorf("%s%s: %s, which is %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
+				t.Errorf("%s%s: got the error %s and the reason %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
 			}
 		}
 	}
@@ -114,24 +112,24 @@ func TestCheckURLRefusesInvalidHosts(t *testing.T) {
 		for _, host := range tt.hosts {
 			_, err := checkURL("URL", "http://"+host+"/")
 			if (err == nil) != tt.ok {
-				t.Errorf("%s: http://%s/: %v, want ok %v", tt.name, host, err, tt.ok)
+				t.Errorf("%s: checkURL(http://%s/) = %v, want ok %v", tt.name, host, err, tt.ok)
 			}
 			var ce *ConfigError
 			if err != nil && !errors.As(err, &ce) {
-				t.Errorf("%s: http://%s/: %v is no *ConfigError", tt.name, host, err)
+				t.Errorf("%s: checkURL(http://%s/) = %v, want a *ConfigError", tt.name, host, err)
 			}
 		}
 	}
 }
 
-// TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic: a name is refused for good only if all that it
-// stands for is.
+// A name that resolves to several addresses is refused for good only if the guard refuses all of them.
+// 127.0.0.1 is on the allow-list and stands for the public addresses.
 func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer open.Close()
 	_, openPort, _ := net.SplitHostPort(open.Addr().String())
-	// Nobody listens at a client's port, nor can while the client has it.
+	// The local port of a connected client is a port at which nothing listens, and nothing can.
 	client, err := net.Dial("tcp", open.Addr().String())
 	must(t, err)
 	defer client.Close()
@@ -142,19 +140,18 @@ func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 		port   string
 		reason Reason // "" if a connection is made
 	}{
-		// Of those that are equal in order of preference, the first is dialled first.
-		{"one", []string{"10.0.0.1"}, openPort, ReasonAddress},
-		{"all", []string{"10.0.0.1", "169.254.169.254", "fd00:ec2::254"}, openPort, ReasonAddress},
-		{"none", []string{"127.0.0.1"}, openPort, ""},
-		{"first", []string{"127.0.0.2", "127.0.0.1"}, openPort, ""},
-		{"last", []string{"127.0.0.1", "127.0.0.2"}, openPort, ""},
-		{"the other family", []string{"::1", "127.0.0.1"}, openPort, ""},
-		{"first, and the others fail", []string{"127.0.0.2", "127.0.0.1"}, closedPort, ReasonConnection},
-		{"last, and the others fail", []string{"127.0.0.1", "127.0.0.2", "169.254.169.254"}, closedPort, ReasonConnection},
-		{"the other family, and the others fail", []string{"::1", "127.0.0.1"}, closedPort, ReasonConnection},
+		// Addresses of equal preference are dialed in the order of the answer.
+		{"the only one refused", []string{"10.0.0.1"}, openPort, ReasonAddress},
+		{"all refused", []string{"10.0.0.1", "169.254.169.254", "fd00:ec2::254"}, openPort, ReasonAddress},
+		{"none refused", []string{"127.0.0.1"}, openPort, ""},
+		{"first refused", []string{"127.0.0.2", "127.0.0.1"}, openPort, ""},
+		{"last refused", []string{"127.0.0.1", "127.0.0.2"}, openPort, ""},
+		{"other family refused", []string{"::1", "127.0.0.1"}, openPort, ""},
+		{"first refused, the others fail", []string{"127.0.0.2", "127.0.0.1"}, closedPort, ReasonConnection},
+		{"last refused, the others fail", []string{"127.0.0.1", "127.0.0.2", "169.254.169.254"}, closedPort, ReasonConnection},
+		{"other family refused, the others fail", []string{"::1", "127.0.0.1"}, closedPort, ReasonConnection},
 	} {
 		g := &guard{
-			// This one stands for all that are public.
 			allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 			resolver: newResolver(t, func(string) []netip.Addr {
 				var ips []netip.Addr
@@ -173,13 +170,13 @@ func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 			_, reason = errorOutcome(err)
 		}
 		if reason != tt.reason || (c != nil) != (err == nil) {
-			t.Errorf("%s: dial of %s = %v, %v, which is %q, want %q", tt.name, tt.addrs, c, err, reason, tt.reason)
+			t.Errorf("%s: dial of %s = %v, %v with the reason %q, want %q", tt.name, tt.addrs, c, err, reason, tt.reason)
 		}
 	}
 }
 
-// TestGuardChecksTheAddressOfEachLookup: between two look-ups of a name its address
-// becomes a private one, and back.
+// DNS rebinding does not get past the guard: the address of a name changes between two lookups, from
+// a public to a private one and back.
 func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -206,14 +203,14 @@ func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 			}
 			refused := isA[*AddressError](err)
 			if want := tt.addrs[now] == bad; refused != want || (c == nil) != want {
-				t.Errorf("%s: look-up %d, of %v: dial = %v, %v, want refused %v", tt.name, now, tt.addrs[now], c, err, want)
+				t.Errorf("%s: lookup %d, of %v: dial = %v, %v, want refused %v", tt.name, now, tt.addrs[now], c, err, want)
 			}
 		}
 	}
 }
 
-// FuzzHost: what is accepted as a name is no number to anybody, and no URL that
-// is accepted leads to an address that is not public.
+// FuzzHost checks the hosts that checkURL accepts. No parser takes such a host for another address,
+// and the host has no special characters. Formatting and parsing the URL again keeps its host.
 func FuzzHost(f *testing.F) {
 	for _, host := range spellings {
 		f.Add(host)
@@ -224,26 +221,26 @@ func FuzzHost(f *testing.F) {
 		if err != nil {
 			var ce *ConfigError
 			if !errors.As(err, &ce) {
-				t.Fatalf("checkURL(%q) = %v, no *ConfigError", host, err)
+				t.Fatalf("checkURL(%q) = %v, want a *ConfigError", host, err)
 			}
 			return
 		}
 		name := u.Hostname()
 		if ip, ok := inetAton(name); ok && ip.String() != name {
-			t.Fatalf("%q is accepted, and %v to some", name, ip)
+			t.Fatalf("%q is accepted, and inet_aton takes it for %v", name, ip)
 		}
 		if strings.ContainsAny(name, "\r\n\t \x00/\\@#?,;\"<>") {
-			t.Fatalf("%q is accepted as a host", name)
+			t.Fatalf("%q is accepted as a host, want an error", name)
 		}
-		// The written form is what it is read as.
 		again, err := url.Parse(u.String())
 		if err != nil || again.Host != u.Host {
-			t.Fatalf("%q is written as %q and read as %v, %v", host, u, again, err)
+			t.Fatalf("%q is formatted as %q and parsed as %v, %v; want the same host", host, u, again, err)
 		}
 	})
 }
 
-// FuzzPublic: an IPv4 address is what it is however it is put into an IPv6 one.
+// FuzzPublic checks that IsPublic gives the same result for an IPv4 address and for every IPv6 form
+// that embeds it.
 func FuzzPublic(f *testing.F) {
 	for _, s := range []string{"127.0.0.1", "8.8.8.8", "169.254.169.254"} {
 		ip := netip.MustParseAddr(s).As16()
@@ -255,10 +252,10 @@ func FuzzPublic(f *testing.F) {
 		}
 		ip := netip.AddrFrom16([16]byte(b))
 		if IsPublic(ip) != IsPublic(ip.Unmap()) || IsPublic(ip) != IsPublic(ip.WithZone("eth0")) {
-			t.Errorf("IsPublic(%v) depends on its form", ip)
+			t.Errorf("IsPublic(%v) changes with Unmap or a zone, want the same result", ip)
 		}
 		if std := net.IP(b); IsPublic(ip) && (std.IsPrivate() || std.IsLoopback() || std.IsUnspecified() || std.IsLinkLocalUnicast() || std.IsMulticast() || !std.IsGlobalUnicast()) {
-			t.Errorf("IsPublic(%v), and net says otherwise", ip)
+			t.Errorf("IsPublic(%v) = true, want false as package net says", ip)
 		}
 		v4 := netip.AddrFrom4([4]byte(b[12:]))
 		want := IsPublic(v4)
@@ -270,7 +267,7 @@ func FuzzPublic(f *testing.F) {
 			"ISATAP": netip.AddrFrom16([16]byte{0x26, 6, 0x47, 0, 10: 0x5e, 11: 0xfe, 12: q[0], 13: q[1], 14: q[2], 15: q[3]}),
 		} {
 			if got := IsPublic(ip); got != want {
-				t.Errorf("IsPublic(%v), %s of %v, = %v, want %v", ip, name, v4, got, want)
+				t.Errorf("IsPublic(%v), the %s form of %v: got %v, want %v", ip, name, v4, got, want)
 			}
 		}
 	})

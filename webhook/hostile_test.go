@@ -23,11 +23,11 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A wire is a network whose far ends are the test's own: raw connections.
+// A rawNetwork lets a test serve the receiver's end of each connection byte by byte.
 type rawNetwork struct {
-	serve func(c net.Conn) // nil: takes everything and says nothing
-	open  atomic.Int32     // near ends that are not closed
-	far   sync.WaitGroup
+	serve func(c net.Conn) // nil: reads everything and answers nothing
+	open  atomic.Int32     // connections that the forwarder has not closed
+	far   sync.WaitGroup   // goroutines that serve the receiver's ends
 }
 
 type rawConn struct {
@@ -53,7 +53,8 @@ func (w *rawNetwork) dial(context.Context, string, string) (net.Conn, error) {
 	})}, nil
 }
 
-// startOn runs a forwarder on w, in a bubble. stop checks that everything ends.
+// startOn starts a forwarder on w, in a bubble. stop checks that the forwarder stops within 10 s and
+// leaves no connection open.
 func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, stop func()) {
 	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
 	must(t, err)
@@ -67,20 +68,20 @@ func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, sto
 			t.Errorf("Shutdown() = %v, want nil", err)
 		}
 		if err := <-run; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run() = %v, want nil", err)
 		}
 		if d := time.Since(begin); d > 10*time.Second {
-			t.Errorf("stopping took %v", d)
+			t.Errorf("Shutdown and Run took %v, want at most 10 s", d)
 		}
 		w.far.Wait()
 		if n := w.open.Load(); n != 0 {
-			t.Errorf("%d connections are left open", n)
+			t.Errorf("%d connections are left open, want none", n)
 		}
 	}
 }
 
-// Of an answer of 101 the body is the connection, which no timeout of the
-// request ends.
+// After an answer of 101, the body is the connection itself, and no timeout of the request ends it. So
+// the forwarder must close the connection.
 func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &rawNetwork{serve: func(c net.Conn) {
@@ -91,14 +92,14 @@ func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 		must(t, f.Forward(t.Context(), "crm", call("m1")))
 		time.Sleep(time.Minute)
 		if s := f.Stats(); s.Retried < 3 {
-			t.Errorf("Stats() = %+v after a minute", s)
+			t.Errorf("Stats() = %+v after a minute, want at least 3 retried", s)
 		}
 		stop()
 	})
 }
 
-// A request that a kept connection took to its end is made again at once, and
-// counted.
+// If a kept connection ends while a request is on it, the forwarder resends the request at once on a
+// new connection, in the same attempt. Stats counts it as Resent.
 func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
@@ -106,7 +107,7 @@ func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 		for i, want := range []webhook.Stats{
 			{Delivered: 1, Accepted: 1},
 			{Delivered: 2, Accepted: 2, Resent: 1},
-			{Delivered: 3, Accepted: 3, Resent: 2, Retried: 1}, // the new connection ends, too
+			{Delivered: 3, Accepted: 3, Resent: 2, Retried: 1}, // the new connection ends as well
 		} {
 			r.track(fmt.Sprint("m", i))
 			time.Sleep(2 * time.Second)
@@ -118,7 +119,7 @@ func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 			}
 		}
 		if n := len(recv.Requests()); n != 6 {
-			t.Errorf("%d requests arrived, want 6", n)
+			t.Errorf("got %d requests, want 6", n)
 		}
 	})
 }
@@ -133,15 +134,15 @@ func TestSilentReceiverGetsABoundedNumberOfConnections(t *testing.T) {
 		for range 10 {
 			time.Sleep(time.Minute)
 			if n := w.open.Load(); n > 64 {
-				t.Errorf("%d connections are open", n)
+				t.Errorf("%d connections are open, want at most 64", n)
 			}
 		}
 		stop()
 	})
 }
 
-// An HTTP/2 connection that has died in silence is found out, and a new one
-// made.
+// The forwarder detects that an HTTP/2 connection is dead although it was never closed, and makes a
+// new one.
 func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const hook = "https://crm.example/"
@@ -164,7 +165,7 @@ func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 		go func() { run <- f.Run(context.Background()) }()
 		f.Forward(t.Context(), "crm", call("first"))
 		if reqs, err := recv.Wait(t.Context(), 1); err != nil || reqs[0].Proto != "HTTP/2.0" {
-			t.Fatalf("%v, %v", reqs, err)
+			t.Fatalf("Wait() = %v, %v; want a request by HTTP/2.0", reqs, err)
 		}
 		dead.Store(true)
 		for i := range 20 {
@@ -172,14 +173,14 @@ func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if s := f.Stats(); s.Delivered != 21 {
-			t.Errorf("Stats() = %+v after two minutes, with %d connections made", s, dials)
+			t.Errorf("Stats() = %+v after two minutes and %d connections, want 21 delivered", s, dials)
 		}
 		f.Shutdown(context.Background())
 		<-run
 	})
 }
 
-// A lossyConn loses what is written to it once it is dead.
+// A lossyConn drops everything that is written to it once dead is set.
 type lossyConn struct {
 	net.Conn
 	dead *atomic.Bool
@@ -192,7 +193,7 @@ func (c *lossyConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Two destinations that become busy at once get a worker each.
+// Two destinations that get a delivery at the same time get one worker each.
 func TestEveryLaneGetsAWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://hang.example/", "", webhooktest.Answer(200), webhooktest.Hang())
@@ -207,12 +208,11 @@ func TestEveryLaneGetsAWorker(t *testing.T) {
 		r.ForwardEvents(t.Context(), []string{"hang", "fine"}, eventOf(t, "2"))
 		fine.Wait(t.Context(), 1)
 		if d := time.Since(begin); d > 0 {
-			t.Errorf("delayed by %v", d)
+			t.Errorf("the delivery took %v beside a destination that hangs, want no time", d)
 		}
 	})
 }
 
-// One endpoint that hangs does not slow the delivery to another.
 func TestHangingEndpointDoesNotDelayTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const good, bad = "http://good.example/", "http://bad.example/"
@@ -225,19 +225,20 @@ func TestHangingEndpointDoesNotDelayTheOther(t *testing.T) {
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 1000 || time.Since(begin) > 0 {
-			t.Errorf("Stats() = %+v after %v", s, time.Since(begin))
+			t.Errorf("Stats() = %+v after %v, want 1000 delivered in no time", s, time.Since(begin))
 		}
 	})
 }
 
-// An endpoint that is slower than another gets the delivery all the same.
+// A delivery is done once the quick endpoint has answered. The request to the slow endpoint still runs
+// to its end.
 func TestASlowEndpointOfTwoIsNotCutOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const quick, slow = "http://quick.example/", "http://slow.example/"
 		r.network.Receiver(quick, "shh")
-		var ended atomic.Int32
+		var began atomic.Int32 // requests to the slow endpoint
 		recv := r.network.Receiver(slow, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
-			ended.Add(1)
+			began.Add(1)
 			return webhooktest.Answer(200).After(3 * time.Second)
 		}))
 		r.start(webhook.Config{Destinations: crm(quick, slow)})
@@ -246,16 +247,17 @@ func TestASlowEndpointOfTwoIsNotCutOff(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if accepted, _ := recv.Conns(); ended.Load() != 10 || len(recv.Requests()) != 10 || accepted != 10 {
-			t.Errorf("%d requests on %d connections", len(recv.Requests()), accepted)
+		if accepted, _ := recv.Conns(); began.Load() != 10 || len(recv.Requests()) != 10 || accepted != 10 {
+			t.Errorf("got %d requests on %d connections, want 10 on 10", len(recv.Requests()), accepted)
 		}
 		if _, open := recv.Conns(); open != 10 {
-			t.Errorf("%d of 10 connections are kept: the others were cut off", open)
+			t.Errorf("%d of 10 connections are still open, want all, as none is cut off", open)
 		}
 	})
 }
 
-// Destinations that hang soon hold a slot each, and leave the rest to others.
+// Destinations that hang are soon limited to one slot each. The other slots are free for other
+// destinations.
 func TestHangingDestinationsLoseTheirSlots(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var ds []webhook.Destination
@@ -278,7 +280,7 @@ func TestHangingDestinationsLoseTheirSlots(t *testing.T) {
 			r.Forward(t.Context(), "fine", call(fmt.Sprint("f", i)))
 			fine.Wait(t.Context(), i+1)
 			if d := time.Since(begin); d > 0 {
-				t.Errorf("event %d is delayed by %v", i, d)
+				t.Errorf("delivery %d took %v beside destinations that hang, want no time", i, d)
 			}
 			time.Sleep(300 * time.Millisecond)
 		}
@@ -296,7 +298,7 @@ func TestADestinationThatRecoversGetsItsSlotsBack(t *testing.T) {
 		before := len(recv.Requests())
 		time.Sleep(time.Minute)
 		if n := len(recv.Requests()) - before; n > 10 {
-			t.Errorf("%d requests a minute to a destination that hangs", n)
+			t.Errorf("got %d requests in a minute to a destination that hangs, want at most 10", n)
 		}
 		recv.SetScript(webhooktest.Answer(200).After(100 * time.Millisecond))
 		begin := time.Now()
@@ -304,19 +306,19 @@ func TestADestinationThatRecoversGetsItsSlotsBack(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if d := time.Since(begin); d > 36*time.Second {
-			t.Errorf("it was not probed for %v", d)
+			t.Errorf("the first delivery after the recovery took %v, want a probe within 36 s", d)
 		}
-		for _, most := range []int{4 + 8, 16 + 32, 64 + 64, 128} { // no stampede
+		for _, most := range []int{4 + 8, 16 + 32, 64 + 64, 128} { // the rate grows step by step
 			before := len(recv.Requests())
 			time.Sleep(200 * time.Millisecond)
 			if n := len(recv.Requests()) - before; n > most {
-				t.Errorf("%d requests in a fifth of a second of the way up, want at most %d", n, most)
+				t.Errorf("got %d requests in 200 ms during the recovery, want at most %d", n, most)
 			}
 		}
 		before = int(r.Stats().Delivered)
 		time.Sleep(time.Second)
 		if n := int(r.Stats().Delivered) - before; n < 600 {
-			t.Errorf("%d deliveries a second after it has recovered, 640 are possible", n)
+			t.Errorf("got %d deliveries in a second after the recovery, want at least 600 of the possible 640", n)
 		}
 	})
 }
@@ -332,12 +334,12 @@ func TestRunAfterShutdownDoesNothing(t *testing.T) {
 		}
 		r.queue.Close()
 		if err := f.Run(t.Context()); err != nil || len(recv.Requests()) != 0 {
-			t.Errorf("Run after Shutdown = %v, with %d requests", err, len(recv.Requests()))
+			t.Errorf("Run() after Shutdown = %v with %d requests, want nil and no request", err, len(recv.Requests()))
 		}
 	})
 }
 
-// settleAway fails to settle while away is set, as on a full disk.
+// A settleAway is a store whose Settle fails while away is set, as on a full disk.
 type settleAway struct {
 	webhook.Store
 	away atomic.Bool
@@ -347,7 +349,7 @@ func (q *settleAway) Settle(ctx context.Context, ss []webhook.Settlement) (int, 
 	if q.away.Load() {
 		return 0, errAway
 	}
-	time.Sleep(time.Millisecond) // long enough for a fetch between two calls
+	time.Sleep(time.Millisecond) // leaves time for a fetch between two calls
 	return q.Store.Settle(ctx, ss)
 }
 
@@ -364,17 +366,17 @@ func TestNothingIsRepeatedWhileSettlingFails(t *testing.T) {
 		q.away.Store(true) // with four attempts in flight
 		time.Sleep(time.Hour)
 		if n := len(recv.Requests()); n != 4 {
-			t.Errorf("%d requests for 4 events that were all taken", n)
+			t.Errorf("got %d requests for 4 deliveries that were all answered by 200, want 4", n)
 		}
 		q.away.Store(false)
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered != 4 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 4 delivered", s)
 		}
 	})
 }
 
-// settleHangs does not settle before hang is closed.
+// A settleHangs is a store whose Settle blocks until hang is closed.
 type settleHangs struct {
 	webhook.Store
 	hang chan struct{}
@@ -389,8 +391,8 @@ func (q *settleHangs) Settle(ctx context.Context, ss []webhook.Settlement) (int,
 	}
 }
 
-// A body counts until its outcome is stored: a store that settles slowly does not fill
-// the memory.
+// A body counts towards MaxBytesInFlight until its outcome is stored. So a store that settles slowly
+// does not make the memory grow.
 func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		q := &settleHangs{Store: r.queue, hang: make(chan struct{})}
@@ -404,12 +406,12 @@ func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := len(recv.Requests()); n < 10 || n > 22 {
-			t.Errorf("%d bodies of 10,000 bytes are in memory, with room for 20", n)
+			t.Errorf("got %d requests with bodies of 10,000 bytes, want 10 to 22, as the bound is 200,000 bytes", n)
 		}
 		close(q.hang)
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered != 100 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 100 delivered", s)
 		}
 	})
 }
@@ -422,23 +424,23 @@ func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
 			c := webhook.Config{Destinations: []webhook.Destination{d}}
 			if lookup {
 				c = webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
-					time.Sleep(10 * time.Millisecond) // a database
+					time.Sleep(10 * time.Millisecond) // as a database would take
 					return &d, nil
 				}}
 			}
 			f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
 			must(t, err)
-			for i := range 100 { // a backlog of before the start
+			for i := range 100 { // a backlog from before the start
 				f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i)))
 			}
 			r.start(c)
 			time.Sleep(500 * time.Millisecond)
 			if n := len(recv.Requests()); n == 0 || n > 2 {
-				t.Errorf("lookup %v: %d requests at once", lookup, n)
+				t.Errorf("with Lookup %v: got %d requests in half a second, want 1 or 2", lookup, n)
 			}
 			time.Sleep(10 * time.Second)
 			if n := len(recv.Requests()); n < 16 {
-				t.Errorf("lookup %v: %d requests in ten seconds", lookup, n)
+				t.Errorf("with Lookup %v: got %d requests in ten seconds, want at least 16", lookup, n)
 			}
 		})
 	}
@@ -464,12 +466,13 @@ func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 		}
 		recv.Wait(t.Context(), 1000)
 		if d := time.Since(begin); d > 30*time.Second {
-			t.Errorf("1,000 deliveries took %v with 2 %% of look-ups failing", d)
+			t.Errorf("1,000 deliveries took %v although only 2 %% of the lookups fail, want at most 30 s", d)
 		}
 	})
 }
 
-// Deliveries of a destination that is not known wait at little cost.
+// Each probe of an unknown destination costs a settlement. So their number shows that waiting
+// deliveries cost little.
 func TestUnknownDestinationIsProbedTwiceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		seen := watch(r)
@@ -484,26 +487,26 @@ func TestUnknownDestinationIsProbedTwiceAMinute(t *testing.T) {
 		n := len(seen.settled)
 		seen.mu.Unlock()
 		if n > 24*60*2+200 {
-			t.Errorf("%d settlements in a day", n)
+			t.Errorf("got %d settlements in a day, want at most %d", n, 24*60*2+200)
 		}
 		if s := r.Stats(); s.Retried != 0 || len(s.Dead) != 0 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want none retried or dead", s)
 		}
 	})
 }
 
-// However long an endpoint asks to be left alone, the window counts, and its
-// end brings a last attempt.
+// However long the Retry-After of an endpoint is, the delivery gets a last attempt at the end of the
+// retry window.
 func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	inBubble(t, func(t *testing.T, r *rig) {
-		patient := r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"), webhooktest.Answer(200))
+		throttled := r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"), webhooktest.Answer(200))
 		r.network.Receiver(b, "", webhooktest.Answer(503))
 		r.start(webhook.Config{Destinations: crm(a, b)})
 		r.track("m1")
 		time.Sleep(5 * time.Hour)
-		if n, s := len(patient.Requests()), r.Stats(); n != 2 || s.Delivered != 1 {
-			t.Errorf("asked %d times, Stats() = %+v", n, s)
+		if n, s := len(throttled.Requests()), r.Stats(); n != 2 || s.Delivered != 1 {
+			t.Errorf("got %d requests, Stats() = %+v; want 2 requests and 1 delivered", n, s)
 		}
 	})
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -517,7 +520,7 @@ func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 		d.Store(&crm(a)[0])
 		time.Sleep(5 * time.Hour)
 		if dead := r.dead(); len(dead) != 1 || dead[0].Reason != webhook.ReasonExpired {
-			t.Errorf("dead letters %+v", dead)
+			t.Errorf("got the dead letters %+v, want 1 with the reason %q", dead, webhook.ReasonExpired)
 		}
 	})
 }
@@ -536,15 +539,15 @@ func TestAttemptLogIsRateLimited(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := strings.Count(log.String(), "\n"); n < 2 || n > 33 {
-			t.Errorf("%d lines in ten seconds:\n%s", n, log.String())
+			t.Errorf("got %d log lines in ten seconds, want 2 to 33:\n%s", n, log.String())
 		}
 		if !strings.Contains(log.String(), "unlogged=") {
-			t.Errorf("no line says what it stands for:\n%s", log.String())
+			t.Errorf("no line has the key unlogged, which counts the lines left out:\n%s", log.String())
 		}
 	})
 }
 
-// What an endpoint sends back of what it was sent in confidence is not kept.
+// If an endpoint echoes the secrets of its request, they are redacted before the answer is stored.
 func TestEchoedSecretsAreRedacted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
@@ -559,7 +562,7 @@ func TestEchoedSecretsAreRedacted(t *testing.T) {
 		answer := r.dead()[0].Attempts[0].Answer
 		if !strings.Contains(answer, "[redacted]") || len(answer) > 256 ||
 			strings.Contains(answer, "hunter2") || strings.Contains(answer, "dXNlcjpodW50ZXIy") || strings.Contains(answer, "changed") {
-			t.Errorf("kept of the answer: %q", answer)
+			t.Errorf("the stored answer is %q, want at most 256 bytes with the secrets redacted", answer)
 		}
 	})
 }
@@ -579,6 +582,7 @@ func TestReceiversThatMisbehaveForDays(t *testing.T) {
 	}
 }
 
+// misbehave runs one simulation with settings and scripts drawn from random.
 func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	var (
 		ds    []webhook.Destination
@@ -589,7 +593,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 		for k := range 1 + random.IntN(3) {
 			scheme := "http"
 			if random.IntN(4) == 0 {
-				scheme = "https" // slow, as its handshakes take time of the processor
+				scheme = "https" // only a quarter, because handshakes take much processor time
 			}
 			u := fmt.Sprintf("%s://e%d.d%d.example/", scheme, k, i)
 			recv := r.network.Receiver(u, "shh")
@@ -629,7 +633,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 			healthy++
 			fine.Wait(t.Context(), healthy)
 			if took := time.Since(begin); took > 0 {
-				t.Errorf("a delivery to the healthy destination took %v", took)
+				t.Errorf("a delivery to the healthy destination took %v, want no time", took)
 			}
 		}
 	}
@@ -643,7 +647,7 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	for _, recv := range append(recvs, fine) {
 		for _, q := range recv.Requests() {
 			if q.Signature != nil && recv != fine {
-				t.Errorf("a request to %s: %v", recv.URL, q.Signature)
+				t.Errorf("signature of a request to %s: %v, want it to verify", recv.URL, q.Signature)
 			}
 			arrived[fmt.Sprint(q.JSON["messageId"])] = true
 		}
@@ -654,17 +658,17 @@ func misbehave(t *testing.T, r *rig, random *rand.Rand) {
 	}
 	for id, reason := range seen.ended {
 		if reason == "" && !arrived[id] || reason != dead[id] {
-			t.Errorf("%s ended with the reason %q, arrived: %v, is a dead letter of %q", id, reason, arrived[id], dead[id])
+			t.Errorf("%s: ended with the reason %q, arrived: %v, reason of its dead letter: %q; want it to arrive, or the same reason twice", id, reason, arrived[id], dead[id])
 		}
 	}
 	s, c := r.Stats(), r.counts()
 	if len(seen.ended) != int(s.Accepted) || c != (webhook.Counts{Dead: len(dead)}) || len(r.Held()) > 0 {
-		t.Errorf("%d of %d have ended, the store holds %+v, Held() = %+v", len(seen.ended), s.Accepted, c, r.Held())
+		t.Errorf("%d of %d deliveries have ended, the store has %+v, Held() = %+v; want all ended and none held", len(seen.ended), s.Accepted, c, r.Held())
 	}
 	t.Logf("%d of %d were delivered, after %d more attempts", s.Delivered, s.Accepted, s.Retried)
 }
 
-// misbehavingScript returns random steps, most of them evil.
+// misbehavingScript returns random steps, most of them misbehaving.
 func misbehavingScript(random *rand.Rand) (script []webhooktest.Step) {
 	for range 1 + random.IntN(4) {
 		var step webhooktest.Step
@@ -683,12 +687,12 @@ func misbehavingScript(random *rand.Rand) (script []webhooktest.Step) {
 	return script
 }
 
-// outcomes is an Observer that checks attempts, and keeps how deliveries ended.
+// outcomes is an Observer that checks attempts and records how deliveries ended.
 type outcomes struct {
 	t     *testing.T
 	mu    sync.Mutex
-	first map[string]time.Time // attempt, by delivery
-	ended map[string]webhook.Reason
+	first map[string]time.Time      // time of the first attempt, by delivery id
+	ended map[string]webhook.Reason // by delivery id
 }
 
 func (d *outcomes) Accepted(webhook.Accepted) {}
@@ -700,7 +704,7 @@ func (d *outcomes) Attempted(a webhook.Attempted) {
 		d.first[a.ID] = a.At
 	}
 	if after := a.At.Sub(d.first[a.ID]); after > webhook.DefaultWindow || a.Took > webhook.DefaultTimeout {
-		d.t.Errorf("an attempt %v after the first takes %v", after, a.Took)
+		d.t.Errorf("an attempt %v after the first took %v, want at most %v and %v", after, a.Took, webhook.DefaultWindow, webhook.DefaultTimeout)
 	}
 }
 
@@ -708,7 +712,7 @@ func (d *outcomes) Ended(e webhook.Ended) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, twice := d.ended[e.Delivery.ID]; twice {
-		d.t.Errorf("%s ended twice", e.Delivery.ID)
+		d.t.Errorf("%s ended twice, want once", e.Delivery.ID)
 	}
 	d.ended[e.Delivery.ID] = e.Reason
 }

@@ -23,32 +23,32 @@ import (
 
 var (
 	isolationDestinations = flag.Int("isolation.destinations", 100, "destinations of BenchmarkIsolation/trouble=dead, one in a hundred of them dead")
-	isolationBacklog      = flag.Int("isolation.backlog", 20_000, "deliveries that wait in BenchmarkIsolation")
-	isolationTurns        = flag.Int("isolation.turns", 1, "how often each side is measured by BenchmarkIsolation, each time for -isolation.turn")
-	isolationTurn         = flag.Duration("isolation.turn", 100*time.Millisecond, "how long BenchmarkIsolation measures a side before the next one's turn")
+	isolationBacklog      = flag.Int("isolation.backlog", 20_000, "waiting deliveries in BenchmarkIsolation")
+	isolationTurns        = flag.Int("isolation.turns", 1, "how often BenchmarkIsolation measures each side, each time for -isolation.turn")
+	isolationTurn         = flag.Duration("isolation.turn", 100*time.Millisecond, "how long BenchmarkIsolation measures one side before it switches to the next")
 	isolationRate         = flag.Int("isolation.rate", 1000, "events a second for the healthy destinations of BenchmarkIsolation")
 	idleDestinations      = flag.Int("idle.destinations", 1000, "destinations of BenchmarkIdleDestination")
 )
 
-// An isolation is a forwarder with healthy destinations and troubled ones, on a
-// store in a file, each commit synced. All receivers are in other processes, and
-// those of the healthy in one of their own.
+// An isolation is a forwarder with healthy and troubled destinations, on a file store that syncs each
+// commit. The receivers run in two other processes, one for the healthy destinations and one for the
+// troubled.
 type isolation struct {
 	*webhook.Forwarder
 	b                 *testing.B
 	queue             *filequeue.Store
-	watch             *bench.Process // receives for the healthy
-	neighbour         string         // URL of what the troubled send to
+	watch             *bench.Process // the receiver of the healthy destinations
+	neighbour         string         // URL of the receiver of the troubled destinations
 	healthy, troubled []string
 	end               func()
 
 	mu   sync.Mutex
-	took []time.Duration // by requests to the healthy
-	done atomic.Int64    // deliveries to the healthy
+	took []time.Duration // by requests to healthy destinations
+	done atomic.Int64    // deliveries to healthy destinations
 }
 
-// newIsolation starts a forwarder whose troubled destinations, paused, send to
-// a receiver that answers, or hangs.
+// newIsolation starts a forwarder with paused troubled destinations. With hang, their receiver hangs.
+// Otherwise it answers at once.
 func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	b.Helper()
 	s := &isolation{b: b}
@@ -83,7 +83,7 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	s.end = func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		s.Shutdown(ctx) // what hangs is cut off
+		s.Shutdown(ctx) // cuts off attempts that hang
 		if err := <-run; err != nil {
 			b.Error(err)
 		}
@@ -134,7 +134,7 @@ func (s *isolation) waiting() int {
 	return c.Waiting
 }
 
-// fill has about n deliveries wait for the troubled.
+// fill stores about n waiting deliveries for the troubled destinations.
 func (s *isolation) fill(n int) {
 	events := make([]event.Event, 500)
 	for i := 0; i*len(events) < n; i++ {
@@ -149,7 +149,8 @@ func (s *isolation) fill(n int) {
 
 var isolationIDs atomic.Int64
 
-// timedEvent is an event that says when it was made, unless at is 0.
+// timedEvent returns an event with a new id. Unless at is 0, its body has the time at which it was
+// made, in nanoseconds.
 func timedEvent(at int64) event.Event {
 	id := strconv.FormatInt(isolationIDs.Add(1), 10)
 	body := fmt.Appendf(nil, `{"x":"%s"}`, bench.Body[:420])
@@ -159,8 +160,8 @@ func timedEvent(at int64) event.Event {
 	return event.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
 }
 
-// offer forwards events to the healthy in turn for a while, at a rate, each in
-// a call of its own, and adds what came of it to a.
+// offer forwards single events to the healthy destinations, one destination after another, for
+// -isolation.turn and at -isolation.rate. It adds the measured times to a.
 func (s *isolation) offer(a *arrivals) {
 	const callers = 32
 	s.take()
@@ -171,7 +172,7 @@ func (s *isolation) offer(a *arrivals) {
 		wg.Go(func() {
 			to := i
 			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < *isolationTurn; at = at.Add(every) {
-				time.Sleep(time.Until(at)) // the rate is what is measured at
+				time.Sleep(time.Until(at)) // keeps the rate
 				e := timedEvent(time.Now().UnixNano())
 				if err := s.ForwardEvents(context.Background(), s.healthy[to%len(s.healthy):][:1], e); err != nil {
 					s.b.Error(err)
@@ -189,8 +190,8 @@ func (s *isolation) offer(a *arrivals) {
 	a.time += took
 }
 
-// take returns how old events were when they arrived, and how long the requests
-// took, since the last take.
+// take returns the ages of events at their arrival and the durations of requests, both since the last
+// take.
 func (s *isolation) take() (ages, requests []time.Duration) {
 	s.watch.Say("take")
 	for f := range strings.FieldsSeq(s.watch.Line()) {
@@ -206,7 +207,7 @@ func (s *isolation) take() (ages, requests []time.Duration) {
 	return ages, requests
 }
 
-// arrivals are of one side of a comparison.
+// arrivals are the measurements of one side of a comparison.
 type arrivals struct {
 	ages, requests []time.Duration
 	time           time.Duration
@@ -214,7 +215,7 @@ type arrivals struct {
 
 func (a *arrivals) rate() float64 { return float64(len(a.ages)) / a.time.Seconds() }
 
-// percentile returns the one of ds, in milliseconds, which it sorts.
+// percentile sorts ds and returns its percentile p, which is from 0 to 1, in milliseconds.
 func percentile(ds []time.Duration, p float64) float64 {
 	if len(ds) == 0 {
 		return 0
@@ -223,16 +224,16 @@ func percentile(ds []time.Duration, p float64) float64 {
 	return ds[int(float64(len(ds)-1)*p)].Seconds() * 1e3
 }
 
-// BenchmarkIsolation prints what healthy destinations keep while others are in
-// trouble, of what they have while these are paused, in turns: of
-// their throughput at a given rate (x_rate), and of the median and the 99th
-// percentile of the time from Forward to arrival (x_p50, x_p99) and of the
-// requests alone (x_req99). Below 1 is worse in the trouble.
+// BenchmarkIsolation measures how much troubled destinations slow the healthy ones. It alternates
+// between two sides: the troubled destinations are paused, or they are not. It reports ratios below 1
+// if the healthy destinations are worse off beside trouble:
+//   - x_rate, of their throughput at a given rate of events
+//   - x_p50 and x_p99, of the time from Forward to arrival
+//   - x_req99, of the time of the requests alone
 //
-// A backlog that drains takes processor time from all, receivers included. What
-// of its effect is no more than that, the turns of a third kind tell: while the
-// neighbour is paused, another process posts at the rate of the drain to the same
-// receiver by a bare http.Transport (ctl_p50, ctl_p99).
+// A backlog that drains also takes processor time from all processes, receivers included. A third side
+// measures this effect alone. While the troubled destinations are paused, another process posts to
+// their receiver through a bare http.Transport, at the rate of the drain (ctl_p50, ctl_p99).
 func BenchmarkIsolation(b *testing.B) {
 	for _, tt := range []struct {
 		name              string
@@ -250,7 +251,7 @@ func BenchmarkIsolation(b *testing.B) {
 			for b.Loop() {
 				s := newIsolation(b, tt.healthy(), tt.troubled(), tt.hang)
 				s.fill(tt.waiting())
-				s.offer(&unused) // connections, the file's growth
+				s.offer(&unused) // makes the connections and grows the file
 				for range *isolationTurns {
 					s.offer(&before)
 					had := s.waiting()
@@ -262,7 +263,7 @@ func BenchmarkIsolation(b *testing.B) {
 					}
 					n := had - s.waiting()
 					if n == had {
-						b.Fatalf("%d deliveries were too few to drain", had)
+						b.Fatalf("none of %d waiting deliveries was drained, want some", had)
 					}
 					drained += n
 					load, _ := startProcess(b, "load", s.neighbour, max(int(float64(n)/(*isolationTurn).Seconds()), 1))
@@ -294,8 +295,8 @@ func BenchmarkIsolation(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleDestination prints the heap that a destination costs after a
-// delivery to it, and after a minute without one, beside its settings.
+// BenchmarkIdleDestination reports the heap that each destination takes after one delivery to it, in
+// addition to its settings.
 func BenchmarkIdleDestination(b *testing.B) {
 	n := *idleDestinations
 	heap := func() float64 {
@@ -321,7 +322,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 			must(b, f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timedEvent(0)))
 		}
 		for f.Stats().Delivered < int64(n) {
-			time.Sleep(time.Millisecond) // for what is measured next
+			time.Sleep(time.Millisecond) // polls until all are delivered
 		}
 		b.ReportMetric((heap()-before)/float64(n), "B/destination")
 		f.Shutdown(context.Background())
