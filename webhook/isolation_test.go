@@ -21,8 +21,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// receivers adds n receivers and returns their destinations, called name and a
-// number.
+// receivers adds n receivers that follow script, and returns a destination for each. The ids are name
+// and a number.
 func (r *rig) receivers(name string, n int, script ...webhooktest.Step) ([]webhook.Destination, []*webhooktest.Receiver) {
 	var ds []webhook.Destination
 	var recvs []*webhooktest.Receiver
@@ -35,7 +35,7 @@ func (r *rig) receivers(name string, n int, script ...webhooktest.Step) ([]webho
 	return ds, recvs
 }
 
-// fill forwards n events to each of ds.
+// fill forwards n events to each destination in ds.
 func (r *rig) fill(ds []webhook.Destination, n int) {
 	r.t.Helper()
 	for _, d := range ds {
@@ -50,6 +50,7 @@ func (r *rig) fill(ds []webhook.Destination, n int) {
 	}
 }
 
+// requests returns how many requests all receivers have got.
 func requests(recvs []*webhooktest.Receiver) int {
 	n := 0
 	for _, recv := range recvs {
@@ -58,8 +59,9 @@ func requests(recvs []*webhooktest.Receiver) int {
 	return n
 }
 
-// Many destinations hang at once. The others go on as before, from the first
-// second.
+// Many destinations begin to hang at the same time. Deliveries to the healthy destinations take as
+// long as without them, from the first second on. "new" destinations hang from their first request on.
+// "known" ones have answered some deliveries before, and "draining" ones are working off a backlog.
 func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	const healthy = 8
 	slots, each, backlog := 8, 250, 2000
@@ -92,7 +94,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 				recv.SetScript(webhooktest.Hang())
 			}
 			r.fill(bad, 80)
-			synctest.Wait() // as many attempts hang as may
+			synctest.Wait() // until the destinations that hang are saturated
 			time.Sleep(200 * time.Millisecond)
 			before := requests(sick)
 			begin := time.Now()
@@ -103,8 +105,8 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 			}
 			d = time.Since(begin)
 			time.Sleep(time.Minute)
-			if n := requests(sick) - before; n > hanging*(12+32) { // one at a time, and one for each slot as the first time out
-				t.Errorf("%d attempts within a minute at %d destinations that hang", n, hanging)
+			if n := requests(sick) - before; n > hanging*(12+32) { // one attempt at a time, and one for each slot as the first attempts time out
+				t.Errorf("got %d attempts within a minute at %d destinations that hang, want at most %d", n, hanging, hanging*(12+32))
 			}
 		})
 		return d
@@ -112,8 +114,8 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	crowds := []struct {
 		hanging int
 		how     string
-		most    float64 // times as long; an answer more or less is a thirtieth
-		soak    bool
+		most    float64 // the allowed ratio to the time without them; one more answer adds 1/30
+		soak    bool    // only run in a soak
 	}{
 		{1, "new", 1.05, true},
 		{16, "new", 1.05, false},
@@ -125,7 +127,8 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 		{100, "draining", 2.5, true},
 	}
 	for seed := range soak.Seeds(t, 1) {
-		// What a lane may do at once depends on how long it has been idle.
+		// The time without them is measured for each case, because the concurrency of a lane depends on
+		// how long it has been idle.
 		alone := map[string]time.Duration{}
 		for _, how := range []string{"new", "known", "draining"} {
 			alone[how] = took(seed, 0, how)
@@ -137,16 +140,18 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 			d := took(seed, tt.hanging, tt.how)
 			alone := alone[tt.how]
 			ratio := d.Seconds() / alone.Seconds()
-			t.Logf("%d %s ones hang: %v instead of %v, %.2f x", tt.hanging, tt.how, d, alone, ratio)
+			t.Logf("%d %s destinations hang: %v instead of %v, %.2f times as long", tt.hanging, tt.how, d, alone, ratio)
 			if ratio > tt.most {
-				t.Errorf("seed %d, %d %s destinations hang: %d deliveries to others take %v, %v without them", seed, tt.hanging, tt.how, healthy*each, d, alone)
+				t.Errorf("seed %d, %d %s destinations hang: %d deliveries to others took %v, want at most %.2f times the %v without them",
+					seed, tt.hanging, tt.how, healthy*each, d, tt.most, alone)
 			}
 		}
 	}
 }
 
-// What waits for a destination that is down waits in the store, with its window
-// not begun: all of it is delivered after an outage that is shorter than one.
+// The retry window of a delivery begins with its first attempt. While a destination is down, most of
+// its deliveries wait in the store unattempted. All are delivered after an outage that is shorter than
+// a retry window.
 func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const waiting = 5000
@@ -155,30 +160,30 @@ func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 		r.fill(crm(hook), waiting)
 		time.Sleep(time.Minute)
 		if n := len(recv.Requests()); n > 90 {
-			t.Errorf("%d requests in the first minute", n)
+			t.Errorf("got %d requests in the first minute, want at most 90", n)
 		}
 		time.Sleep(time.Hour - time.Minute)
 		if n := len(recv.Requests()); n > 800 {
-			t.Errorf("%d requests in the first hour", n)
+			t.Errorf("got %d requests in the first hour, want at most 800", n)
 		}
 		time.Sleep(2*time.Hour + 50*time.Minute)
 		recv.SetScript(webhooktest.Answer(200))
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered < waiting-100 {
-			t.Errorf("Stats() = %+v a minute after it is back, want %d delivered, but for retries that are not due", s, waiting)
+			t.Errorf("Stats() = %+v a minute after the outage, want at least %d delivered, all but retries that are not due", s, waiting-100)
 		}
 		time.Sleep(10 * time.Minute)
 		if s := r.Stats(); s.Delivered != waiting || len(r.dead()) > 0 {
-			t.Errorf("Stats() = %+v ten minutes later, want %d delivered", s, waiting)
+			t.Errorf("Stats() = %+v ten minutes later, want %d delivered and no dead letter", s, waiting)
 		}
 		if c := r.counts(); c.Waiting != 0 {
-			t.Errorf("the store holds %+v", c)
+			t.Errorf("the store has %+v, want none waiting", c)
 		}
 	})
 }
 
-// What was attempted keeps its schedule while its destination is left alone,
-// to the last attempt of its window.
+// While the breaker of a destination is open, its deliveries that were attempted keep their retry
+// schedule, up to the last attempt of the retry window.
 func TestBreakerKeepsTheRetrySchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 20
@@ -194,34 +199,34 @@ func TestBreakerKeepsTheRetrySchedule(t *testing.T) {
 				first[id] = q.Time
 			}
 			if d := q.Time.Sub(first[id]); d > 4*time.Hour {
-				t.Errorf("an attempt %v after the first", d)
+				t.Errorf("an attempt starts %v after the first, want at most 4 h", d)
 			}
 			last[id] = q.Time
 		}
 		if len(first) != n {
-			t.Errorf("%d of %d were attempted", len(first), n)
+			t.Errorf("%d of %d deliveries were attempted, want all", len(first), n)
 		}
 		for id := range first {
 			if d := first[id].Sub(begin); d > 20*time.Minute {
-				t.Errorf("a first attempt after %v", d)
+				t.Errorf("a first attempt starts after %v, want at most 20 min", d)
 			}
 			if d := last[id].Sub(first[id]); d < 4*time.Hour-6*time.Second {
-				t.Errorf("the last attempt is %v after the first", d)
+				t.Errorf("the last attempt is %v after the first, want about 4 h", d)
 			}
 		}
 		for _, d := range r.dead() {
 			if d.Reason != webhook.ReasonExpired || d.Tries < 20 {
-				t.Errorf("%s: reason %q after %d tries", d.ID, d.Reason, d.Tries)
+				t.Errorf("%s: got the reason %q after %d attempts, want %q after at least 20", d.ID, d.Reason, d.Tries, webhook.ReasonExpired)
 			}
 		}
 		if s := r.Stats(); s.Dead[webhook.ReasonExpired] != n {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want %d expired", s, n)
 		}
 	})
 }
 
-// What waits for a destination that is gone for good ends as dead letters, and
-// what waits for less than a window when it comes back does not.
+// If a destination fails for a whole retry window, the deliveries that waited all that time become
+// dead letters. Deliveries that have waited for less when the destination recovers are delivered.
 func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const n = 2000
@@ -232,27 +237,27 @@ func TestDeliveriesExpireAfterARetryWindowOfFailures(t *testing.T) {
 		r.fill(crm(hook), n)
 		time.Sleep(time.Hour - time.Second)
 		if c := r.counts(); c.Dead > 20 {
-			t.Errorf("before the window of those that were not attempted ends: %+v", c)
+			t.Errorf("before the first retry window ends: the store has %+v, want at most 20 dead", c)
 		}
 		time.Sleep(10 * time.Minute)
-		// Those that were attempted, at intervals, have windows of their own.
+		// Deliveries that were attempted as probes have later retry windows of their own.
 		if c := r.counts(); c.Dead < n/2 || c.Waiting > n+n/2 {
-			t.Errorf("after the window: %+v", c)
+			t.Errorf("after the first retry window: the store has %+v, want at least %d dead and at most %d waiting", c, n/2, n+n/2)
 		}
 		for _, d := range r.dead() {
 			if d.Reason != webhook.ReasonExpired {
-				t.Fatalf("%s died of %q", d.ID, d.Reason)
+				t.Fatalf("%s: got the reason %q, want %q", d.ID, d.Reason, webhook.ReasonExpired)
 			}
 		}
 		recv.SetScript(webhooktest.Answer(200))
-		time.Sleep(11 * time.Minute) // the longest wait of a retry, and one of the probe
+		time.Sleep(11 * time.Minute) // the longest wait of a retry and of a probe
 		if c := r.counts(); c.Waiting != 0 || len(recv.Requests()) < n {
-			t.Errorf("%+v and %d requests after the destination came back", c, len(recv.Requests()))
+			t.Errorf("after the recovery: the store has %+v after %d requests, want none waiting and at least one request for each", c, len(recv.Requests()))
 		}
 	})
 }
 
-// A destination that refuses what it is sent is not one that fails.
+// A destination that refuses deliveries still answers, so it does not count as failing.
 func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh", webhooktest.Answer(400))
@@ -260,13 +265,13 @@ func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 		r.fill(crm(hook), 500)
 		synctest.Wait()
 		if s := r.Stats(); s.Dead[webhook.ReasonRefused] != 500 || len(r.Held()) != 0 {
-			t.Errorf("Stats() = %+v, Held() = %+v", s, r.Held())
+			t.Errorf("Stats() = %+v, Held() = %+v; want 500 refused and none held", s, r.Held())
 		}
 	})
 }
 
-// An endpoint that hangs beside one that is well costs the destination
-// nothing.
+// A destination with one endpoint that hangs and one that answers is not held, and its deliveries are
+// not delayed.
 func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const dead = "http://dead.example/"
@@ -279,17 +284,17 @@ func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(begin); d > 0 || len(r.Held()) != 0 {
-			t.Errorf("1000 deliveries took %v, Held() = %+v", d, r.Held())
+			t.Errorf("1000 deliveries took %v, Held() = %+v; want no time and none held", d, r.Held())
 		}
 	})
 }
 
-// A fetchCounter counts fetches, each of which takes some time. It keeps nothing for the caller
-// of Put.
+// A fetchCounter is a store that counts fetches. Each fetch takes some time. Put never claims a
+// delivery for its caller, so each delivery has to be fetched.
 type fetchCounter struct {
 	webhook.Store
 	fetches atomic.Int64
-	took    time.Duration
+	took    time.Duration // by each fetch
 }
 
 func (q *fetchCounter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
@@ -306,15 +311,14 @@ func (q *fetchCounter) Fetch(ctx context.Context, wants []webhook.Want, maxBytes
 	return q.Store.Fetch(ctx, wants, maxBytes, dst)
 }
 
-// What comes during a fetch waits for the end of it, however long it takes, and not for
-// longer.
+// A delivery that is put during a fetch is fetched right after it, however long that fetch takes.
 func TestDeliveryPutDuringAFetchIsFetchedNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const took = 10 * time.Millisecond
 		r.queue = &fetchCounter{Store: r.queue, took: took}
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
-		synctest.Wait() // Run waits
+		synctest.Wait() // until Run is idle
 		for i := range 10 {
 			begin := time.Now()
 			r.fill(crm(hook), 1)
@@ -322,18 +326,17 @@ func TestDeliveryPutDuringAFetchIsFetchedNext(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := time.Since(begin); d > 2*took {
-				t.Errorf("delivery %d took %v, two fetches take %v", i, d, 2*took)
+				t.Errorf("delivery %d took %v, want at most the %v of two fetches", i, d, 2*took)
 			}
 		}
 	})
 }
 
-// To go through thousands of destinations without room again and again would take a
-// processor.
+// A fetch for each of thousands of saturated destinations, again and again, would occupy a processor.
 func TestSaturatedDestinationsCauseNoExtraFetches(t *testing.T) {
 	for _, tt := range []struct {
 		hanging int
-		most    int64 // fetches in a second, in which 1000 deliveries come for another
+		most    int64 // fetches in a second, in which a healthy destination gets 1000 deliveries
 	}{
 		{100, 1100},
 		{3000, 1100},
@@ -352,7 +355,7 @@ func TestSaturatedDestinationsCauseNoExtraFetches(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			if n := q.fetches.Load() - before; n > tt.most {
-				t.Errorf("%d fetches beside %d destinations without room, want %d at most", n, tt.hanging, tt.most)
+				t.Errorf("got %d fetches beside %d saturated destinations, want at most %d", n, tt.hanging, tt.most)
 			}
 		})
 	}
@@ -368,7 +371,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 		{"ten a second", 10, 0, webhooktest.Answer(200)},
 		{"three a second", 3, 0, webhooktest.Answer(200)},
 		{"with a burst", 10, 7, webhooktest.Answer(200)},
-		{"more than a burst at once", 100, 20, webhooktest.Answer(200)},
+		{"more deliveries than a burst", 100, 20, webhooktest.Answer(200)},
 		{"one a minute", 1. / 60, 0, webhooktest.Answer(200)},
 		{"slow answers", 2, 0, webhooktest.Answer(200).After(1200 * time.Millisecond)},
 	} {
@@ -386,7 +389,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 			r.fill(other, n)
 			synctest.Wait()
 			if got := requests(fine); got != n {
-				t.Errorf("%s: %d requests to another", tt.name, got)
+				t.Errorf("%s: got %d requests to a destination without MaxRate, want %d", tt.name, got, n)
 			}
 			reqs, err := recv.Wait(t.Context(), n)
 			must(t, err)
@@ -396,13 +399,13 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 			}
 			for i, q := range reqs {
 				want := time.Duration(float64(max(i-burst+1, 0)) / tt.rate * float64(time.Second))
-				// The store tells the time to the microsecond.
+				// The store truncates times to microseconds.
 				if got := q.Time.Sub(begin); got < want || got > want+time.Duration(i+1)*time.Microsecond {
-					t.Errorf("%s: request %d after %v, want %v", tt.name, i, got, want)
+					t.Errorf("%s: request %d is sent after %v, want %v", tt.name, i, got, want)
 				}
 			}
 			if got := q.fetches.Load(); got > 6*n+int64(time.Since(begin)/time.Second) {
-				t.Errorf("%s: %d fetches for %d deliveries in %v", tt.name, got, n, time.Since(begin))
+				t.Errorf("%s: got %d fetches for %d deliveries in %v, want at most 6 for each and 1 a second", tt.name, got, n, time.Since(begin))
 			}
 		})
 	}
@@ -419,14 +422,14 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 		r.fill(crm(hook), 100)
 		time.Sleep(24 * time.Hour)
 		if n, c := len(recv.Requests()), r.counts(); n != 4 || c.Waiting != 196 || c.Claimed != 0 {
-			t.Errorf("%d requests, the store holds %+v; want the 4 attempts that were in flight, and the rest to wait", n, c)
+			t.Errorf("got %d requests, the store has %+v; want the 4 attempts that were in flight, and 196 waiting", n, c)
 		}
 		want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin}}
 		if d := cmp.Diff(want, r.Held()); d != "" {
 			t.Errorf("Held() (-want +got):\n%s", d)
 		}
 		if err := r.Pause(t.Context(), "crm"); err != nil {
-			t.Errorf("a second Pause = %v", err)
+			t.Errorf("a second Pause() = %v, want nil", err)
 		}
 		for range 2 {
 			if err := r.Resume(t.Context(), "crm"); err != nil {
@@ -435,11 +438,11 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered != 200 || len(r.Held()) != 0 {
-			t.Errorf("Stats() = %+v, Held() = %+v", s, r.Held())
+			t.Errorf("Stats() = %+v, Held() = %+v; want 200 delivered and none held", s, r.Held())
 		}
 		for _, err := range []error{r.Pause(t.Context(), "erp"), r.Resume(t.Context(), "erp"), r.Pause(t.Context(), "")} {
 			if !errors.Is(err, webhook.ErrUnknownDestination) {
-				t.Errorf("of a destination that there is not: %v", err)
+				t.Errorf("Pause() or Resume() of an unknown destination = %v, want ErrUnknownDestination", err)
 			}
 		}
 	})
@@ -456,20 +459,20 @@ func TestPauseBeforeRunApplies(t *testing.T) {
 		must(t, f.Forward(t.Context(), "crm", call("m1")))
 		time.Sleep(time.Hour) // long enough for the lane to be dropped
 		if n := len(recv.Requests()); n != 0 || len(f.Held()) != 1 {
-			t.Errorf("%d requests, Held() = %+v", n, f.Held())
+			t.Errorf("got %d requests in the pause, Held() = %+v; want none, and one held", n, f.Held())
 		}
 		f.Resume(t.Context(), "crm")
 		synctest.Wait()
 		if n := len(recv.Requests()); n != 1 {
-			t.Errorf("%d requests after it", n)
+			t.Errorf("got %d requests after Resume, want 1", n)
 		}
 		f.Shutdown(t.Context())
 		<-run
 	})
 }
 
-// A pause survives a restart with the file store: the forwarder that comes after
-// attempts nothing of it until Resume.
+// A pause is stored, so it survives a restart with the file store. The forwarder sends no request to
+// the destination until Resume.
 func TestAPauseSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -496,10 +499,10 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 			synctest.Wait()
 			want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin.UTC()}}
 			if diff := cmp.Diff(want, r.Held()); diff != "" {
-				t.Errorf("Held (-want +got)\n%s", diff)
+				t.Errorf("Held() (-want +got):\n%s", diff)
 			}
 			if n, others := len(recv.Requests()), len(other.Requests()); n != 0 || others != 1 {
-				t.Errorf("%d requests to what is paused, %d to another, want 0 and 1", n, others)
+				t.Errorf("got %d requests to the paused destination and %d to the other, want 0 and 1", n, others)
 			}
 		}
 		must(t, r.Resume(t.Context(), "crm"))
@@ -509,25 +512,25 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := len(recv.Requests()); n != 1 || len(r.Held()) != 0 {
-			t.Errorf("%d requests after Resume, Held = %+v", n, r.Held())
+			t.Errorf("got %d requests after Resume, Held() = %+v; want 1, and none held", n, r.Held())
 		}
 	})
 }
 
-// A delivery whose window ends while its destination is not to be used gets one
-// more attempt.
+// If the retry window of a delivery ends while its destination is paused or disabled, the delivery gets
+// one more attempt afterwards.
 func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		disabled bool
-		after    int // the status after the pause
-		dead     webhook.Reason
+		after    int            // the status that the receiver answers after the pause
+		dead     webhook.Reason // of the dead letter; "" if the event is delivered
 	}{
-		{"paused, and taken", false, 200, ""},
-		{"paused, and fails", false, 503, webhook.ReasonExpired},
-		{"paused, and refused", false, 400, webhook.ReasonRefused},
-		{"disabled, and taken", true, 200, ""},
-		{"disabled, and fails", true, 503, webhook.ReasonExpired},
+		{"paused, then delivered", false, 200, ""},
+		{"paused, then fails", false, 503, webhook.ReasonExpired},
+		{"paused, then refused", false, 400, webhook.ReasonRefused},
+		{"disabled, then delivered", true, 200, ""},
+		{"disabled, then fails", true, 503, webhook.ReasonExpired},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).Times(3), webhooktest.Answer(tt.after))
@@ -552,19 +555,19 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 				hold = webhook.HoldDisabled
 			}
 			if h := r.Held(); len(h) != 1 || h[0].Hold != hold {
-				t.Errorf("%s: Held() = %+v", tt.name, h)
+				t.Errorf("%s: Held() = %+v, want one destination with the hold %q", tt.name, h, hold)
 			}
 			if n, c := len(recv.Requests()), r.counts(); n != 3 || c.Waiting != 1 {
-				t.Fatalf("%s: %d requests, the store holds %+v", tt.name, n, c)
+				t.Fatalf("%s: got %d requests, the store has %+v; want 3 requests and 1 waiting", tt.name, n, c)
 			}
 			current.Store(&on)
 			r.Resume(t.Context(), "crm")
 			time.Sleep(time.Minute)
 			if n := len(recv.Requests()); n != 4 {
-				t.Errorf("%s: %d requests, want one more than 3", tt.name, n)
+				t.Errorf("%s: got %d requests, want 4", tt.name, n)
 			}
 			if s := r.Stats(); tt.dead == "" && s.Delivered != 1 || tt.dead != "" && s.Dead[tt.dead] != 1 {
-				t.Errorf("%s: Stats() = %+v", tt.name, s)
+				t.Errorf("%s: Stats() = %+v, want 1 delivered, or 1 dead with the reason %q", tt.name, s, tt.dead)
 			}
 		})
 	}
@@ -603,14 +606,14 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 		for _, h := range r.Held() {
 			got[h.Destination] = h.Hold
 			if h.Destination <= last {
-				t.Errorf("%s comes after %s", h.Destination, last)
+				t.Errorf("Held() has %s after %s, want them sorted", h.Destination, last)
 			}
 			last = h.Destination
 			if h.Hold != webhook.HoldFailing && (h.Hold != webhook.HoldPaused) != h.Until.After(time.Now()) {
-				t.Errorf("%s waits until %v", h.Destination, h.Until)
+				t.Errorf("%s: Until is %v, want a later time, or none if it is paused", h.Destination, h.Until)
 			}
 			if want := map[bool]webhook.Reason{true: webhook.ReasonConnection}[h.Hold == webhook.HoldFailing]; h.Reason != want {
-				t.Errorf("%s waits for the reason %q, want %q", h.Destination, h.Reason, want)
+				t.Errorf("%s: Reason is %q, want %q", h.Destination, h.Reason, want)
 			}
 		}
 		want := map[string]webhook.Hold{
@@ -623,12 +626,12 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 	})
 }
 
-// A claimedBytes knows the bytes of the bodies that are claimed.
+// A claimedBytes is a store that adds up the bytes of all claimed bodies.
 type claimedBytes struct {
 	webhook.Store
 	mu          sync.Mutex
-	bytes, most int
-	claimed     map[uint64]int
+	bytes, most int            // claimed now, and the maximum so far
+	claimed     map[uint64]int // bytes, by claim
 }
 
 func (q *claimedBytes) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
@@ -667,6 +670,7 @@ func (q *claimedBytes) Settle(ctx context.Context, ss []webhook.Settlement) (int
 	return q.Store.Settle(ctx, ss)
 }
 
+// Small deliveries are not delayed while big ones use the whole bound.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const size, bound = 64 << 10, 512 << 10
@@ -686,16 +690,16 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(begin); d > 3*time.Second {
-			t.Errorf("500 small deliveries take %v beside big ones", d)
+			t.Errorf("500 small deliveries took %v beside big ones, want at most 3 s", d)
 		}
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered != 550 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 550 delivered", s)
 		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.most > 2*bound { // as many may be on their way to be settled
-			t.Errorf("%d bytes in flight, the bound is %d", q.most, bound)
+		if q.most > 2*bound { // the other half may be about to be settled
+			t.Errorf("got at most %d bytes in flight, want at most %d, twice the bound", q.most, 2*bound)
 		}
 	})
 }

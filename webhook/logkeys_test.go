@@ -29,8 +29,8 @@ func documentedKeys(t *testing.T) []string {
 	return keys
 }
 
-// Every log line of the package is a text that does not vary and keys that are
-// documented, and every key that is documented is in use.
+// Every log call of the package uses literal keys that the comment of Config.Logger documents. Every
+// documented key is in use.
 func TestLogKeysAreThoseDocumented(t *testing.T) {
 	documented := documentedKeys(t)
 	used := make(map[string]bool)
@@ -42,7 +42,7 @@ func TestLogKeysAreThoseDocumented(t *testing.T) {
 		for i := 0; i < len(args); i += 2 {
 			lit, ok := args[i].(*ast.BasicLit)
 			if !ok || lit.Kind != token.STRING {
-				t.Errorf("%v: a log key that is no literal", set.Position(what))
+				t.Errorf("%v: the log key is not a string literal, want one", set.Position(what))
 				return
 			}
 			key, _ := strconv.Unquote(lit.Value)
@@ -95,11 +95,11 @@ func TestLogKeysAreThoseDocumented(t *testing.T) {
 		})
 	}
 	if lines < 8 {
-		t.Errorf("only %d log lines were found", lines)
+		t.Errorf("found %d log calls, want at least 8", lines)
 	}
 	for _, key := range documented {
 		if !used[key] {
-			t.Errorf("no log line has the key %q, which is documented", key)
+			t.Errorf("no log call has the documented key %q, want at least one", key)
 		}
 	}
 }

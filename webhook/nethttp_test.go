@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// TestNetHTTPTakesAnswersThatTheOwnClientRefuses: a destination can take net/http for a receiver that the own client
-// refuses. The address guard and redirects are treated as ever.
+// A receiver may answer in a form that the forwarder's own client refuses, such as a folded header. A
+// destination can then set NetHTTP. Timeouts, redirects and the address guard work as without it.
 func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		netHTTP bool
 		guarded bool
 		answer  string
-		reason  Reason // "" is delivered
+		reason  Reason // "" if the event is delivered
 	}{
 		{name: "own client", answer: "HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n", reason: ReasonProtocol},
 		{name: "net/http", netHTTP: true, answer: "HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n"},
@@ -63,7 +63,7 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 				want = 0
 			}
 			if requests != want {
-				t.Errorf("%s: %d requests arrived, want %d", tt.name, requests, want)
+				t.Errorf("%s: got %d requests, want %d", tt.name, requests, want)
 			}
 		})
 	}

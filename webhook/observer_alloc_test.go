@@ -15,7 +15,7 @@ func (nullObserver) Accepted(Accepted)   {}
 func (nullObserver) Attempted(Attempted) {}
 func (nullObserver) Ended(Ended)         {}
 
-// What counts and tells of a request allocates nothing, observed or not.
+// Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
 	f := &engine{schedule: schedule.New(schedule.Config{})}
 	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
@@ -28,10 +28,10 @@ func TestObservingAllocatesNothing(t *testing.T) {
 			f.requested(l, d, r, time.Time{})
 			f.stored(ss, false)
 		}); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}
 	}
-	run("not observed")
+	run("without an Observer")
 	f.observed = &observed{observer: nullObserver{}}
-	run("observed")
+	run("with an Observer")
 }

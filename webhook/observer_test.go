@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A observerLog is an Observer that writes everything down.
+// An observerLog is an Observer that records every call as a line of text.
 type observerLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,7 +48,7 @@ func (j *observerLog) Ended(e webhook.Ended) {
 	j.add("ended %s/%s %q with %d attempts kept", e.Delivery.Destination, e.Delivery.ID, e.Reason, len(e.Delivery.Attempts))
 }
 
-// take returns what was written down since the last time, in lines.
+// take returns the lines since the last take.
 func (j *observerLog) take() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -68,7 +68,7 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if diff := cmp.Diff(want, seen.take()); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
+				t.Errorf("calls of the Observer (-want +got):\n%s", diff)
 			}
 		}
 		r.track("m1")
@@ -90,17 +90,18 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 	})
 }
 
-// Requests that another endpoint makes needless are told as well.
+// When one endpoint has answered 200, the delivery is done, and the requests to its other endpoints are
+// no longer needed. The Observer is told of them, whether they run to their end or are cut off.
 func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
 	for _, tt := range []struct {
 		name     string
 		limit    int
 		want     map[string]string
-		requests int64 // of both deliveries that were not cut off
+		requests int64 // to both deliveries' endpoints, without those cut off
 	}{
-		{"they may end", 8, map[string]string{slow: "delivered", hung: "retryable"}, 6},
-		{"they are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}, 4},
+		{"requests run to their end", 8, map[string]string{slow: "delivered", hung: "retryable"}, 6},
+		{"requests are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -129,23 +130,24 @@ func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 				defer mu.Unlock()
 				tt.want[hook] = "delivered"
 				if diff := cmp.Diff(tt.want, outcomes); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
+					t.Errorf("outcomes by endpoint (-want +got):\n%s", diff)
 				}
 				if got := r.Stats().Latency.Requests; got != tt.requests {
-					t.Errorf("the latency is that of %d requests, want %d", got, tt.requests)
+					t.Errorf("Stats().Latency has %d requests, want %d", got, tt.requests)
 				}
 			})
 		})
 	}
 }
 
-// attempts is an Observer of requests alone.
+// attempts is an Observer that only takes calls of Attempted.
 type attempts func(webhook.Attempted)
 
 func (attempts) Accepted(webhook.Accepted)       {}
 func (f attempts) Attempted(a webhook.Attempted) { f(a) }
 func (attempts) Ended(webhook.Ended)             {}
 
+// panicking is an Observer whose methods panic.
 type panicking struct{}
 
 func (panicking) Accepted(webhook.Accepted)   { panic("accepted") }
@@ -168,7 +170,7 @@ func TestObserverPanicsAreCountedAndLoggedOnce(t *testing.T) {
 			t.Errorf("Stats() = %+v with %d requests, want 2 delivered and 6 panics", s, len(crm.Requests()))
 		}
 		if n := strings.Count(log.String(), "the Observer panicked"); n != 1 {
-			t.Errorf("%d lines about it, want 1:\n%s", n, log.String())
+			t.Errorf("got %d log lines about panics, want 1:\n%s", n, log.String())
 		}
 	})
 }

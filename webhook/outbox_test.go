@@ -10,13 +10,14 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// An outbox is a Store whose transactions are texts. It has what was stored last.
+// An outbox is a Store with PutTx. It records the arguments of the latest PutTx, and a transaction may
+// be any value.
 type outbox struct {
 	*memqueue.Store
 	tx    any
 	last  []webhook.Delivery
-	known int // how many of them were put before
-	err   error
+	known int   // how many of the deliveries PutTx reports as duplicates
+	err   error // the error of PutTx
 }
 
 func newOutbox() *outbox { return &outbox{Store: memqueue.New(memqueue.Config{})} }
@@ -41,33 +42,33 @@ func TestForwardTxPutsInTheTransactionOfTheCaller(t *testing.T) {
 	box.known = 1
 	must(t, f.ForwardTx(t.Context(), "tx", "crm", order, order, draft, off))
 	if box.tx != "tx" || len(box.last) != 2 || box.last[0].ID != "m1" || box.last[0].Event != "Order Placed" || len(box.last[0].Body) == 0 {
-		t.Errorf("in transaction %v the store got %+v", box.tx, box.last)
+		t.Errorf("in transaction %v the store got %+v; want 2 deliveries of m1 in transaction tx", box.tx, box.last)
 	}
 	s := f.Stats()
 	if s.InTransaction != 1 || s.Duplicates != 1 || s.Off != 1 || s.Filtered != 1 || s.Accepted != 7 {
-		t.Errorf("Stats = %+v; want 1 in a transaction, 1 duplicate, 1 off, 1 filtered, and the 7 accepted that the store claimed first", s)
+		t.Errorf("Stats() = %+v; want 1 in a transaction, 1 duplicate, 1 off, 1 filtered, and the 7 accepted that the store claimed first", s)
 	}
 	box.err = errors.New("serialization failure")
 	if err := f.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, box.err) {
-		t.Errorf("an error of the store: %v", err)
+		t.Errorf("ForwardTx() with a store that fails = %v, want %v", err, box.err)
 	}
 	if err := f.ForwardTx(t.Context(), "tx", "unknown", order); !errors.Is(err, webhook.ErrUnknownDestination) {
-		t.Errorf("an unknown destination: %v", err)
+		t.Errorf("ForwardTx() to an unknown destination = %v, want ErrUnknownDestination", err)
 	}
 	if err := f.ForwardTx(t.Context(), "tx", "crm", &analytics.Track{UserId: "u1"}); err == nil {
-		t.Error("an invalid call is taken")
+		t.Error("ForwardTx() of an invalid call = nil, want an error")
 	}
 	if got := f.Stats().InTransaction; got != 1 {
-		t.Errorf("after errors %d are in transactions", got)
+		t.Errorf("got %d deliveries in transactions after errors, want 1 as before", got)
 	}
 	must(t, f.Shutdown(t.Context()))
 	if err := f.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrClosed) {
-		t.Errorf("after Shutdown: %v", err)
+		t.Errorf("ForwardTx() after Shutdown = %v, want ErrClosed", err)
 	}
 
 	plain, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: destinations})
 	must(t, err)
 	if err := plain.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrUnsupported) {
-		t.Errorf("with a store that is no Outbox: %v", err)
+		t.Errorf("ForwardTx() with a store without PutTx = %v, want ErrUnsupported", err)
 	}
 }

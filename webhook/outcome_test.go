@@ -52,8 +52,8 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"i/o timeout", op(os.ErrDeadlineExceeded), OutcomeRetryable, ReasonTimeout},
 		{"connect timeout", op(os.NewSyscallError("connect", syscall.ETIMEDOUT)), OutcomeRetryable, ReasonTimeout},
 		{"no such host", op(&net.DNSError{Err: "no such host", IsNotFound: true}), OutcomeRetryable, ReasonDNS},
-		{"resolver away", op(&net.DNSError{Err: "server misbehaving", IsTemporary: true}), OutcomeRetryable, ReasonDNS},
-		{"resolver slow", op(&net.DNSError{Err: "timeout", IsTimeout: true}), OutcomeRetryable, ReasonDNS},
+		{"resolver fails", op(&net.DNSError{Err: "server misbehaving", IsTemporary: true}), OutcomeRetryable, ReasonDNS},
+		{"resolver times out", op(&net.DNSError{Err: "timeout", IsTimeout: true}), OutcomeRetryable, ReasonDNS},
 		{"refused", op(os.NewSyscallError("connect", syscall.ECONNREFUSED)), OutcomeRetryable, ReasonConnection},
 		{"reset", op(os.NewSyscallError("read", syscall.ECONNRESET)), OutcomeRetryable, ReasonConnection},
 		{"broken pipe", op(os.NewSyscallError("write", syscall.EPIPE)), OutcomeRetryable, ReasonConnection},
@@ -62,7 +62,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"bare errno", syscall.ECONNABORTED, OutcomeRetryable, ReasonConnection},
 		{"closed without an answer", io.EOF, OutcomeRetryable, ReasonConnection},
 		{"cut off in the answer", io.ErrUnexpectedEOF, OutcomeRetryable, ReasonConnection},
-		{"closed here", net.ErrClosed, OutcomeRetryable, ReasonConnection},
+		{"connection closed by the client", net.ErrClosed, OutcomeRetryable, ReasonConnection},
 		{"not HTTP", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "220 smtp"`), OutcomeRetryable, ReasonProtocol},
 		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, OutcomeRetryable, ReasonProtocol},
 		{"TLS alert", op(tls.AlertError(40)), OutcomeRetryable, ReasonConnection},
@@ -72,7 +72,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"unknown authority", x509.UnknownAuthorityError{}, OutcomePermanent, ReasonCertificate},
 		{"wrong host", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, OutcomePermanent, ReasonCertificate},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, OutcomePermanent, ReasonCertificate},
-		{"no authorities to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, OutcomeRetryable, ReasonCertificate},
+		{"no roots to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, OutcomeRetryable, ReasonCertificate},
 		{"private address", op(&AddressError{Addr: netip.MustParseAddr("10.0.0.1")}), OutcomePermanent, ReasonAddress},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,10 +92,10 @@ func TestReasonsAreAllCounted(t *testing.T) {
 	}
 	for r, n := range c.stats().Dead {
 		if n != 1 {
-			t.Errorf("%s counted %d times, want once", r, n)
+			t.Errorf("%s: counted %d times, want once", r, n)
 		}
 	}
 	if n := len(c.stats().Dead); n != len(reasons) {
-		t.Errorf("%d reasons counted, want %d", n, len(reasons))
+		t.Errorf("got counts for %d reasons, want %d", n, len(reasons))
 	}
 }

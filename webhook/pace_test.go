@@ -10,18 +10,18 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A destination keeps to its own timeout, window and schedule.
+// The timeout, retry window and schedule of a destination replace those of the Config.
 func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		answer      webhooktest.Step
 		destination webhook.Destination
-		took        time.Duration // by an attempt
+		took        time.Duration // by each attempt
 		least, most int           // attempts
 	}{
-		{"short", webhooktest.Hang(), webhook.Destination{Timeout: time.Second, Window: time.Minute}, time.Second, 4, 40},
-		{"eager", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.ScheduleEager}, 0, 240, 1000},
-		{"patient", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.SchedulePatient}, 0, 8, 40},
+		{"short timeout and window", webhooktest.Hang(), webhook.Destination{Timeout: time.Second, Window: time.Minute}, time.Second, 4, 40},
+		{"eager schedule", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.ScheduleEager}, 0, 240, 1000},
+		{"patient schedule", webhooktest.Answer(500), webhook.Destination{Schedule: webhook.SchedulePatient}, 0, 8, 40},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
@@ -38,7 +38,7 @@ func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 			synctest.Wait()
 			dead, requests := r.dead(), recv.Requests()
 			if len(dead) != 1 || dead[0].Reason != webhook.ReasonExpired || dead[0].Died.After(begin.Add(window)) {
-				t.Fatalf("%s: dead letters %+v, want one before %v", tt.name, dead, begin.Add(window))
+				t.Fatalf("%s: got the dead letters %+v, want one with the reason %q before %v", tt.name, dead, webhook.ReasonExpired, begin.Add(window))
 			}
 			for _, a := range dead[0].Attempts {
 				if a.Took != tt.took {
@@ -46,13 +46,13 @@ func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 				}
 			}
 			if n := len(requests); n < tt.least || n > tt.most {
-				t.Errorf("%s: %d attempts, want %d to %d", tt.name, n, tt.least, tt.most)
+				t.Errorf("%s: got %d attempts, want %d to %d", tt.name, n, tt.least, tt.most)
 			}
 		})
 	}
 }
 
-// EraseUser removes what is stored of one user, and nothing of others.
+// EraseUser removes the waiting deliveries and dead letters of one user, and none of other users.
 func TestEraseUserRemovesOnlyDeliveriesOfThatUser(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
@@ -70,15 +70,15 @@ func TestEraseUserRemovesOnlyDeliveriesOfThatUser(t *testing.T) {
 		synctest.Wait()
 		for _, user := range []string{"u1", long} {
 			if erased, claimed, err := r.EraseUser(t.Context(), user); erased != 2 || claimed != 0 || err != nil {
-				t.Errorf("EraseUser = %d, %d, %v; want 2, 0, nil", erased, claimed, err)
+				t.Errorf("EraseUser() = %d, %d, %v; want 2, 0, nil", erased, claimed, err)
 			}
 		}
 		c, err := r.queue.Count(t.Context())
 		if err != nil || c.Waiting != 1 || c.Dead != 1 {
-			t.Errorf("Count = %+v, %v; want 1 waiting and 1 dead, of the other user", c, err)
+			t.Errorf("Count() = %+v, %v; want 1 waiting and 1 dead, of the other user", c, err)
 		}
 		if _, _, err := r.EraseUser(t.Context(), ""); err == nil {
-			t.Error("EraseUser of nobody is no error")
+			t.Error("EraseUser() without a user = nil, want an error")
 		}
 	})
 }

@@ -22,13 +22,12 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A behind is two receivers that are reached through a proxy, by names that
-// only the proxy knows.
+// proxiedReceivers are two receivers, for http and https, whose names only the proxy resolves.
 type proxiedReceivers struct {
 	plain, secure *httptest.Server
 
 	mu       sync.Mutex
-	received []string
+	received []string // protocol, host and path of each request
 }
 
 func newProxiedReceivers(t *testing.T) *proxiedReceivers {
@@ -44,8 +43,8 @@ func newProxiedReceivers(t *testing.T) *proxiedReceivers {
 	return b
 }
 
-// through sends an event to a URL of each scheme through the proxy and returns
-// the first request to each.
+// sendThrough sends an event to an http URL and to an https URL through the proxy, and returns the
+// first attempt at each.
 func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 	t.Helper()
 	u, err := url.Parse(proxy)
@@ -56,7 +55,7 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 		Proxy:    u,
 		Timeout:  webhook.Never,
 		Observer: attempts(func(a webhook.Attempted) { seen <- a }),
-		// The name of httptest's certificate.
+		// The certificate of httptest is for the host example.com.
 		TLSClientConfig: &tls.Config{RootCAs: b.secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
 		Destinations: []webhook.Destination{
 			{ID: "http", Endpoints: []webhook.Endpoint{{URL: "http://nowhere.invalid/hook"}}},
@@ -64,14 +63,14 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 		},
 	})
 	must(t, err)
-	u.Host = "changed.invalid" // New copied it
+	u.Host = "changed.invalid" // has no effect, as New copies the URL
 	run := make(chan error, 1)
 	go func() { run <- f.Run(t.Context()) }() // ended below
 	for i, id := range []string{"http", "https"} {
 		must(t, f.Forward(t.Context(), id, call(id)))
 		for as[i] = range seen {
 			if as[i].Destination == id {
-				break // else the other is retried
+				break // skips retries of the other destination
 			}
 		}
 	}
@@ -84,8 +83,8 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 	return as
 }
 
-// check checks that the events have arrived, or else failed with these texts: then
-// that is not held against the endpoint.
+// checkReceived checks that each event has arrived or, if failed has a text for it, that its attempt
+// failed with this error. Such a failure is of the connection, not an answer of the endpoint.
 func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, failed [2]string) {
 	t.Helper()
 	var want []string
@@ -94,11 +93,11 @@ func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, 
 		case failed[i] == "":
 			want = append(want, []string{"HTTP/1.1 nowhere.invalid/hook", "HTTP/1.1 example.com/hook"}[i])
 			if a.Outcome != webhook.OutcomeDelivered {
-				t.Errorf("%s: %+v", a.Destination, a)
+				t.Errorf("%s: got the attempt %+v, want it delivered", a.Destination, a)
 			}
 		case a.Outcome != webhook.OutcomeRetryable || a.Reason != webhook.ReasonConnection || a.Status != 0 || a.Answer != "",
 			!strings.Contains(a.Error, failed[i]), strings.Contains(a.Error, "hunter2"):
-			t.Errorf("%s: %+v, want the error %q", a.Destination, a, failed[i])
+			t.Errorf("%s: got the attempt %+v, want the reason %q and the error %q without the password", a.Destination, a, webhook.ReasonConnection, failed[i])
 		}
 	}
 	b.mu.Lock()
@@ -108,8 +107,8 @@ func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, 
 	}
 }
 
-// pump carries bytes both ways until both have ended. from is what was read of
-// near already, and then near.
+// pump copies bytes between near and far until both directions have ended. It reads near through from,
+// which may have buffered bytes.
 func pump(near net.Conn, from io.Reader, far net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -121,12 +120,12 @@ func pump(near net.Conn, from io.Reader, far net.Conn) {
 	wg.Wait()
 }
 
-// An httpProxy sends everything to its receivers, whatever the name.
+// An httpProxy is an HTTP proxy that connects every name to its receivers.
 type httpProxy struct {
 	t         *testing.T
 	receivers *proxiedReceivers
-	auth      string // the Proxy-Authorization it wants
-	status    int    // its answer to CONNECT, if that is not 200
+	auth      string // the Proxy-Authorization that the proxy requires
+	status    int    // the answer to CONNECT; 0 means 200
 
 	mu    sync.Mutex
 	asked []string
@@ -177,22 +176,22 @@ func (p *httpProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pump(near, rw, far)
 }
 
-// With a proxy, names are the proxy's to resolve, and every request goes through
-// it, although its address is not public. Its own failures are retried.
+// With Config.Proxy, every request goes through the proxy, although the address of the proxy is not
+// public. The proxy resolves all names. Failures of the proxy itself are retried.
 func TestEveryRequestGoesThroughTheHTTPProxy(t *testing.T) {
 	const basic = "Basic dXNlcjpodW50ZXIy" // user:hunter2
 	const unknown = "the proxy answered 407 Proxy Authentication Required"
 	for _, tt := range []struct {
 		name, user, auth string
 		status           int
-		failed           [2]string
+		failed           [2]string // the errors for http and https; "" if the event arrives
 	}{
-		{name: "open"},
+		{name: "no authentication"},
 		{name: "password", user: "user:hunter2@", auth: basic},
-		{name: "no password", auth: basic, failed: [2]string{unknown, unknown}},
+		{name: "password is missing", auth: basic, failed: [2]string{unknown, unknown}},
 		{name: "wrong password", user: "user:hunter2@", auth: "Basic other", failed: [2]string{unknown, unknown}},
-		{name: "receiver away", status: 502, failed: [2]string{1: "the proxy answered 502 Bad Gateway"}},
-		{name: "receiver slow", status: 504, failed: [2]string{1: "the proxy answered 504 Gateway Timeout"}},
+		{name: "receiver is unreachable", status: 502, failed: [2]string{1: "the proxy answered 502 Bad Gateway"}},
+		{name: "receiver is slow", status: 504, failed: [2]string{1: "the proxy answered 504 Gateway Timeout"}},
 		{name: "address refused", status: 403, failed: [2]string{1: "the proxy answered 403 Forbidden"}},
 		{name: "another status", status: 299, failed: [2]string{1: "the proxy answered 299"}},
 	} {
@@ -203,21 +202,21 @@ func TestEveryRequestGoesThroughTheHTTPProxy(t *testing.T) {
 			p.receivers.checkReceived(t, p.receivers.sendThrough(t, "http://"+tt.user+server.Listener.Addr().String()), tt.failed)
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // some again
+			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // without retries
 			if diff := cmp.Diff([]string{"CONNECT example.com:443", "POST http://nowhere.invalid/hook"}, asked); diff != "" {
-				t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+				t.Errorf("requests to the proxy (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A socksProxy is an httpProxy by SOCKS (RFC 1928, and RFC 1929 for the
-// password).
+// A socksProxy is a SOCKS5 proxy (RFC 1928, and RFC 1929 for passwords) that connects every name to its
+// receivers.
 type socksProxy struct {
 	t         *testing.T
 	receivers *proxiedReceivers
-	auth      string // the user and the password it wants; "" is no authentication
-	reply     byte   // its answer to a request, 0 is success
+	auth      string // the required user and password; "" for no authentication
+	reply     byte   // the answer to a request; 0 is success
 
 	mu    sync.Mutex
 	asked []string
@@ -226,7 +225,7 @@ type socksProxy struct {
 func (p *socksProxy) serve(near net.Conn) {
 	defer near.Close()
 	r := bufio.NewReader(near)
-	field := func() string { // one byte of length, and as many
+	field := func() string { // one byte of length, then as many bytes
 		n, _ := r.ReadByte()
 		s := make([]byte, n)
 		io.ReadFull(r, s)
@@ -252,7 +251,7 @@ func (p *socksProxy) serve(near net.Conn) {
 	head := make([]byte, 4)
 	io.ReadFull(r, head)
 	if !bytes.Equal(head, []byte{5, 1, 0, 3}) { // CONNECT to a name
-		p.t.Errorf("the request begins with %v", head)
+		p.t.Errorf("the SOCKS request begins with %v, want a CONNECT to a name", head)
 		return
 	}
 	name := field()
@@ -285,13 +284,13 @@ func TestEveryRequestGoesThroughTheSOCKSProxy(t *testing.T) {
 		reply            byte
 		failed           string
 	}{
-		{name: "open"},
+		{name: "no authentication"},
 		{name: "password", user: "user:hunter2@", auth: "user:hunter2"},
 		{name: "password that is not asked for", user: "user:hunter2@"},
-		{name: "no password", auth: "user:hunter2", failed: "no acceptable authentication methods"},
+		{name: "password is missing", auth: "user:hunter2", failed: "no acceptable authentication methods"},
 		{name: "wrong password", user: "user:hunter2@", auth: "user:other", failed: "authentication failed"},
 		{name: "not allowed", reply: 2, failed: "connection not allowed by ruleset"},
-		{name: "receiver away", reply: 5, failed: "connection refused"},
+		{name: "receiver is unreachable", reply: 5, failed: "connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &socksProxy{t: t, receivers: newProxiedReceivers(t), auth: tt.auth, reply: tt.reply}
@@ -314,9 +313,9 @@ func TestEveryRequestGoesThroughTheSOCKSProxy(t *testing.T) {
 			if tt.failed != "" && tt.reply == 0 {
 				want = nil
 			}
-			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // some again
+			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // without retries
 			if diff := cmp.Diff(want, asked); diff != "" {
-				t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+				t.Errorf("requests to the proxy (-want +got):\n%s", diff)
 			}
 		})
 	}
