@@ -13,21 +13,21 @@ func TestCheckRate(t *testing.T) {
 		burst    int
 		interval time.Duration
 		want     int
-		field    string
+		field    string // the field that the error names; "" for no error
 	}{
-		{"none", 0, 0, 0, 0, ""},
-		{"ten", 10, 0, 100 * time.Millisecond, 1, ""},
-		{"a thousand", 1000, 0, time.Millisecond, 100, ""},
-		{"a third", 3, 7, 333333334, 7, ""},
+		{"no rate", 0, 0, 0, 0, ""},
+		{"ten a second", 10, 0, 100 * time.Millisecond, 1, ""},
+		{"a thousand a second", 1000, 0, time.Millisecond, 100, ""},
+		{"three a second, with a burst", 3, 7, 333333334, 7, ""},
 		{"one a day", 1 / 86400., 0, 24 * time.Hour, 1, ""},
 		{"one in two days", 1 / 172800., 0, 0, 0, "MaxRate"},
 		{"negative", -1, 0, 0, 0, "MaxRate"},
-		{"no number", math.NaN(), 0, 0, 0, "MaxRate"},
+		{"not a number", math.NaN(), 0, 0, 0, "MaxRate"},
 		{"infinite", math.Inf(1), 0, 0, 0, "MaxRate"},
-		{"too many", 1e6 + 1, 0, 0, 0, "MaxRate"},
+		{"above the limit", 1e6 + 1, 0, 0, 0, "MaxRate"},
 		{"negative burst", 1, -1, 0, 0, "MaxBurst"},
-		{"burst alone", 0, 1, 0, 0, "MaxBurst"},
-		{"absurd burst", 1, 86401, 0, 0, "MaxBurst"},
+		{"burst without a rate", 0, 1, 0, 0, "MaxBurst"},
+		{"burst above a day of the rate", 1, 86401, 0, 0, "MaxBurst"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			interval, burst, err := checkRate(tt.rate, tt.burst)
@@ -35,7 +35,7 @@ func TestCheckRate(t *testing.T) {
 				t.Errorf("checkRate(%v, %d) = %v, %d, %v; want %v, %d", tt.rate, tt.burst, interval, burst, err, tt.interval, tt.want)
 			}
 			if err != nil && err.(*ConfigError).Field != tt.field {
-				t.Errorf("checkRate(%v, %d) = %v, want it of %s", tt.rate, tt.burst, err, tt.field)
+				t.Errorf("checkRate(%v, %d) = %v, want an error of the field %s", tt.rate, tt.burst, err, tt.field)
 			}
 		})
 	}

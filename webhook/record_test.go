@@ -16,6 +16,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
+// recordDelivery returns a delivery with every field but Trace.
 func recordDelivery() Delivery {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	return Delivery{
@@ -39,6 +40,8 @@ func recordDelivery() Delivery {
 	}
 }
 
+// UnmarshalBinary reads back what AppendBinary has written, without referring to the record's bytes.
+// The Claim is not stored.
 func TestDeliveryRecordRoundTrips(t *testing.T) {
 	full := recordDelivery()
 	most := recordDelivery()
@@ -55,49 +58,49 @@ func TestDeliveryRecordRoundTrips(t *testing.T) {
 		name string
 		d    Delivery
 	}{
-		{"all fields but a trace", full},
+		{"all fields without a trace", full},
 		{"all fields", traced},
-		{"as much as there may be", most},
-		{"nothing", Delivery{}},
-		{"far times", old},
+		{"every field at its limit", most},
+		{"zero", Delivery{}},
+		{"times far in the past and future", old},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			prefix := []byte("before")
 			tt.d.Claim = 99
 			b, err := tt.d.AppendBinary(bytes.Clone(prefix))
 			if err != nil || !bytes.HasPrefix(b, prefix) {
-				t.Fatalf("AppendBinary = %q, %v", b, err)
+				t.Fatalf("AppendBinary() = %q, %v; want the prefix kept and no error", b, err)
 			}
 			b = b[len(prefix):]
-			got := full // what was there is overwritten
+			got := full // UnmarshalBinary overwrites every field
 			if err := got.UnmarshalBinary(b); err != nil {
-				t.Fatalf("UnmarshalBinary: %v", err)
+				t.Fatalf("UnmarshalBinary() = %v, want nil", err)
 			}
 			want := tt.d
 			want.Claim = 0
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Fatalf("UnmarshalBinary (-want +got)\n%s", diff)
+				t.Fatalf("delivery that was read (-want +got):\n%s", diff)
 			}
 			again, err := got.AppendBinary(nil)
 			if err != nil || !bytes.Equal(again, b) {
-				t.Errorf("AppendBinary of what was read = %x, %v, want %x", again, err, b)
+				t.Errorf("AppendBinary() of the delivery that was read = %x, %v; want %x", again, err, b)
 			}
 			clear(b)
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("the delivery refers to the record it was read from (-want +got)\n%s", diff)
+				t.Errorf("delivery after its record was cleared (-want +got):\n%s", diff)
 			}
 
 			dead := DeadLetter{Delivery: want, Reason: ReasonExpired, Died: full.Due}
 			if b, err = dead.AppendBinary(nil); err != nil {
-				t.Fatalf("AppendBinary: %v", err)
+				t.Fatalf("AppendBinary() of a dead letter = %v, want nil", err)
 			}
 			back := DeadLetter{Key: "key"}
 			if err := back.UnmarshalBinary(b); err != nil {
-				t.Fatalf("UnmarshalBinary: %v", err)
+				t.Fatalf("UnmarshalBinary() = %v, want nil", err)
 			}
 			dead.Key = "key"
 			if diff := cmp.Diff(dead, back, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("the dead letter (-want +got)\n%s", diff)
+				t.Errorf("dead letter that was read (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -130,10 +133,10 @@ func TestAppendBinaryRefusesCountsOutOfRange(t *testing.T) {
 		prefix := []byte("before")
 		b, err := d.AppendBinary(prefix)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || string(b) != "before" {
-			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v, want an error with %q", len(d.Attempts), len(d.Closed), d.Tries, b, err, tt.want)
+			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v; want the prefix and an error with %q", len(d.Attempts), len(d.Closed), d.Tries, b, err, tt.want)
 		}
 		if _, err := (&DeadLetter{Delivery: d}).AppendBinary(prefix); err == nil {
-			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints is no error", len(d.Attempts), len(d.Closed))
+			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints = nil, want an error", len(d.Attempts), len(d.Closed))
 		}
 	}
 }
@@ -152,7 +155,7 @@ func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 		{Destination: "a", ID: "1", Event: long + "x"},
 	} {
 		if err := d.Check(); err == nil {
-			t.Errorf("Check of a delivery that is not allowed is no error: %+v", d)
+			t.Errorf("Check() of the invalid delivery %+v = nil, want an error", d)
 		}
 	}
 	if err := (&Delivery{Destination: long, ID: long, MessageID: long, Source: long, User: long, Event: long}).Check(); err != nil {
@@ -160,7 +163,8 @@ func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 	}
 }
 
-// The form of a record is written down here: another needs another version.
+// Stores keep records, so a record of this version always has the same bytes. A change of the format
+// needs a new version.
 func TestDeliveryRecordFormatIsStable(t *testing.T) {
 	const (
 		at   = "\x80\x89\xa5\x91\xc7\x82\xe0\x06"
@@ -172,12 +176,12 @@ func TestDeliveryRecordFormatIsStable(t *testing.T) {
 		Accepted: due, Due: due, Trace: event.Trace{Parent: "p", State: "s"}, Body: []byte("{}"),
 	}
 	if b, err := d.AppendBinary(nil); err != nil || string(b) != want {
-		t.Errorf("AppendBinary = %q, %v, want %q", b, err, want)
+		t.Errorf("AppendBinary() = %q, %v; want %q", b, err, want)
 	}
 }
 
-// A record that is cut short, has something behind it, or is of another
-// version is an error.
+// UnmarshalBinary returns errRecord for a record that is cut short, has more bytes, has another version,
+// or has a count out of range.
 func TestMalformedRecordsAreRefused(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
@@ -192,7 +196,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	bad := func(b []byte, what string) {
 		t.Helper()
 		if err := new(Delivery).UnmarshalBinary(b); !errors.Is(err, errRecord) {
-			t.Errorf("%s: %v, want %v", what, err, errRecord)
+			t.Errorf("UnmarshalBinary() of a record %s = %v, want %v", what, err, errRecord)
 		}
 	}
 	for n := range whole {
@@ -203,24 +207,24 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	}
 	for n := range wholeDead {
 		if err := new(DeadLetter).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
-			t.Errorf("a dead letter cut short to %d bytes: %v, want %v", n, err, errRecord)
+			t.Errorf("UnmarshalBinary() of a dead letter cut short to %d bytes = %v, want %v", n, err, errRecord)
 		}
 	}
-	bad(append(bytes.Clone(whole), 0), "with a byte more")
+	bad(append(bytes.Clone(whole), 0), "with one more byte")
 	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
 	bad(append([]byte{recordVersion - 1}, whole[1:]...), "of an earlier version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
 	if err := new(DeadLetter).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
-		t.Errorf("a dead letter of a later version: %v, want %v", err, errRecord)
+		t.Errorf("UnmarshalBinary() of a dead letter of a later version = %v, want %v", err, errRecord)
 	}
 	empty, err := new(Delivery).AppendBinary(nil)
 	must(t, err)
-	const tries, closed, attempts = 11, 12, 13 // where these are in it, a byte each
+	const tries, closed, attempts = 11, 12, 13 // positions of these counts in empty, one byte each
 	for _, tt := range []struct {
 		name   string
-		at     int
-		n      uint64 // in its place
-		behind []byte // and after it
+		at     int    // position of the count
+		n      uint64 // the new count
+		behind []byte // bytes to insert after it
 	}{
 		{"with too many tries", tries, maxCount + 1, nil},
 		{"with too many endpoints closed", closed, MaxEndpoints + 1, make([]byte, (MaxEndpoints+1)*9)},
@@ -228,7 +232,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 		{"with an attempt that took centuries", attempts, 1, append(binary.AppendUvarint([]byte{0}, math.MaxUint64), make([]byte, 6)...)},
 	} {
 		if empty[tt.at] != 0 {
-			t.Fatalf("%s: byte %d is %d", tt.name, tt.at, empty[tt.at])
+			t.Fatalf("%s: byte %d of an empty record is %d, want the count 0", tt.name, tt.at, empty[tt.at])
 		}
 		b := binary.AppendUvarint(bytes.Clone(empty[:tt.at]), tt.n)
 		bad(slices.Concat(b, tt.behind, empty[tt.at+1:]), tt.name)
@@ -236,6 +240,8 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	bad([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "with a text of 2^64-1 bytes")
 }
 
+// FuzzDeliveryRecord checks that a record that can be read gives the same delivery or dead letter after
+// it is written and read again.
 func FuzzDeliveryRecord(f *testing.F) {
 	traced := recordDelivery()
 	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
@@ -248,34 +254,33 @@ func FuzzDeliveryRecord(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// What can be read is written so that it reads the same.
 		var d, again Delivery
 		if d.UnmarshalBinary(b) == nil {
 			if len(d.Body) > len(b) || len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
-				t.Fatalf("%d bytes give %d of body, %d attempts, %d closed", len(b), len(d.Body), len(d.Attempts), len(d.Closed))
+				t.Fatalf("%d bytes give a body of %d bytes, %d attempts and %d closed endpoints, want them within the limits", len(b), len(d.Body), len(d.Attempts), len(d.Closed))
 			}
 			c, err := d.AppendBinary(nil)
 			if err != nil {
-				t.Fatalf("AppendBinary of what was read: %v", err)
+				t.Fatalf("AppendBinary() after UnmarshalBinary = %v, want nil", err)
 			}
 			if err := again.UnmarshalBinary(c); err != nil {
-				t.Fatalf("UnmarshalBinary of what was written: %v", err)
+				t.Fatalf("UnmarshalBinary() after AppendBinary = %v, want nil", err)
 			}
 			if diff := cmp.Diff(d, again); diff != "" {
-				t.Fatalf("(-first +second)\n%s", diff)
+				t.Fatalf("read twice (-first +second):\n%s", diff)
 			}
 		}
 		var dead, deadAgain DeadLetter
 		if dead.UnmarshalBinary(b) == nil {
 			c, err := dead.AppendBinary(nil)
 			if err != nil {
-				t.Fatalf("AppendBinary of what was read: %v", err)
+				t.Fatalf("AppendBinary() after UnmarshalBinary = %v, want nil", err)
 			}
 			if err := deadAgain.UnmarshalBinary(c); err != nil {
-				t.Fatalf("UnmarshalBinary of what was written: %v", err)
+				t.Fatalf("UnmarshalBinary() after AppendBinary = %v, want nil", err)
 			}
 			if diff := cmp.Diff(dead, deadAgain); diff != "" {
-				t.Fatalf("(-first +second)\n%s", diff)
+				t.Fatalf("read twice (-first +second):\n%s", diff)
 			}
 		}
 	})

@@ -1,6 +1,6 @@
 //go:build !race && unix
 
-// The race detector allocates, and so do sockets on other systems.
+// The race detector allocates, and so do sockets on systems other than Unix.
 
 package webhook
 
@@ -17,8 +17,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A request that is delivered makes no garbage, from the signature to the
-// outcome.
+// Sending a request allocates nothing, from the signature to the outcome.
 func TestARequestDoesNotAllocate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -55,7 +54,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
 		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != OutcomeDelivered {
-			t.Fatalf("%+v", r)
+			t.Fatalf("send() = %+v, want it delivered", r)
 		}
 	}
 	send()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// newResolver returns a resolver that is answered by answer, which is called
-// for each look-up of a name and a family.
+// newResolver returns a resolver that gets the addresses of a name from answer. Each lookup of a name
+// calls answer once for IPv4 and once for IPv6.
 func newResolver(t *testing.T, answer func(name string) []netip.Addr) *net.Resolver {
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
@@ -30,7 +30,7 @@ func newResolver(t *testing.T, answer func(name string) []netip.Addr) *net.Resol
 	}
 }
 
-// serveDNS answers one query as DNS over TCP (RFC 1035).
+// serveDNS reads one query from c and answers it, as a server of DNS over TCP (RFC 1035) does.
 func serveDNS(c net.Conn, answer func(name string) []netip.Addr) error {
 	var length [2]byte
 	if _, err := io.ReadFull(c, length[:]); err != nil {
@@ -54,7 +54,7 @@ func serveDNS(c net.Conn, answer func(name string) []netip.Addr) error {
 	reply = append(reply, query[:2]...)                       // id
 	reply = append(reply, 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0) // an answer; one question
 	reply = append(reply, query[header:end]...)               // the question
-	for _, ip := range answer(strings.Join(labels, ".")) {    //
+	for _, ip := range answer(strings.Join(labels, ".")) {
 		const a, aaaa = 1, 28
 		if kind == a != ip.Is4() || kind != a && kind != aaaa {
 			continue

@@ -8,9 +8,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// Behind a destination that only fails, what was attempted keeps its schedule whatever
-// waits behind it. What is given up was attempted, unless it has waited for a whole retry
-// window in which the destination failed all the time.
+// The destination always fails. Deliveries that were attempted keep their retry schedule, however many
+// new deliveries wait. A delivery becomes a dead letter without an attempt only if it has waited for a
+// whole retry window in which the destination failed all the time.
 func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const first, more = 20, 2000
@@ -31,19 +31,19 @@ func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 		}
 		for body := range old {
 			if n := tries[body]; n < 30 {
-				t.Errorf("one of the %d that were attempted at once had %d attempts in all", len(old), n)
+				t.Errorf("a delivery that was attempted early had %d attempts, want at least 30", n)
 			}
 		}
 		for _, d := range r.dead() {
 			if d.Tries == 0 && d.Died.Sub(begin) < webhook.DefaultWindow {
-				t.Errorf("%s was given up after %v without an attempt", d.ID, d.Died.Sub(begin))
+				t.Errorf("%s became a dead letter after %v without an attempt, want at least %v", d.ID, d.Died.Sub(begin), webhook.DefaultWindow)
 			}
 			if d.Tries > 0 && d.Tries < 30 {
-				t.Errorf("%s was given up after %d attempts", d.ID, d.Tries)
+				t.Errorf("%s became a dead letter after %d attempts, want none or at least 30", d.ID, d.Tries)
 			}
 		}
 		if c := r.counts(); c.Waiting != 0 {
-			t.Errorf("the store holds %+v", c)
+			t.Errorf("the store has %+v, want none waiting", c)
 		}
 		t.Logf("%d of the first %d attempted within ten seconds, %d requests in ten hours", len(old), first, len(recv.Requests()))
 	})

@@ -32,29 +32,29 @@ func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 	const timeout = 5 * time.Second
 	for _, tt := range []struct {
 		name       string
-		left       time.Duration // of the window
-		n          int
+		left       time.Duration // until the retry window ends
+		n          int           // attempts so far
 		retryAfter time.Duration
-		from, to   time.Duration
-		dead       bool
+		from, to   time.Duration // bounds of the wait
+		dead       bool          // there is no next attempt
 	}{
 		{name: "first", left: time.Hour, n: 1, to: time.Second},
 		{name: "fifth", left: time.Hour, n: 5, to: 16 * time.Second},
-		{name: "cap", left: 2 * time.Hour, n: 40, to: 10 * time.Minute},
+		{name: "longest wait", left: 2 * time.Hour, n: 40, to: 10 * time.Minute},
 		{name: "Retry-After is a floor", left: time.Hour, n: 1, retryAfter: time.Minute, from: time.Minute, to: time.Minute},
 		{name: "Retry-After below the schedule", left: time.Hour, n: 11, retryAfter: time.Second, from: time.Second, to: 10 * time.Minute},
 		{name: "Retry-After is capped by the window", left: time.Hour, n: 1, retryAfter: 5 * time.Hour, from: time.Hour - timeout, to: time.Hour - timeout},
 		{name: "last attempt ends within the window", left: 10 * time.Second, n: 30, retryAfter: 9 * time.Second, from: 5 * time.Second, to: 5 * time.Second},
-		{name: "just before the last", left: timeout + 1, n: 30, from: 0, to: 1},
-		{name: "no time for another", left: timeout, n: 3, dead: true},
-		{name: "window over", left: -time.Minute, n: 3, dead: true},
+		{name: "just enough time for another attempt", left: timeout + 1, n: 30, from: 0, to: 1},
+		{name: "no time for another attempt", left: timeout, n: 3, dead: true},
+		{name: "window has ended", left: -time.Minute, n: 3, dead: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var least, most time.Duration = 1 << 62, -1
 			for range 2000 {
 				due, ok := (pace{timeout: timeout}).nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter)
 				if ok == tt.dead {
-					t.Fatalf("nextAttempt() = %v, %v; want dead %v", due, ok, tt.dead)
+					t.Fatalf("nextAttempt() = %v, %v; want %v", due, ok, !tt.dead)
 				}
 				if !ok {
 					return
@@ -66,7 +66,7 @@ func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 				least, most = min(least, wait), max(most, wait)
 			}
 			if span := tt.to - tt.from; most-least < span*8/10 {
-				t.Errorf("2,000 waits span %v to %v: not jittered over %v to %v", least, most, tt.from, tt.to)
+				t.Errorf("2,000 waits span %v to %v, want jitter over most of %v to %v", least, most, tt.from, tt.to)
 			}
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// FuzzSettings: what is accepted as a destination makes one request, with the
-// headers that it should have and no others.
+// FuzzSettings checks that an endpoint with accepted settings gets exactly one request, with the
+// expected URL, body and headers and no others.
 func FuzzSettings(f *testing.F) {
 	f.Add("http://crm.example/hook", "X-Api-Key", "k", "m1")
 	f.Add("http://user:p%40ss@crm.example:8080/a%0d%0ab?q=%0a&r=ä", "x-a", "b\tc", "a\r\nX: y")
@@ -37,18 +37,18 @@ func FuzzSettings(f *testing.F) {
 		for _, err := range wrong {
 			var ce *ConfigError
 			if !errors.As(err, &ce) {
-				t.Fatalf("%v is no *ConfigError", err)
+				t.Fatalf("compileEndpoint() = %v, want a *ConfigError", err)
 			}
 		}
 		if wrong != nil {
 			return
 		}
 		if e.url.Scheme != "http" {
-			return // the same, in a tunnel
+			return // https sends the same bytes over TLS
 		}
 		u, err := url.Parse(rawURL)
 		if err != nil {
-			t.Fatalf("%q is accepted, and no URL: %v", rawURL, err)
+			t.Fatalf("%q is accepted, but url.Parse() = %v, want nil", rawURL, err)
 		}
 		e.signer, e.standard, e.timeout = signer, standard, Never
 		e.wire = wire.NewTarget(e.url, e.header, nil)
@@ -82,24 +82,24 @@ func FuzzSettings(f *testing.F) {
 		client.Close()
 		sent := <-requests
 		if res.outcome != OutcomeDelivered {
-			// net/http refuses some names that are not ASCII.
+			// net/http refuses some hosts that are not ASCII.
 			if e.url.Host != "" && strings.Trim(e.url.Host, ascii) != "" {
 				return
 			}
-			t.Fatalf("%q: %s: %s", rawURL, res.attempt.Reason, res.attempt.Error)
+			t.Fatalf("%q: attempt failed with %s: %s, want it delivered", rawURL, res.attempt.Reason, res.attempt.Error)
 		}
 
 		in := bufio.NewReader(bytes.NewReader(sent))
 		r, err := http.ReadRequest(in)
 		if err != nil {
-			t.Fatalf("%v in %q", err, sent)
+			t.Fatalf("ReadRequest() = %v of %q, want nil", err, sent)
 		}
 		got, err := io.ReadAll(r.Body)
 		if err != nil || string(got) != body || r.Method != "POST" || in.Buffered() > 0 {
-			t.Fatalf("body %q, %v, and %d bytes after it, in %q", got, err, in.Buffered(), sent)
+			t.Fatalf("got the body %q, %v, with %d bytes after it, in %q; want one POST of the body alone", got, err, in.Buffered(), sent)
 		}
 		if r.URL.Path != u.Path && !(u.Path == "" && r.URL.Path == "/") || r.URL.RawQuery != u.RawQuery {
-			t.Fatalf("%q asks for %q", rawURL, r.RequestURI)
+			t.Fatalf("%q: the request is for %q, want the path and query of the URL", rawURL, r.RequestURI)
 		}
 		want := http.Header{
 			"User-Agent": {"Test/1.0"}, "Content-Type": {"application/json"}, "Content-Length": {"7"},
@@ -108,13 +108,13 @@ func FuzzSettings(f *testing.F) {
 		for _, h := range []string{"X-Signature", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
 			want[h] = r.Header[h]
 			if len(want[h]) != 1 {
-				t.Errorf("%d headers %s", len(want[h]), h)
+				t.Errorf("got %d headers %s, want 1", len(want[h]), h)
 			}
 		}
 		if e.url.User != nil && http.CanonicalHeaderKey(name) != "Authorization" {
 			want["Authorization"] = r.Header["Authorization"]
 			if user, pass, _ := r.BasicAuth(); user != u.User.Username() && !strings.Contains(u.User.Username(), ":") {
-				t.Errorf("basic authentication is %q, %q", user, pass)
+				t.Errorf("got the basic authentication %q, %q, want the user of the URL", user, pass)
 			}
 		}
 		if diff := cmp.Diff(want, r.Header); diff != "" {
@@ -124,12 +124,13 @@ func FuzzSettings(f *testing.F) {
 			t.Error(err)
 		}
 		if id == "" {
-			return // deliveries have one
+			return // every delivery has an id
 		}
 		if err := signature.VerifyStandard(got, r.Header, time.Hour, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"); err != nil && len(id) <= 255 {
-			t.Errorf("webhook-id %q: %v", r.Header.Get("webhook-id"), err)
+			t.Errorf("webhook-id %q: VerifyStandard() = %v, want nil", r.Header.Get("webhook-id"), err)
 		}
 	})
 }
 
+// ascii are the characters of hosts that net/http always accepts.
 const ascii = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// A fakeSettles is a Store that notes what is settled, but for what refuse returns an
-// error for.
+// A fakeSettles is a Store that records settlements. A settlement for which refuse returns an error is
+// not stored.
 type fakeSettles struct {
 	Store
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	refuse func(s *Settlement) error
-	calls  []int          // settlements in each call
-	stored map[string]int // calls that stored an ID
+	calls  []int          // number of settlements in each call of Settle
+	stored map[string]int // how often a settlement was stored, by delivery ID
 }
 
 func (q *fakeSettles) Settle(ctx context.Context, ss []Settlement) (int, error) {
@@ -41,18 +41,19 @@ func (q *fakeSettles) Settle(ctx context.Context, ss []Settlement) (int, error) 
 	return len(ss), nil
 }
 
-// seen returns the calls so far, and how many calls stored each ID.
+// seen returns copies of calls and stored.
 func (q *fakeSettles) seen() (calls []int, stored map[string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.calls), maps.Clone(q.stored)
 }
 
+// settled returns a settlement of a delivery with a body of size bytes.
 func settled(id string, size int) Settlement {
 	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
 }
 
-// behind returns what s.behind does, and the bytes of the outcomes that wait.
+// behind returns s.behind(limit, maxBytes), and the bytes of the settlements that wait to be stored.
 func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 	is := s.behind(limit, maxBytes)
 	s.mu.Lock()
@@ -60,8 +61,8 @@ func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 	return is, s.bytes
 }
 
-// newTestSettler returns a settler, whose run starts with start. stop ends it as Run does,
-// and returns what run did.
+// newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way that
+// Forwarder.Run does, and returns the result of run.
 func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, start func(), stop func() error) {
 	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, bool) {}, func() bool { return false })
 	s.limits = l
@@ -83,12 +84,12 @@ func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
 		name   string
 		limits settleLimits
 		sizes  []int // of the bodies
-		want   []int // settlements in each call
+		want   []int // number of settlements in each call
 	}{
-		{"all at once", settleLimits{10, 100}, []int{10, 10, 10}, []int{3}},
-		{"at most count", settleLimits{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
-		{"at most bytes", settleLimits{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
-		{"one that is larger", settleLimits{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
+		{"within both limits", settleLimits{10, 100}, []int{10, 10, 10}, []int{3}},
+		{"more than the count", settleLimits{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
+		{"more than the bytes", settleLimits{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
+		{"one body larger than the limit", settleLimits{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,13 +99,13 @@ func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
 				for i, size := range tt.sizes {
 					s.add(settled(fmt.Sprint(i), size))
 				}
-				start() // what is added later may be in calls of its own
+				start() // only now, so that the first call sees all settlements
 				synctest.Wait()
 				if calls, _ := q.seen(); fmt.Sprint(calls) != fmt.Sprint(tt.want) {
-					t.Errorf("calls of %v settlements, want %v", calls, tt.want)
+					t.Errorf("got calls of %v settlements, want %v", calls, tt.want)
 				}
 				if _, bytes := behind(s, 100, 1<<20); bytes != 0 {
-					t.Errorf("%d bytes wait after all is stored", bytes)
+					t.Errorf("got %d waiting bytes after all is stored, want 0", bytes)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -114,8 +115,8 @@ func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
 	}
 }
 
-// A store that refuses some settlements, whatever call they are in, stores all others
-// at once, and these when it takes them.
+// If the store refuses some settlements, the settler stores all others at once. It retries the refused
+// ones until the store accepts them.
 func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	for _, bad := range [][]int{{0}, {99}, {50}, {0, 99}, {10, 20, 70}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
@@ -137,20 +138,20 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 				}
 				synctest.Wait()
 				if calls, stored := q.seen(); len(stored) != 100-len(bad) {
-					t.Fatalf("%d of %d stored at once, in %d calls", len(stored), 100-len(bad), len(calls))
+					t.Fatalf("got %d of %d settlements stored at once, in %d calls, want all", len(stored), 100-len(bad), len(calls))
 				}
 				s.add(settled("later", 1))
 				synctest.Wait()
 				before, stored := q.seen()
 				if stored["later"] != 1 {
-					t.Error("what came later is not stored")
+					t.Error("a settlement that was added later is not stored, want it stored at once")
 				}
 				if behind, bytes := behind(s, 100, 1<<20); behind || bytes != int64(len(bad)) {
-					t.Errorf("behind = %v, %d bytes wait", behind, bytes)
+					t.Errorf("behind = %v with %d waiting bytes, want false with %d", behind, bytes, len(bad))
 				}
 				time.Sleep(time.Hour)
 				if calls, _ := q.seen(); len(calls)-len(before) < 500 || len(calls)-len(before) > 20_000 {
-					t.Errorf("%d calls in an hour", len(calls)-len(before))
+					t.Errorf("got %d calls of Settle in an hour of refusals, want 500 to 20,000", len(calls)-len(before))
 				}
 				q.mu.Lock()
 				clear(refused)
@@ -160,7 +161,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 				_, stored = q.seen()
 				for i := range 100 {
 					if n := stored[fmt.Sprint(i)]; n != 1 {
-						t.Errorf("outcome %d was stored %d times", i, n)
+						t.Errorf("settlement %d was stored %d times, want once", i, n)
 					}
 				}
 				if err := stop(); err != nil {
@@ -171,7 +172,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	}
 }
 
-// While a store takes nothing, calls become rare; afterwards everything is stored.
+// While the store fails, the settler backs off. When the store recovers, the settler stores everything.
 func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
@@ -183,10 +184,10 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if calls, _ := q.seen(); len(calls) > 3000 {
-			t.Errorf("%d calls in an hour of failure", len(calls))
+			t.Errorf("got %d calls in an hour of failure, want at most 3000", len(calls))
 		}
 		if behind, bytes := behind(s, 10_000, 1<<20); !behind || bytes != 100_000 {
-			t.Errorf("behind = %v, %d bytes wait", behind, bytes)
+			t.Errorf("behind = %v with %d waiting bytes, want true with 100,000", behind, bytes)
 		}
 		q.mu.Lock()
 		q.refuse = nil
@@ -195,7 +196,7 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 		synctest.Wait()
 		_, stored := q.seen()
 		if behind, bytes := behind(s, 10_000, 1<<20); behind || bytes != 0 || len(stored) != 1000 {
-			t.Errorf("behind = %v, %d bytes wait, %d stored", behind, bytes, len(stored))
+			t.Errorf("behind = %v with %d waiting bytes and %d stored, want false with 0 and 1000", behind, bytes, len(stored))
 		}
 		q.mu.Lock()
 		q.refuse = func(*Settlement) error { return failed }
@@ -203,7 +204,7 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 		s.add(settled("last", 1))
 		synctest.Wait()
 		if err := stop(); !errors.Is(err, failed) {
-			t.Errorf("run = %v, want the error of the store", err)
+			t.Errorf("run() = %v, want the error of the store", err)
 		}
 	})
 }
@@ -215,11 +216,11 @@ func TestSettlerIsBehindAtTheByteLimit(t *testing.T) {
 		start()
 		s.add(settled("a", 400))
 		if behind, _ := behind(s, 100, 1000); behind {
-			t.Error("behind at 400 bytes of 1000")
+			t.Error("behind = true at 400 bytes of 1000, want false")
 		}
 		s.add(settled("b", 600))
 		if behind, bytes := behind(s, 100, 1000); !behind || bytes != 1000 {
-			t.Errorf("behind = %v at %d bytes of 1000", behind, bytes)
+			t.Errorf("behind = %v with %d waiting bytes, want true with 1000", behind, bytes)
 		}
 		stop()
 	})
