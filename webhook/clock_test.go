@@ -58,8 +58,8 @@ func leaveDeliveries(t *testing.T, r *rig) {
 	}
 }
 
-// If the clock is set back by a day, waiting deliveries become due a day late, but none is lost: the
-// store keeps times as the clock showed them. New deliveries are attempted at once.
+// If the clock is set back by a day, waiting deliveries become due a day late, but none is lost:
+// the store keeps times as the clock showed them. New deliveries are attempted at once.
 func TestClockSetBackDelaysDeliveriesButLosesNone(t *testing.T) {
 	const day = 24 * time.Hour
 	dir := t.TempDir()

@@ -171,8 +171,8 @@ func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 	})
 }
 
-// The forwarder discards dead letters beyond the age or size bound, oldest first. It counts and logs
-// them.
+// The forwarder discards dead letters beyond the age or size bound, oldest first. It counts and
+// logs them.
 func TestDeadLettersBeyondTheBoundsAreDiscardedOldestFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -90,8 +90,8 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 	})
 }
 
-// The forwarder disables a destination that answers 410, or that fails for too long. The destination
-// stays disabled until Resume, also after a restart. Its waiting deliveries are kept.
+// The forwarder disables a destination that answers 410, or that fails for too long. The
+// destination stays disabled until Resume, also after a restart. Its waiting deliveries are kept.
 func TestDestinationIsDisabledUntilResume(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -17,8 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// Customers change the URLs of their webhooks while the forwarder runs. Each attempt calls Lookup, so
-// the next attempt goes to the new URL.
+// Customers change the URLs of their webhooks while the forwarder runs. Each attempt calls Lookup,
+// so the next attempt goes to the new URL.
 func ExampleConfig_lookup() {
 	network := webhooktest.NewNetwork() // stands for the customer's servers
 	defer network.Close()
@@ -65,8 +65,8 @@ func ExampleConfig_lookup() {
 	// received at https://new.example/hook
 }
 
-// The URL of a customer leads to an address of this machine. The forwarder refuses the address unless
-// AllowAddresses has it.
+// The URL of a customer leads to an address of this machine. The forwarder refuses the address
+// unless AllowAddresses has it.
 func ExampleConfig_allowAddresses() {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -53,8 +53,8 @@ func Example() {
 	// stopped: <nil>
 }
 
-// started starts a forwarder on queue with one destination, "acme". The receiver of acme follows the
-// steps.
+// started starts a forwarder on queue with one destination, "acme". The receiver of acme follows
+// the steps.
 func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
 	webhook.SeedJitter(webhook.QuickRetry)
 	network := webhooktest.NewNetwork()
@@ -159,8 +159,8 @@ func ExampleForwarder_Resend() {
 	// received m1
 }
 
-// While a secret is being replaced, the receiver may know only the old or the new one. Every request
-// is signed with both.
+// While a secret is being replaced, the receiver may know only the old or the new one. Every
+// request is signed with both.
 func ExampleDestination_standardWebhooks() {
 	oldSecret, newSecret := signature.NewStandardSecret(), signature.NewStandardSecret()
 	network := webhooktest.NewNetwork()

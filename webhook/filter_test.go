@@ -57,8 +57,8 @@ func TestFilterMatchesTypesAndNames(t *testing.T) {
 	}
 }
 
-// Forward stores the events that the filter of each destination accepts, and counts the others. This
-// holds with and without a Lookup.
+// Forward stores the events that the filter of each destination accepts, and counts the others.
+// This holds with and without a Lookup.
 func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	destinations := []webhook.Destination{

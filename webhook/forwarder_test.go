@@ -36,8 +36,8 @@ type rig struct {
 	events  atomic.Int64 // how many fill has made, for unique ids
 }
 
-// inBubble calls test in a synctest bubble with a new network and a new store in memory. Afterwards it
-// stops the forwarder that test has started.
+// inBubble calls test in a synctest bubble with a new network and a new store in memory. Afterwards
+// it stops the forwarder that test has started.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	webhook.SeedJitter(1)
@@ -448,8 +448,8 @@ var misbehavingSteps = []struct {
 	{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
 }
 
-// The receiver misbehaves in the first attempt and answers 200 to the second. The first attempt fails
-// within the timeout and with the expected reason, and the second one delivers the event.
+// The receiver misbehaves in the first attempt and answers 200 to the second. The first attempt
+// fails within the timeout and with the expected reason, and the second one delivers the event.
 func TestMisbehavingReceiverCostsAtMostOneAttempt(t *testing.T) {
 	for _, tt := range misbehavingSteps {
 		inBubble(t, func(t *testing.T, r *rig) {

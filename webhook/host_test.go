@@ -12,7 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// spellings are hosts that some parser or resolver takes for 127.0.0.1 or another non-public address.
+// spellings are hosts that some parser or resolver takes for 127.0.0.1 or another non-public
+// address.
 var spellings = []string{
 	"127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "2130706433", "2130706433.", "0x7f000001", "0x7f.1", "0X7F.0.0.1", "0x7f.0x0.0x0.0x1",
 	"017700000001", "0177.0.0.1", "0177.0.0.01", "127.0.0.010", "00127.0.0.1", "127.0.0.1:80", "0", "0x", "0x0", "0.0.0.0", "000.000.000.000",
@@ -73,7 +74,8 @@ func inetAton(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), true
 }
 
-// Each spelling is refused either when the settings are compiled or when a request dials the address.
+// Each spelling is refused either when the settings are compiled or when a request dials the
+// address.
 func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 	g := &guard{resolver: newResolver(t, lenientLookup)}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
@@ -122,8 +124,8 @@ func TestCheckURLRefusesInvalidHosts(t *testing.T) {
 	}
 }
 
-// A name that resolves to several addresses is refused for good only if the guard refuses all of them.
-// 127.0.0.1 is on the allow-list and stands for the public addresses.
+// A name that resolves to several addresses is refused for good only if the guard refuses all of
+// them. 127.0.0.1 is on the allow-list and stands for the public addresses.
 func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -175,8 +177,8 @@ func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	}
 }
 
-// DNS rebinding does not get past the guard: the address of a name changes between two lookups, from
-// a public to a private one and back.
+// DNS rebinding does not get past the guard: the address of a name changes between two lookups,
+// from a public to a private one and back.
 func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

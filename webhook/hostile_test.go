@@ -53,8 +53,8 @@ func (w *rawNetwork) dial(context.Context, string, string) (net.Conn, error) {
 	})}, nil
 }
 
-// startOn starts a forwarder on w, in a bubble. stop checks that the forwarder stops within 10 s and
-// leaves no connection open.
+// startOn starts a forwarder on w, in a bubble. stop checks that the forwarder stops within 10 s
+// and leaves no connection open.
 func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, stop func()) {
 	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
 	must(t, err)
@@ -80,8 +80,8 @@ func startOn(t *testing.T, w *rawNetwork, url string) (f *webhook.Forwarder, sto
 	}
 }
 
-// After an answer of 101, the body is the connection itself, and no timeout of the request ends it. So
-// the forwarder must close the connection.
+// After an answer of 101, the body is the connection itself, and no timeout of the request ends it.
+// So the forwarder must close the connection.
 func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &rawNetwork{serve: func(c net.Conn) {
@@ -98,8 +98,8 @@ func TestSwitchingProtocolsLeavesNoConnectionOpen(t *testing.T) {
 	})
 }
 
-// If a kept connection ends while a request is on it, the forwarder resends the request at once on a
-// new connection, in the same attempt. Stats counts it as Resent.
+// If a kept connection ends while a request is on it, the forwarder resends the request at once on
+// a new connection, in the same attempt. Stats counts it as Resent.
 func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
@@ -230,8 +230,8 @@ func TestHangingEndpointDoesNotDelayTheOther(t *testing.T) {
 	})
 }
 
-// A delivery is done once the quick endpoint has answered. The request to the slow endpoint still runs
-// to its end.
+// A delivery is done once the quick endpoint has answered. The request to the slow endpoint still
+// runs to its end.
 func TestASlowEndpointOfTwoIsNotCutOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const quick, slow = "http://quick.example/", "http://slow.example/"
@@ -391,8 +391,8 @@ func (q *settleHangs) Settle(ctx context.Context, ss []webhook.Settlement) (int,
 	}
 }
 
-// A body counts towards MaxBytesInFlight until its outcome is stored. So a store that settles slowly
-// does not make the memory grow.
+// A body counts towards MaxBytesInFlight until its outcome is stored. So a store that settles
+// slowly does not make the memory grow.
 func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		q := &settleHangs{Store: r.queue, hang: make(chan struct{})}
@@ -495,8 +495,8 @@ func TestUnknownDestinationIsProbedTwiceAMinute(t *testing.T) {
 	})
 }
 
-// However long the Retry-After of an endpoint is, the delivery gets a last attempt at the end of the
-// retry window.
+// However long the Retry-After of an endpoint is, the delivery gets a last attempt at the end of
+// the retry window.
 func TestRetryAfterIsCappedByTheRetryWindow(t *testing.T) {
 	const a, b = "http://a.example/", "http://b.example/"
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -568,8 +568,8 @@ func TestEchoedSecretsAreRedacted(t *testing.T) {
 }
 
 // The endpoints of some destinations change their behaviour every few hours, mostly to a bad one.
-// Each delivery must be taken or end as a dead letter. No attempt may last longer than the timeout or
-// begin after the retry window. A healthy destination must not be delayed.
+// Each delivery must be taken or end as a dead letter. No attempt may last longer than the timeout
+// or begin after the retry window. A healthy destination must not be delayed.
 func TestReceiversThatMisbehaveForDays(t *testing.T) {
 	for seed := range soak.Seeds(t, 2) {
 		inBubble(t, func(t *testing.T, r *rig) {

@@ -30,9 +30,9 @@ var (
 	idleDestinations      = flag.Int("idle.destinations", 1000, "destinations of BenchmarkIdleDestination")
 )
 
-// An isolation is a forwarder with healthy and troubled destinations, on a file store that syncs each
-// commit. The receivers run in two other processes, one for the healthy destinations and one for the
-// troubled.
+// An isolation is a forwarder with healthy and troubled destinations, on a file store that syncs
+// each commit. The receivers run in two other processes, one for the healthy destinations and one
+// for the troubled.
 type isolation struct {
 	*webhook.Forwarder
 	b                 *testing.B
@@ -47,8 +47,8 @@ type isolation struct {
 	done atomic.Int64    // deliveries to healthy destinations
 }
 
-// newIsolation starts a forwarder with paused troubled destinations. With hang, their receiver hangs.
-// Otherwise it answers at once.
+// newIsolation starts a forwarder with paused troubled destinations. With hang, their receiver
+// hangs. Otherwise it answers at once.
 func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	b.Helper()
 	s := &isolation{b: b}
@@ -190,8 +190,8 @@ func (s *isolation) offer(a *arrivals) {
 	a.time += took
 }
 
-// take returns the ages of events at their arrival and the durations of requests, both since the last
-// take.
+// take returns the ages of events at their arrival and the durations of requests, both since the
+// last take.
 func (s *isolation) take() (ages, requests []time.Duration) {
 	s.watch.Say("take")
 	for f := range strings.FieldsSeq(s.watch.Line()) {
@@ -225,15 +225,16 @@ func percentile(ds []time.Duration, p float64) float64 {
 }
 
 // BenchmarkIsolation measures how much troubled destinations slow the healthy ones. It alternates
-// between two sides: the troubled destinations are paused, or they are not. It reports ratios below 1
-// if the healthy destinations are worse off beside trouble:
+// between two sides: the troubled destinations are paused, or they are not. It reports ratios below
+// 1 if the healthy destinations are worse off beside trouble:
 //   - x_rate, of their throughput at a given rate of events
 //   - x_p50 and x_p99, of the time from Forward to arrival
 //   - x_req99, of the time of the requests alone
 //
-// A backlog that drains also takes processor time from all processes, receivers included. A third side
-// measures this effect alone. While the troubled destinations are paused, another process posts to
-// their receiver through a bare http.Transport, at the rate of the drain (ctl_p50, ctl_p99).
+// A backlog that drains also takes processor time from all processes, receivers included. A third
+// side measures this effect alone. While the troubled destinations are paused, another process
+// posts to their receiver through a bare http.Transport, at the rate of the drain (ctl_p50,
+// ctl_p99).
 func BenchmarkIsolation(b *testing.B) {
 	for _, tt := range []struct {
 		name              string
@@ -295,8 +296,8 @@ func BenchmarkIsolation(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleDestination reports the heap that each destination takes after one delivery to it, in
-// addition to its settings.
+// BenchmarkIdleDestination reports the heap that each destination takes after one delivery to it,
+// in addition to its settings.
 func BenchmarkIdleDestination(b *testing.B) {
 	n := *idleDestinations
 	heap := func() float64 {

@@ -21,8 +21,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// receivers adds n receivers that follow script, and returns a destination for each. The ids are name
-// and a number.
+// receivers adds n receivers that follow script, and returns a destination for each. The ids are
+// name and a number.
 func (r *rig) receivers(name string, n int, script ...webhooktest.Step) ([]webhook.Destination, []*webhooktest.Receiver) {
 	var ds []webhook.Destination
 	var recvs []*webhooktest.Receiver
@@ -60,8 +60,9 @@ func requests(recvs []*webhooktest.Receiver) int {
 }
 
 // Many destinations begin to hang at the same time. Deliveries to the healthy destinations take as
-// long as without them, from the first second on. "new" destinations hang from their first request on.
-// "known" ones have answered some deliveries before, and "draining" ones are working off a backlog.
+// long as without them, from the first second on. "new" destinations hang from their first request
+// on. "known" ones have answered some deliveries before, and "draining" ones are working off a
+// backlog.
 func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	const healthy = 8
 	slots, each, backlog := 8, 250, 2000
@@ -149,9 +150,9 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	}
 }
 
-// The retry window of a delivery begins with its first attempt. While a destination is down, most of
-// its deliveries wait in the store unattempted. All are delivered after an outage that is shorter than
-// a retry window.
+// The retry window of a delivery begins with its first attempt. While a destination is down, most
+// of its deliveries wait in the store unattempted. All are delivered after an outage that is
+// shorter than a retry window.
 func TestRetryWindowBeginsAtTheFirstAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const waiting = 5000
@@ -270,8 +271,8 @@ func TestRefusalsDoNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A destination with one endpoint that hangs and one that answers is not held, and its deliveries are
-// not delayed.
+// A destination with one endpoint that hangs and one that answers is not held, and its deliveries
+// are not delayed.
 func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const dead = "http://dead.example/"
@@ -332,7 +333,8 @@ func TestDeliveryPutDuringAFetchIsFetchedNext(t *testing.T) {
 	})
 }
 
-// A fetch for each of thousands of saturated destinations, again and again, would occupy a processor.
+// A fetch for each of thousands of saturated destinations, again and again, would occupy a
+// processor.
 func TestSaturatedDestinationsCauseNoExtraFetches(t *testing.T) {
 	for _, tt := range []struct {
 		hanging int
@@ -471,8 +473,8 @@ func TestPauseBeforeRunApplies(t *testing.T) {
 	})
 }
 
-// A pause is stored, so it survives a restart with the file store. The forwarder sends no request to
-// the destination until Resume.
+// A pause is stored, so it survives a restart with the file store. The forwarder sends no request
+// to the destination until Resume.
 func TestAPauseSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -517,8 +519,8 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 	})
 }
 
-// If the retry window of a delivery ends while its destination is paused or disabled, the delivery gets
-// one more attempt afterwards.
+// If the retry window of a delivery ends while its destination is paused or disabled, the delivery
+// gets one more attempt afterwards.
 func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

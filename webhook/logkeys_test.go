@@ -29,8 +29,8 @@ func documentedKeys(t *testing.T) []string {
 	return keys
 }
 
-// Every log call of the package uses literal keys that the comment of Config.Logger documents. Every
-// documented key is in use.
+// Every log call of the package uses literal keys that the comment of Config.Logger documents.
+// Every documented key is in use.
 func TestLogKeysAreThoseDocumented(t *testing.T) {
 	documented := documentedKeys(t)
 	used := make(map[string]bool)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A receiver may answer in a form that the forwarder's own client refuses, such as a folded header. A
-// destination can then set NetHTTP. Timeouts, redirects and the address guard work as without it.
+// A receiver may answer in a form that the forwarder's own client refuses, such as a folded header.
+// A destination can then set NetHTTP. Timeouts, redirects and the address guard work as without it.
 func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

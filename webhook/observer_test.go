@@ -90,8 +90,8 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 	})
 }
 
-// When one endpoint has answered 200, the delivery is done, and the requests to its other endpoints are
-// no longer needed. The Observer is told of them, whether they run to their end or are cut off.
+// When one endpoint has answered 200, the delivery is done, and the requests to its other endpoints
+// are no longer needed. The Observer is told of them, whether they run to their end or are cut off.
 func TestObserverIsToldOfRequestsThatAreNoLongerNeeded(t *testing.T) {
 	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
 	for _, tt := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// An outbox is a Store with PutTx. It records the arguments of the latest PutTx, and a transaction may
-// be any value.
+// An outbox is a Store with PutTx. It records the arguments of the latest PutTx, and a transaction
+// may be any value.
 type outbox struct {
 	*memqueue.Store
 	tx    any

@@ -83,8 +83,9 @@ func (b *proxiedReceivers) sendThrough(t *testing.T, proxy string) (as [2]webhoo
 	return as
 }
 
-// checkReceived checks that each event has arrived or, if failed has a text for it, that its attempt
-// failed with this error. Such a failure is of the connection, not an answer of the endpoint.
+// checkReceived checks that each event has arrived or, if failed has a text for it, that its
+// attempt failed with this error. Such a failure is of the connection, not an answer of the
+// endpoint.
 func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, failed [2]string) {
 	t.Helper()
 	var want []string
@@ -107,8 +108,8 @@ func (b *proxiedReceivers) checkReceived(t *testing.T, as [2]webhook.Attempted, 
 	}
 }
 
-// pump copies bytes between near and far until both directions have ended. It reads near through from,
-// which may have buffered bytes.
+// pump copies bytes between near and far until both directions have ended. It reads near through
+// from, which may have buffered bytes.
 func pump(near net.Conn, from io.Reader, far net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -210,8 +211,8 @@ func TestEveryRequestGoesThroughTheHTTPProxy(t *testing.T) {
 	}
 }
 
-// A socksProxy is a SOCKS5 proxy (RFC 1928, and RFC 1929 for passwords) that connects every name to its
-// receivers.
+// A socksProxy is a SOCKS5 proxy (RFC 1928, and RFC 1929 for passwords) that connects every name to
+// its receivers.
 type socksProxy struct {
 	t         *testing.T
 	receivers *proxiedReceivers

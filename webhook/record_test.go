@@ -40,8 +40,8 @@ func recordDelivery() Delivery {
 	}
 }
 
-// UnmarshalBinary reads back what AppendBinary has written, without referring to the record's bytes.
-// The Claim is not stored.
+// UnmarshalBinary reads back what AppendBinary has written, without referring to the record's
+// bytes. The Claim is not stored.
 func TestDeliveryRecordRoundTrips(t *testing.T) {
 	full := recordDelivery()
 	most := recordDelivery()
@@ -163,8 +163,8 @@ func TestCheckRefusesInvalidDeliveries(t *testing.T) {
 	}
 }
 
-// Stores keep records, so a record of this version always has the same bytes. A change of the format
-// needs a new version.
+// Stores keep records, so a record of this version always has the same bytes. A change of the
+// format needs a new version.
 func TestDeliveryRecordFormatIsStable(t *testing.T) {
 	const (
 		at   = "\x80\x89\xa5\x91\xc7\x82\xe0\x06"
@@ -180,8 +180,8 @@ func TestDeliveryRecordFormatIsStable(t *testing.T) {
 	}
 }
 
-// UnmarshalBinary returns errRecord for a record that is cut short, has more bytes, has another version,
-// or has a count out of range.
+// UnmarshalBinary returns errRecord for a record that is cut short, has more bytes, has another
+// version, or has a count out of range.
 func TestMalformedRecordsAreRefused(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
@@ -240,8 +240,8 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	bad([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "with a text of 2^64-1 bytes")
 }
 
-// FuzzDeliveryRecord checks that a record that can be read gives the same delivery or dead letter after
-// it is written and read again.
+// FuzzDeliveryRecord checks that a record that can be read gives the same delivery or dead letter
+// after it is written and read again.
 func FuzzDeliveryRecord(f *testing.F) {
 	traced := recordDelivery()
 	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}

@@ -29,8 +29,8 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	}
 }
 
-// clean redacts every secret of an endpoint's settings, wherever the endpoint echoes it: credentials,
-// query values and header values. The result is valid UTF-8 of at most maxKept bytes.
+// clean redacts every secret of an endpoint's settings, wherever the endpoint echoes it:
+// credentials, query values and header values. The result is valid UTF-8 of at most maxKept bytes.
 func TestEverySecretIsRedacted(t *testing.T) {
 	e, wrong := compileEndpoint(&Endpoint{
 		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// newResolver returns a resolver that gets the addresses of a name from answer. Each lookup of a name
-// calls answer once for IPv4 and once for IPv6.
+// newResolver returns a resolver that gets the addresses of a name from answer. Each lookup of a
+// name calls answer once for IPv4 and once for IPv6.
 func newResolver(t *testing.T, answer func(name string) []netip.Addr) *net.Resolver {
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)

@@ -8,9 +8,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// The destination always fails. Deliveries that were attempted keep their retry schedule, however many
-// new deliveries wait. A delivery becomes a dead letter without an attempt only if it has waited for a
-// whole retry window in which the destination failed all the time.
+// The destination always fails. Deliveries that were attempted keep their retry schedule, however
+// many new deliveries wait. A delivery becomes a dead letter without an attempt only if it has
+// waited for a whole retry window in which the destination failed all the time.
 func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const first, more = 20, 2000

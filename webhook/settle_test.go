@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A fakeSettles is a Store that records settlements. A settlement for which refuse returns an error is
-// not stored.
+// A fakeSettles is a Store that records settlements. A settlement for which refuse returns an error
+// is not stored.
 type fakeSettles struct {
 	Store
 	mu     sync.Mutex // guards the fields below
@@ -53,7 +53,8 @@ func settled(id string, size int) Settlement {
 	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
 }
 
-// behind returns s.behind(limit, maxBytes), and the bytes of the settlements that wait to be stored.
+// behind returns s.behind(limit, maxBytes), and the bytes of the settlements that wait to be
+// stored.
 func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 	is := s.behind(limit, maxBytes)
 	s.mu.Lock()
@@ -61,8 +62,8 @@ func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 	return is, s.bytes
 }
 
-// newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way that
-// Forwarder.Run does, and returns the result of run.
+// newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way
+// that Forwarder.Run does, and returns the result of run.
 func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, start func(), stop func() error) {
 	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, bool) {}, func() bool { return false })
 	s.limits = l
@@ -115,8 +116,8 @@ func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
 	}
 }
 
-// If the store refuses some settlements, the settler stores all others at once. It retries the refused
-// ones until the store accepts them.
+// If the store refuses some settlements, the settler stores all others at once. It retries the
+// refused ones until the store accepts them.
 func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	for _, bad := range [][]int{{0}, {99}, {50}, {0, 99}, {10, 20, 70}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
@@ -172,7 +173,8 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	}
 }
 
-// While the store fails, the settler backs off. When the store recovers, the settler stores everything.
+// While the store fails, the settler backs off. When the store recovers, the settler stores
+// everything.
 func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")

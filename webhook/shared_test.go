@@ -18,18 +18,18 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A node is one of several values of a store in memory, as stores of several processes
-// have them.
+// A node is one process's view of a store that several nodes share. All nodes of a test use the
+// same store in memory.
 type node struct {
 	webhook.Store
-	others   []*node // that are told of what is put here
-	changed  chan struct{}
-	released func()
+	others   []*node       // nodes to notify after each Put
+	changed  chan struct{} // notifies this node
+	released func()        // called by Release, if it is not nil
 
-	mu      sync.Mutex            // guards what follows
-	err     error                 // of all about settings
-	present func() ([]byte, bool) // what Present was called with
-	hang    chan struct{}         // Fetch waits for it, if there is one
+	mu      sync.Mutex            // guards the fields below
+	err     error                 // returned by Set and Settings, if it is not nil
+	present func() ([]byte, bool) // the argument of Present
+	hang    chan struct{}         // Fetch blocks until it is closed, if it is not nil
 }
 
 func newNode(s webhook.Store) *node { return &node{Store: s, changed: make(chan struct{}, 1)} }
@@ -60,6 +60,7 @@ func (n *node) Present(note func() ([]byte, bool)) {
 	n.present = note
 }
 
+// note calls the function that the forwarder passed to Present.
 func (n *node) note() ([]byte, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +80,7 @@ func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, 
 func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
-		ps[i].Keep = false // so that there is something to fetch
+		ps[i].Keep = false // so that the deliveries have to be fetched
 	}
 	err := n.Store.Put(ctx, ps, out)
 	for _, other := range n.others {
@@ -106,13 +107,14 @@ func (n *node) failure() error {
 	return n.err
 }
 
+// fail makes Set and Settings return err, or work again if it is nil.
 func (n *node) fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.err = err
 }
 
-// withTwoNodes is inBubble with two forwarders on a store that is shared by three nodes.
+// withTwoNodes calls test in a bubble with forwarders on the first two of three nodes of a store.
 func withTwoNodes(t *testing.T, test func(t *testing.T, nodes []*node, a, b *rig)) {
 	inBubble(t, func(t *testing.T, a *rig) {
 		nodes := []*node{newNode(a.queue), newNode(a.queue), newNode(a.queue)}
@@ -138,9 +140,9 @@ func TestPauseAppliesToAllNodesOfAStore(t *testing.T) {
 		b.track("m2")
 		time.Sleep(time.Hour)
 		if n := len(recv.Requests()); n != 0 {
-			t.Errorf("%d requests in the pause", n)
+			t.Errorf("got %d requests in the pause, want none", n)
 		}
-		// One that is started meanwhile begins with the pause.
+		// The pause also applies to a node that starts during it.
 		c := &rig{t: t, network: a.network, queue: nodes[2]}
 		c.start(webhook.Config{Destinations: crm(hook)})
 		c.track("m3")
@@ -157,27 +159,29 @@ func TestPauseAppliesToAllNodesOfAStore(t *testing.T) {
 			t.Error(err)
 		}
 		if since := time.Since(began); since > time.Hour+3*time.Second {
-			t.Errorf("the others went on %v after the pause", since-time.Hour)
+			t.Errorf("the other nodes resumed %v after the pause, want at most 3 s", since-time.Hour)
 		}
 		for _, r := range []*rig{a, b} {
 			time.Sleep(time.Second)
-			synctest.Wait() // for what is asked at this very time
+			synctest.Wait() // for polls at this very time
 			if h := r.Held(); len(h) != 0 {
-				t.Errorf("Held() = %+v after it", h)
+				t.Errorf("Held() = %+v after Resume, want none", h)
 			}
 		}
 	})
 }
 
+// While the store cannot store or list pauses, Pause and Resume fail and change nothing. A node
+// that starts during the outage attempts nothing, because it does not know the pauses.
 func TestStoreOutageChangesNoPause(t *testing.T) {
 	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
-		synctest.Wait() // both know what is paused
+		synctest.Wait() // until both nodes know that nothing is paused
 		for _, n := range nodes {
 			n.fail(errAway)
 		}
 		if err := a.Pause(t.Context(), "crm"); !errors.Is(err, errAway) {
-			t.Errorf("Pause = %v", err)
+			t.Errorf("Pause() = %v, want %v", err, errAway)
 		}
 		a.track("m1")
 		if _, err := recv.Wait(t.Context(), 1); err != nil {
@@ -188,29 +192,29 @@ func TestStoreOutageChangesNoPause(t *testing.T) {
 		}
 		must(t, a.Pause(t.Context(), "crm"))
 		time.Sleep(2 * time.Second)
-		// What is paused stays so while the store cannot say.
+		// The destination stays paused while the store fails.
 		for _, n := range nodes {
 			n.fail(errAway)
 		}
 		b.track("m2")
 		time.Sleep(time.Hour)
 		if err := b.Resume(t.Context(), "crm"); !errors.Is(err, errAway) {
-			t.Errorf("Resume = %v", err)
+			t.Errorf("Resume() = %v, want %v", err, errAway)
 		}
 		if n := len(recv.Requests()); n != 1 {
-			t.Errorf("%d requests, want that before the pause", n)
+			t.Errorf("got %d requests, want only the 1 before the pause", n)
 		}
-		// And nothing is attempted by who does not know yet.
+		// A node that starts now does not know the pauses, so it attempts nothing.
 		c := &rig{t: t, network: a.network, queue: nodes[2]}
 		var log lines
 		c.start(webhook.Config{Destinations: crm(hook), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(time.Minute)
 		c.stop()
 		if n := strings.Count(log.String(), "\n"); n != 1 {
-			t.Errorf("%d log lines for one outage that does not end:\n%s", n, log.String())
+			t.Errorf("got %d log lines for one outage that does not end, want 1:\n%s", n, log.String())
 		}
 		if n := len(recv.Requests()); n != 1 {
-			t.Errorf("%d requests, want that before the pause", n)
+			t.Errorf("got %d requests, want only the 1 before the pause", n)
 		}
 		for _, n := range nodes {
 			n.fail(nil)
@@ -218,7 +222,8 @@ func TestStoreOutageChangesNoPause(t *testing.T) {
 	})
 }
 
-// What a forwarder that stops is not attempting is for others at once.
+// A forwarder that shuts down releases the deliveries that it is not attempting at once. It does
+// not wait for its attempts to end.
 func TestShutdownReleasesClaimsBeforeAttemptsEnd(t *testing.T) {
 	withTwoNodes(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh", webhooktest.Answer(200).After(4*time.Second))
@@ -230,17 +235,17 @@ func TestShutdownReleasesClaimsBeforeAttemptsEnd(t *testing.T) {
 		nodes[0].released = func() { released = time.Now() }
 		a.stop()
 		if n := len(recv.Requests()); n == 0 || n == 20 || time.Since(began) != 4*time.Second {
-			t.Fatalf("%d requests, and stopped after %v", n, time.Since(began))
+			t.Fatalf("got %d requests and a stop after %v, want 1 to 19 requests and the 4 s of an attempt", n, time.Since(began))
 		}
 		if took := released.Sub(began); took != 0 {
-			t.Errorf("released %v after the stop", took)
+			t.Errorf("claims are released %v after Shutdown began, want at once", took)
 		}
 		a.Forwarder, b.Forwarder = nil, nil
 	})
 }
 
-// A node whose scheduler makes no progress says so, and others take over what it has
-// claimed. One that has nothing to do is alive.
+// A node whose scheduler makes no progress reports that it is not alive, so that other nodes take
+// over its claims. A node that is idle is alive.
 func TestANodeThatHangsIsNotAlive(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		n := newNode(r.queue)
@@ -249,7 +254,7 @@ func TestANodeThatHangsIsNotAlive(t *testing.T) {
 		r.start(webhook.Config{Destinations: crm(hook), Note: func() []byte { return []byte("all is well") }})
 		time.Sleep(time.Hour)
 		if note, alive := n.note(); !alive || string(note) != "all is well" {
-			t.Errorf("after an hour of nothing it shows %q, alive = %v", note, alive)
+			t.Errorf("after an idle hour the note is %q, alive = %v; want \"all is well\", true", note, alive)
 		}
 		n.mu.Lock()
 		n.hang = make(chan struct{})
@@ -257,11 +262,11 @@ func TestANodeThatHangsIsNotAlive(t *testing.T) {
 		r.track("m1")
 		time.Sleep(2 * webhook.DefaultTimeout)
 		if _, alive := n.note(); !alive {
-			t.Error("not alive while a fetch takes two timeouts")
+			t.Error("alive = false while a fetch has taken two timeouts, want true")
 		}
 		time.Sleep(3 * webhook.DefaultTimeout)
 		if _, alive := n.note(); alive {
-			t.Error("alive though a fetch hangs")
+			t.Error("alive = true while a fetch has taken five timeouts, want false")
 		}
 		close(n.hang)
 		if _, err := recv.Wait(t.Context(), 1); err != nil {
@@ -269,7 +274,7 @@ func TestANodeThatHangsIsNotAlive(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, alive := n.note(); !alive {
-			t.Error("not alive once the fetch has ended")
+			t.Error("alive = false after the fetch has ended, want true")
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
+// eventFrom returns a track event of this source and messageId.
 func eventFrom(t *testing.T, source, id string) event.Event {
 	t.Helper()
 	encoder, err := event.NewEncoder(event.Envelope{Source: source})
@@ -29,8 +30,8 @@ func eventFrom(t *testing.T, source, id string) event.Event {
 
 func eventOf(t *testing.T, id string) event.Event { return eventFrom(t, "", id) }
 
-// A source cannot claim the messageId of another: each has its call delivered, and
-// only its own repetition is left out.
+// Two sources may use the same messageId, and both calls are delivered. Only a repetition by the
+// same source is a duplicate.
 func TestSourcesDoNotSuppressEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver("http://crm.example/", "")
@@ -46,27 +47,28 @@ func TestSourcesDoNotSuppressEachOther(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		time.Sleep(time.Hour) // for what should not come
+		time.Sleep(time.Hour) // so that an unwanted request would arrive
 		synctest.Wait()
 		got := make(map[string]int)
 		for _, q := range crm.Requests() {
 			if q.JSON["messageId"] != id {
-				t.Errorf("messageId %v", q.JSON["messageId"])
+				t.Errorf("got the messageId %v, want %s", q.JSON["messageId"], id)
 			}
 			got[q.Header.Get("webhook-id")]++
 		}
-		// Written down: receivers keep them, so they stay the same.
+		// These ids must never change, because receivers store them.
 		want := map[string]int{id: 1, "TXc86agovbTQ16PYt9L_qN4R": 1, "UFpCUUYYtfxjrrMhgTMT1Zzw": 1}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("requests by webhook-id (-want +got)\n%s", diff)
+			t.Errorf("number of requests by webhook-id (-want +got):\n%s", diff)
 		}
 		if n := r.Stats().Duplicates; n != 3 {
-			t.Errorf("%d duplicates, want 3", n)
+			t.Errorf("got %d duplicates, want 3", n)
 		}
 	})
 }
 
-// Different pairs of source and messageId give different ids, whatever their texts.
+// Different pairs of source and messageId give different delivery IDs, also if the concatenated
+// texts are equal.
 func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	box := newOutbox()
 	f, err := webhook.New(webhook.Config{Store: box, Destinations: []webhook.Destination{{
@@ -83,27 +85,28 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	}
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
-	of := make(map[string]string)
+	of := make(map[string]string) // from the delivery ID to the pair
 	for _, source := range texts {
 		for _, id := range texts {
 			err := f.ForwardEventsTx(t.Context(), "tx", []string{"crm"}, event.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
 			must(t, err)
 			d, pair := box.last[0], fmt.Sprintf("%q and %q", source, id)
 			if d.Source != source || d.MessageID != id || len(d.ID) != 24 {
-				t.Fatalf("%s: the delivery has %q, %q and the ID %q", pair, d.Source, d.MessageID, d.ID)
+				t.Fatalf("%s: the delivery has %q, %q and the ID %q, want the pair and an ID of 24 bytes", pair, d.Source, d.MessageID, d.ID)
 			}
 			if before, taken := of[d.ID]; taken {
-				t.Fatalf("%s and %s have the ID %s", before, pair, d.ID)
+				t.Fatalf("%s and %s have the same ID %s, want different ones", before, pair, d.ID)
 			}
 			of[d.ID] = pair
 		}
 	}
 	if len(of) < 1000 {
-		t.Errorf("%d pairs, want more", len(of))
+		t.Errorf("the test has %d pairs, want at least 1000", len(of))
 	}
 }
 
-// A delivery says whose it is: the source, the user and the name of the event.
+// A delivery has the source, the user and the name of its event. A hash replaces a text of more
+// than 255 bytes.
 func TestDeliveriesHaveSourceUserAndEventName(t *testing.T) {
 	long := strings.Repeat("é", 128)
 	const digest = "sha256:e42dd264fd5cf1bc947505b995dceb9ae0a2d2a4c99b4ce5ea02f36526819280" // of long
@@ -127,7 +130,7 @@ func TestDeliveriesHaveSourceUserAndEventName(t *testing.T) {
 		must(t, err)
 		e, err := encoder.Encode(event.JSON(tt.call))
 		if err != nil {
-			t.Errorf("Encode(%s): %v", tt.call, err)
+			t.Errorf("Encode(%s) = %v, want nil", tt.call, err)
 			continue
 		}
 		got := webhook.Delivery{Source: e.Source, User: e.User, Event: e.Name}
@@ -148,7 +151,7 @@ func TestDeliveriesHaveSourceUserAndEventName(t *testing.T) {
 		for _, d := range r.dead() {
 			got[d.User] = d.Type + " " + d.Source + " " + d.Event
 			if d.MessageID == "" || (d.MessageID == d.ID) != (d.Source == "") {
-				t.Errorf("the dead letter of %s has the ID %q and the MessageID %q", d.User, d.ID, d.MessageID)
+				t.Errorf("the dead letter of %s has the ID %q and the MessageID %q, want them equal only without a source", d.User, d.ID, d.MessageID)
 			}
 		}
 		want := map[string]string{digest: "delete  ", "gone": "delete  ", "u1": "track shop Tested"}

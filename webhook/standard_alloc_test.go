@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes sync.Pool forget at random, so allocations are
-// counted without it.
+// With the race detector, sync.Pool drops items at random. So allocations are only counted without
+// it.
 
 package webhook
 

@@ -23,7 +23,8 @@ const (
 	oldSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 )
 
-// standardHeaders returns those of h, as they were spelled.
+// standardHeaders returns the headers of Standard Webhooks in h, with their names as they were
+// sent.
 func standardHeaders(h http.Header) map[string][]string {
 	got := make(map[string][]string)
 	for name, values := range h {
@@ -34,8 +35,8 @@ func standardHeaders(h http.Header) map[string][]string {
 	return got
 }
 
-// TestStandardWebhooksSignsEachAttempt: the id stays, the time is that of the
-// attempt, and every secret and every public key verifies alone.
+// All attempts of a delivery have the same webhook-id. webhook-timestamp is the time of the
+// attempt. Each secret and each public key alone verifies the request.
 func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 	private, verify := []signature.Secret{newSecret, oldSecret}, []signature.Secret{newSecret, oldSecret}
 	for range 2 {
@@ -63,13 +64,13 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 				var stamps []string
 				for _, q := range requests {
 					for _, secret := range verify {
-						// An attempt that hangs is looked at by now as well.
+						// The tolerance is a minute, because this also verifies the attempt that timed out.
 						if err := signature.VerifyStandard(q.Body, q.Header, time.Minute, secret); err != nil {
-							t.Errorf("%s: request %d: %v", url, q.Number, err)
+							t.Errorf("%s: request %d: VerifyStandard() = %v, want nil", url, q.Number, err)
 						}
 					}
 					if q.Signature != nil || q.Header.Get("X-Static") != "1" {
-						t.Errorf("%s: request %d: X-Signature: %v, X-Static %q", url, q.Number, q.Signature, q.Header.Get("X-Static"))
+						t.Errorf("%s: request %d: X-Signature is %v, X-Static is %q; want a valid signature and 1", url, q.Number, q.Signature, q.Header.Get("X-Static"))
 					}
 					if id := q.Header.Get("webhook-id"); id != "m-1" {
 						t.Errorf("%s: request %d: webhook-id = %q, want m-1", url, q.Number, id)
@@ -81,12 +82,12 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 					}
 					stamp := q.Header.Get("webhook-timestamp")
 					if stamp != fmt.Sprint(q.Time.Unix()) {
-						t.Errorf("%s: request %d at %d: webhook-timestamp = %s", url, q.Number, q.Time.Unix(), stamp)
+						t.Errorf("%s: request %d at %d: webhook-timestamp = %s, want the time of the request", url, q.Number, q.Time.Unix(), stamp)
 					}
 					stamps = append(stamps, stamp)
 				}
 				if slices.Sort(stamps); len(slices.Compact(stamps)) < 2 {
-					t.Errorf("%s: all attempts say %s", url, stamps)
+					t.Errorf("%s: all attempts have the webhook-timestamp %s, want different ones", url, stamps)
 				}
 			})
 		}
@@ -120,7 +121,7 @@ func TestStandardWebhooksIsOptional(t *testing.T) {
 			must(t, err)
 			for _, q := range requests {
 				if _, ok := q.Header[signature.Header]; ok != tt.xSignature || ok && q.Signature != nil {
-					t.Errorf("%s: X-Signature = %q, %v", tt.name, q.Header[signature.Header], q.Signature)
+					t.Errorf("%s: X-Signature = %q, verified with %v; want a valid one: %v", tt.name, q.Header[signature.Header], q.Signature, tt.xSignature)
 				}
 				got := slices.Sorted(maps.Keys(standardHeaders(q.Header)))
 				if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -130,15 +131,15 @@ func TestStandardWebhooksIsOptional(t *testing.T) {
 					continue
 				}
 				if err := signature.VerifyStandard(q.Body, q.Header, 0, newSecret); err != nil {
-					t.Errorf("%s: %s: %v", tt.name, q.JSON["type"], err)
+					t.Errorf("%s: %s: VerifyStandard() = %v, want nil", tt.name, q.JSON["type"], err)
 				}
 			}
 		})
 	}
 }
 
-// TestWebhookIDIsTheEscapedMessageID: a messageId is the customer's customer's
-// text.
+// A messageId may have any text, because it comes from users. webhook-id escapes it, so that it
+// cannot add a header or change what is signed.
 func TestWebhookIDIsTheEscapedMessageID(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, r *rig) {
@@ -167,10 +168,10 @@ func TestWebhookIDIsTheEscapedMessageID(t *testing.T) {
 			for _, q := range requests {
 				got[q.JSON["messageId"].(string)] = q.Header.Get("webhook-id")
 				if err := signature.VerifyStandard(q.Body, q.Header, 0, newSecret); err != nil {
-					t.Errorf("messageId %q: %v", q.JSON["messageId"], err)
+					t.Errorf("messageId %q: VerifyStandard() = %v, want nil", q.JSON["messageId"], err)
 				}
 				if v, ok := q.Header["X-Signature"]; ok {
-					t.Errorf("messageId %q: X-Signature: %q", q.JSON["messageId"], v)
+					t.Errorf("messageId %q: X-Signature is %q, want none", q.JSON["messageId"], v)
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -187,11 +188,11 @@ func TestValidateRefusesInvalidStandardSecrets(t *testing.T) {
 		secrets []signature.Secret
 		field   string
 	}{
-		{"five", slices.Repeat([]signature.Secret{newSecret}, 5), ""},
-		{"six", slices.Repeat([]signature.Secret{newSecret}, 6), "StandardSecrets"},
-		{"empty", []signature.Secret{newSecret, ""}, "StandardSecrets[1]"},
-		{"plain", []signature.Secret{"hunter2"}, "StandardSecrets[0]"},
-		{"short", []signature.Secret{"whsec_hunter2="}, "StandardSecrets[0]"},
+		{"five secrets", slices.Repeat([]signature.Secret{newSecret}, 5), ""},
+		{"six secrets", slices.Repeat([]signature.Secret{newSecret}, 6), "StandardSecrets"},
+		{"empty secret", []signature.Secret{newSecret, ""}, "StandardSecrets[1]"},
+		{"without the prefix", []signature.Secret{"hunter2"}, "StandardSecrets[0]"},
+		{"too short", []signature.Secret{"whsec_hunter2="}, "StandardSecrets[0]"},
 	} {
 		d := good
 		d.StandardSecrets = tt.secrets
@@ -201,14 +202,14 @@ func TestValidateRefusesInvalidStandardSecrets(t *testing.T) {
 			t.Errorf("%s: Validate() = %v, want it to refuse %q", tt.name, err, tt.field)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: the error tells the secret: %v", tt.name, err)
+			t.Errorf("%s: the error has the secret: %v", tt.name, err)
 		}
 	}
 	for _, name := range []string{"webhook-id", "Webhook-Timestamp", "WEBHOOK-SIGNATURE"} {
 		d := good
 		d.Endpoints = []webhook.Endpoint{{URL: "http://crm.example/", Headers: map[string]string{name: "x"}}}
 		if d.Validate() == nil {
-			t.Errorf("the static header %s is accepted", name)
+			t.Errorf("Validate() of a static header %s = nil, want an error", name)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 			m := make(map[string]webhook.DestinationStats)
 			for i, s := range all {
 				if i > 0 && s.Destination <= all[i-1].Destination {
-					t.Errorf("%s comes after %s", s.Destination, all[i-1].Destination)
+					t.Errorf("DestinationStats() has %s after %s, want them sorted", s.Destination, all[i-1].Destination)
 				}
 				m[s.Destination] = s
 			}
@@ -56,13 +56,13 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Held{Destination: "paused", Hold: webhook.HoldPaused}, Counted: true},
 		}
 		if diff := cmp.Diff(want, got, ignore); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
+			t.Errorf("DestinationStats() (-want +got):\n%s", diff)
 		}
 		if o := got["paused"].Oldest; !o.Equal(oldest) {
-			t.Errorf("what is paused has been due since %v, want %v", o, oldest)
+			t.Errorf("paused: Oldest is %v, want %v", o, oldest)
 		}
 		if l := got["fine"].Latency; l.Requests != 1 || l.P50 < 100*time.Millisecond || l.P50 > 113*time.Millisecond || l.P99 != l.P50 {
-			t.Errorf("the latency of one request of 100 ms is %+v", l)
+			t.Errorf("Latency of one request of 100 ms is %+v, want 1 request of 100 to 113 ms", l)
 		}
 		if s := r.Stats(); s.InFlight != 2 || s.Latency.Requests != 3 || s.Delivered != 1 || s.Retried != 1 {
 			t.Errorf("Stats() = %+v, want 2 in flight, 3 requests, 1 delivered and 1 retried", s)
@@ -71,17 +71,17 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		synctest.Wait()
 		slow := stats()["slow"]
 		if slow.Delivered != 5 || slow.Waiting+slow.InFlight+slow.Ready != 0 || slow.Latency.P99 < 4*time.Second || !slow.Oldest.IsZero() {
-			t.Errorf("the slow one in the end: %+v", slow)
+			t.Errorf("slow, after a minute: %+v, want 5 delivered, none waiting, and a P99 of at least 4 s", slow)
 		}
 		if s := r.Stats(); s.InFlight != 0 || s.Ready != 0 || s.Latency.Requests != 9 {
-			t.Errorf("Stats() in the end = %+v", s)
+			t.Errorf("Stats() after a minute = %+v, want none in flight and 9 requests", s)
 		}
 
-		// What the store cannot say does not hide the rest.
+		// If the store fails, DestinationStats returns its error and the counts that need no store.
 		r.queue.Close()
 		all, err := r.DestinationStats(t.Context())
 		if !errors.Is(err, webhook.ErrClosed) || len(all) != 5 || all[0].Delivered != 1 || all[0].Retried != 1 || all[0].Counted {
-			t.Errorf("DestinationStats without its store = %+v, %v", all, err)
+			t.Errorf("DestinationStats() of a closed store = %+v, %v; want 5 without counts of the store, ErrClosed", all, err)
 		}
 	})
 }

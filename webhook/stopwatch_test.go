@@ -19,12 +19,11 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// Stopwatch is a receiver for benchmarks, run in a process of its own. It
-// prints its address. It answers 200 at once, but for requests to /hang, which
-// it never answers, and notes how old events are whose bodies begin with when
-// they were made, {"made":<nanoseconds since 1970>. For each line that it
-// reads it prints the ages it has noted since the last, in nanoseconds, as one
-// line. It ends when its standard input does.
+// Stopwatch runs a receiver for benchmarks, in a process of its own. First it prints its address.
+// It never answers requests to /hang, and answers others by 200 at once. If a body begins with the
+// time at which the event was made, {"made":<nanoseconds since 1970>, it records the age of the
+// event. For each line of standard input, it prints one line with the ages recorded since the last
+// line, in nanoseconds. It returns when standard input ends.
 func Stopwatch() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,11 +46,13 @@ func Stopwatch() {
 	}
 }
 
+// A stopwatch records the ages of events, in nanoseconds.
 type stopwatch struct {
 	mu   sync.Mutex
 	ages []int64
 }
 
+// print writes the ages since the last print, as one line.
 func (w *stopwatch) print(to io.Writer) {
 	w.mu.Lock()
 	ages := w.ages
@@ -86,7 +87,7 @@ func (w *stopwatch) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		w.note(body)
+		w.record(body)
 		r.Discard(length)
 		if hang {
 			continue
@@ -97,7 +98,8 @@ func (w *stopwatch) serve(c net.Conn) {
 	}
 }
 
-func (w *stopwatch) note(body []byte) {
+// record records the age of the event with this body, if the body has the time.
+func (w *stopwatch) record(body []byte) {
 	rest, ok := bytes.CutPrefix(body, []byte(`{"made":`))
 	if !ok {
 		return
@@ -110,9 +112,9 @@ func (w *stopwatch) note(body []byte) {
 	}
 }
 
-// BareLoad posts body to a URL by a bare http.Transport, at a rate, until its
-// standard input ends; then it prints how often it did. It runs in a process
-// of its own, beside what is measured.
+// BareLoad posts body to a URL through a bare http.Transport, at rate requests per second, until
+// its standard input ends. Then it prints the number of requests. It runs in a process of its own,
+// beside the measured one.
 func BareLoad(rawURL string, rate int, body []byte) {
 	const concurrency = 64
 	u, err := url.Parse(rawURL)
@@ -128,7 +130,7 @@ func BareLoad(rawURL string, rate int, body []byte) {
 	for i := range posted {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				// Each is due by the clock, so that those that were late catch up.
+				// Each request is due at a fixed time, so that late requests catch up.
 				time.Sleep(time.Until(begin.Add(time.Second * time.Duration(posted[i]*concurrency+i) / time.Duration(rate))))
 				resp, err := transport.RoundTrip(&http.Request{
 					Method: "POST", URL: u, Host: u.Host, Header: http.Header{"Content-Type": {"application/json"}},
@@ -155,15 +157,15 @@ func BareLoad(rawURL string, rate int, body []byte) {
 	fmt.Println(n)
 }
 
-// startProcess starts a process that runBenchProcess is to be, and returns it with
-// the first line that it prints.
+// startProcess starts a process in which runBenchProcess runs name with args. It returns the
+// process and the first line that the process prints.
 func startProcess(b *testing.B, name string, args ...any) (*bench.Process, string) {
 	b.Helper()
 	return bench.Start(b, "HOOKFERRY_BENCH_PROCESS="+strings.TrimSpace(name+" "+fmt.Sprintln(args...)))
 }
 
-// runBenchProcess is main for the processes that benchmarks start. process is a
-// name and its arguments.
+// runBenchProcess is the main function of processes that benchmarks start. process is the name of
+// the program and its arguments, separated by spaces.
 func runBenchProcess(process string) {
 	args := strings.Fields(process)
 	switch args[0] {

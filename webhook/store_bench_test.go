@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// openFile opens a store in a folder of its own.
+// openFile opens a file store in a new folder.
 func openFile(b *testing.B) webhook.Store {
 	b.Helper()
 	s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
@@ -22,8 +22,8 @@ func openFile(b *testing.B) webhook.Store {
 	return s
 }
 
-// BenchmarkForwardDurable prints how many events a second are durable, in calls
-// of one event from 64 goroutines, and of 100 from 16.
+// BenchmarkForwardDurable reports how many events per second are stored durably: with one event per
+// call from 64 goroutines, and with 100 events per call from 16.
 func BenchmarkForwardDurable(b *testing.B) {
 	for _, tt := range []struct{ batch, callers int }{{1, 64}, {100, 16}} {
 		b.Run(fmt.Sprintf("store=file/batch=%d/callers=%d", tt.batch, tt.callers), func(b *testing.B) {

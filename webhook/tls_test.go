@@ -20,7 +20,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// clientCertificate returns one for name, signed by itself.
+// clientCertificate returns a self-signed client certificate for name.
 func clientCertificate(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -39,9 +39,8 @@ func clientName(q *webhooktest.Request) string {
 	return q.TLS.PeerCertificates[0].Subject.CommonName
 }
 
-// TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual: destinations at the same host do not use
-// each other's connections, even one after another, unless their settings are
-// equal.
+// Destinations at the same host share connections only if their TLS settings are equal. Otherwise
+// one destination would send requests on a connection with the client certificate of another.
 func TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual(t *testing.T) {
 	const url = "https://crm.example/hook"
 	for _, h2 := range []bool{false, true} {
@@ -93,7 +92,7 @@ func TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual(t *testing.T) {
 					want = id[:4]
 				}
 				if got := clientName(q); got != want {
-					t.Errorf("h2 %v: destination %q shows the certificate of %q, want %q", h2, id, got, want)
+					t.Errorf("HTTP/2 %v: destination %q sent the certificate of %q, want %q", h2, id, got, want)
 				}
 			}
 			share := map[string]string{"acme again": "acme", "acme, with roots again": "acme, with roots"}
@@ -102,11 +101,11 @@ func TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual(t *testing.T) {
 					shared := slices.ContainsFunc(conns[a], func(c int) bool { return slices.Contains(conns[b], c) })
 					want := a == b || share[a] == b || share[b] == a
 					if shared != want {
-						t.Errorf("h2 %v: %q on connections %v and %q on %v share: %v, want %v", h2, a, conns[a], b, conns[b], shared, want)
+						t.Errorf("HTTP/2 %v: %q on the connections %v and %q on %v: shared is %v, want %v", h2, a, conns[a], b, conns[b], shared, want)
 					}
 				}
 				if len(conns[a]) != 1 {
-					t.Errorf("h2 %v: %q used the connections %v, want one", h2, a, conns[a])
+					t.Errorf("HTTP/2 %v: %q used the connections %v, want one", h2, a, conns[a])
 				}
 			}
 		})
@@ -122,35 +121,35 @@ func TestRootCAsOfADestinationReplaceThoseOfConfig(t *testing.T) {
 		trusted := r.network.TLSClientConfig().RootCAs
 		endpoints := []webhook.Endpoint{{URL: url}}
 		r.start(webhook.Config{Destinations: []webhook.Destination{
-			{ID: "those of all", Endpoints: endpoints},
-			{ID: "the right ones", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: trusted}},
-			{ID: "others", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: other.TLSClientConfig().RootCAs}},
-			{ID: "none", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: x509.NewCertPool()}},
+			{ID: "roots of Config", Endpoints: endpoints},
+			{ID: "roots of the receiver", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: trusted}},
+			{ID: "other roots", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: other.TLSClientConfig().RootCAs}},
+			{ID: "no roots", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: x509.NewCertPool()}},
 		}})
-		for _, id := range []string{"those of all", "the right ones", "others", "none"} {
+		for _, id := range []string{"roots of Config", "roots of the receiver", "other roots", "no roots"} {
 			must(t, r.Forward(t.Context(), id, call(id)))
 		}
 		requests, err := crm.Wait(t.Context(), 2)
 		must(t, err)
 		for _, q := range requests {
-			if id := q.JSON["messageId"]; id != "those of all" && id != "the right ones" {
-				t.Errorf("the delivery of %q arrived", id)
+			if id := q.JSON["messageId"]; id != "roots of Config" && id != "roots of the receiver" {
+				t.Errorf("the delivery of %q arrived, want it refused", id)
 			}
 		}
 		time.Sleep(time.Second)
 		for _, d := range r.dead() {
 			if d.Reason != webhook.ReasonCertificate {
-				t.Errorf("the delivery of %q died of %q, want %q", d.ID, d.Reason, webhook.ReasonCertificate)
+				t.Errorf("the dead letter of %q has the reason %q, want %q", d.ID, d.Reason, webhook.ReasonCertificate)
 			}
 		}
 		if n := len(r.dead()); n != 2 {
-			t.Errorf("%d dead letters, want 2", n)
+			t.Errorf("got %d dead letters, want 2", n)
 		}
 	})
 }
 
-// TestReplacedClientCertificateIsUsedByTheNextRequest: with Lookup, a certificate that was replaced is shown
-// by the next request, and one that was read afresh keeps its connection.
+// If Lookup returns another client certificate, the next request uses it, on a new connection. If
+// Lookup returns the same certificate in a new TLS value, requests keep their connection.
 func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 	const url = "https://crm.example/hook"
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -192,13 +191,13 @@ func TestValidateRefusesInvalidClientCertificates(t *testing.T) {
 		certs []tls.Certificate
 		field string
 	}{
-		{"none", nil, ""},
-		{"good", []tls.Certificate{good, other}, ""},
-		{"six", slices.Repeat([]tls.Certificate{good}, 6), "TLS.Certificates"},
-		{"empty", []tls.Certificate{good, {}}, "TLS.Certificates[1]"},
-		{"garbage", []tls.Certificate{{Certificate: [][]byte{[]byte("garbage")}, PrivateKey: good.PrivateKey}}, "TLS.Certificates[0]"},
+		{"no certificate", nil, ""},
+		{"two valid certificates", []tls.Certificate{good, other}, ""},
+		{"six certificates", slices.Repeat([]tls.Certificate{good}, 6), "TLS.Certificates"},
+		{"empty certificate", []tls.Certificate{good, {}}, "TLS.Certificates[1]"},
+		{"not a certificate", []tls.Certificate{{Certificate: [][]byte{[]byte("garbage")}, PrivateKey: good.PrivateKey}}, "TLS.Certificates[0]"},
 		{"no key", []tls.Certificate{{Certificate: good.Certificate}}, "TLS.Certificates[0]"},
-		{"key of another", []tls.Certificate{{Certificate: good.Certificate, PrivateKey: other.PrivateKey}}, "TLS.Certificates[0]"},
+		{"key of another certificate", []tls.Certificate{{Certificate: good.Certificate, PrivateKey: other.PrivateKey}}, "TLS.Certificates[0]"},
 	} {
 		d := webhook.Destination{
 			ID:        "crm",

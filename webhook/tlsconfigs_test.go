@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestUnusedTLSConfigsAreDropped: what Lookup made and nobody uses any more is
-// not kept.
+// The configurations of TLS values that Lookup returned and that nothing uses any more are dropped.
 func TestUnusedTLSConfigsAreDropped(t *testing.T) {
 	cs := newTLSConfigs(nil)
 	kept := &TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("kept")}}}}
@@ -18,16 +17,16 @@ func TestUnusedTLSConfigsAreDropped(t *testing.T) {
 		runtime.GC()
 	}
 	if cs.n > rounds/2 || len(cs.own) > rounds/2 {
-		t.Errorf("%d of %d configurations are kept", cs.n, rounds)
+		t.Errorf("%d of %d configurations are kept, want at most %d", cs.n, rounds, rounds/2)
 	}
 	if cs.of(kept) != config {
-		t.Error("a configuration in use was forgotten")
+		t.Error("a configuration in use was dropped, want it kept")
 	}
 	runtime.KeepAlive(config)
 }
 
-// TestDestinationTLSDropsTheClientIdentityOfConfig: what Config says about client
-// certificates and sessions is not used with others.
+// If a destination has TLS settings, the client certificates and the session cache of Config are
+// not used for it. Otherwise its connections could have the identity of another destination.
 func TestDestinationTLSDropsTheClientIdentityOfConfig(t *testing.T) {
 	base := &tls.Config{
 		ServerName:           "x",
@@ -38,16 +37,16 @@ func TestDestinationTLSDropsTheClientIdentityOfConfig(t *testing.T) {
 	own := &TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("own")}}}}
 	c := own.config(base)
 	if c.GetClientCertificate != nil || len(c.Certificates) != 1 || string(c.Certificates[0].Certificate[0]) != "own" {
-		t.Error("the certificates are not the destination's own")
+		t.Error("got other client certificates, want only that of the destination")
 	}
 	if c.ClientSessionCache != nil {
-		t.Error("sessions are shared with others")
+		t.Error("got the session cache of Config, want none")
 	}
 	if c.ServerName != "x" {
-		t.Error("ServerName is lost")
+		t.Errorf("ServerName = %q, want x, from Config", c.ServerName)
 	}
 	if c := (*TLS)(nil).config(base); c.GetClientCertificate == nil || c.ClientSessionCache != base.ClientSessionCache {
-		t.Error("the settings of all are not used where there are no others")
+		t.Error("without TLS of the destination: the settings of Config are not used, want them unchanged")
 	}
 	for name, base := range map[string]*tls.Config{"nil": nil, "old": {MinVersion: tls.VersionTLS10}, "new": {MinVersion: tls.VersionTLS13}} {
 		for _, own := range []*TLS{nil, own} {

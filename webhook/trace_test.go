@@ -18,7 +18,6 @@ const (
 	state  = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 )
 
-// Whatever is accepted, or tried, carries the trace of its caller.
 func TestForwardAndTrySendTheTraceOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
@@ -41,13 +40,13 @@ func TestForwardAndTrySendTheTraceOfTheCaller(t *testing.T) {
 			reqs, err := recv.Wait(t.Context(), i+1)
 			must(t, err)
 			if h := reqs[i].Header; h.Get("Traceparent") != parent || h.Get("Tracestate") != state {
-				t.Errorf("%s: the trace is %q, %q", tt.name, h.Get("Traceparent"), h.Get("Tracestate"))
+				t.Errorf("%s: got the trace %q, %q, want that of the caller's context", tt.name, h.Get("Traceparent"), h.Get("Tracestate"))
 			}
 		}
 	})
 }
 
-// What the context of the caller carries is sent with every attempt.
+// Every attempt sends the trace of the context that was passed to Forward.
 func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 	type key struct{}
 	fromConfig := strings.Replace(parent, "4bf9", "aaaa", 1)
@@ -57,23 +56,23 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 		header  map[string]string
 		want    map[string][]string
 	}{
-		{"none", func(ctx context.Context) context.Context { return ctx }, nil, map[string][]string{}},
+		{"no trace", func(ctx context.Context) context.Context { return ctx }, nil, map[string][]string{}},
 		{"by ContextWithTrace", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(ctx, parent, state)
 		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
 		{"without a state", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(ctx, parent, "")
 		}, nil, map[string][]string{"Traceparent": {parent}}},
-		{"not valid", func(ctx context.Context) context.Context {
+		{"invalid", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(ctx, parent[1:], state)
 		}, nil, map[string][]string{}},
-		{"not valid, in one that has a trace", func(ctx context.Context) context.Context {
+		{"invalid, in a context that has a trace", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(event.ContextWithTrace(ctx, parent, state), parent[1:], "")
 		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
 		{"by Config.Trace", func(ctx context.Context) context.Context {
 			return context.WithValue(event.ContextWithTrace(ctx, parent, state), key{}, fromConfig)
 		}, nil, map[string][]string{"Traceparent": {fromConfig}, "Tracestate": {"by=config"}}},
-		{"a static header in its place", func(ctx context.Context) context.Context {
+		{"static header replaces the trace", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(ctx, parent, state)
 		}, map[string]string{"tracestate": "own=1"}, map[string][]string{"Tracestate": {"own=1"}}},
 	} {
@@ -99,7 +98,7 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 						}
 					}
 					if diff := cmp.Diff(tt.want, got); diff != "" {
-						t.Errorf("request %d (-want +got)\n%s", q.Number, diff)
+						t.Errorf("trace headers of request %d (-want +got):\n%s", q.Number, diff)
 					}
 				}
 			})
@@ -107,7 +106,8 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 	}
 }
 
-// A store that others write to puts nothing into requests.
+// Other programs may write to the store. A trace from the store that is not valid adds no header to
+// a request.
 func TestInvalidTraceFromTheStoreIsNotSent(t *testing.T) {
 	for _, trace := range []event.Trace{
 		{Parent: parent[:53] + "\r\n", State: state},
@@ -125,7 +125,7 @@ func TestInvalidTraceFromTheStoreIsNotSent(t *testing.T) {
 			must(t, err)
 			for _, name := range []string{"Traceparent", "Tracestate", "X-Injected"} {
 				if v := reqs[0].Header[name]; v != nil {
-					t.Errorf("%+v: the request has %s: %q", trace, name, v)
+					t.Errorf("%+v: the request has the header %s: %q, want none", trace, name, v)
 				}
 			}
 		})

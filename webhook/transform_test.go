@@ -18,8 +18,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Transform makes the body of its own destination. What it fails for is counted and logged,
-// and the other destination gets the event as it is.
+// A Transform changes the body for its own destination. If it fails, the error is counted and
+// logged, and its destination does not get the event. Other destinations always get the event
+// unchanged.
 func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 	ok := func(body string) func(context.Context, event.Event) (event.Event, error) {
 		return func(_ context.Context, e event.Event) (event.Event, error) {
@@ -30,26 +31,26 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		transform func(context.Context, event.Event) (event.Event, error)
-		want      string // the body; empty if there is none
-		logged    string // the error
+		want      string // the body that arrives; "" if none does
+		logged    string // part of the error that is logged; "" for no error
 	}{
-		{name: "form of JSON.stringify", transform: ok(` {"b": 1.0, "a": "\u003c", "2":[ ], "1":-0} `), want: `{"1":0,"2":[],"b":1,"a":"<"}`},
-		{name: "in place", transform: func(_ context.Context, e event.Event) (event.Event, error) {
+		{name: "body in the form of JSON.stringify", transform: ok(` {"b": 1.0, "a": "\u003c", "2":[ ], "1":-0} `), want: `{"1":0,"2":[],"b":1,"a":"<"}`},
+		{name: "changes the event in place", transform: func(_ context.Context, e event.Event) (event.Event, error) {
 			clear(e.Body)
 			e.Body = append(e.Body[:0], "{}"...)
 			e.ID, e.User = "other", "other"
 			return e, nil
 		}, want: "{}"},
-		{name: "off", transform: func(context.Context, event.Event) (event.Event, error) { return event.Event{Off: true}, nil }},
+		{name: "switches the event off", transform: func(context.Context, event.Event) (event.Event, error) { return event.Event{Off: true}, nil }},
 		{name: "error", transform: func(context.Context, event.Event) (event.Event, error) { return event.Event{}, errors.New("no rate") }, logged: "no rate"},
 		{name: "panic", transform: func(context.Context, event.Event) (event.Event, error) { panic("at the disco") }, logged: "webhook: Transform panicked: at the disco"},
 		{name: "too late", transform: func(ctx context.Context, e event.Event) (event.Event, error) { <-ctx.Done(); return e, nil },
 			logged: "webhook: Transform took longer than 1s"},
-		{name: "nothing", transform: ok(""), logged: "webhook: Transform returned a body that is not JSON"},
-		{name: "no JSON", transform: ok("{]"), logged: "webhook: Transform returned a body that is not JSON"},
-		{name: "no object", transform: ok("[1]"), logged: "webhook: Transform returned a body that is not a JSON object"},
+		{name: "empty body", transform: ok(""), logged: "webhook: Transform returned a body that is not JSON"},
+		{name: "not JSON", transform: ok("{]"), logged: "webhook: Transform returned a body that is not JSON"},
+		{name: "not an object", transform: ok("[1]"), logged: "webhook: Transform returned a body that is not a JSON object"},
 		{name: "too large", transform: ok(`{"a":"` + strings.Repeat("x", 1<<17) + `"}`), logged: "webhook: Transform returned a body of 131080 bytes, the limit is 131072"},
-		{name: "larger as it is sent", transform: ok(`[` + strings.Repeat("1e20,", 1<<17/5-1) + `1]`), logged: "the limit is 131072"},
+		{name: "too large after encoding", transform: ok(`[` + strings.Repeat("1e20,", 1<<17/5-1) + `1]`), logged: "the limit is 131072"},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			crm, other := r.network.Receiver("http://crm.example/", ""), r.network.Receiver("http://other.example/", "")
@@ -62,12 +63,12 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 				}})
 			e := eventOf(t, "m1")
 			if err := r.ForwardEvents(t.Context(), []string{"crm", "other"}, e); err != nil {
-				t.Fatalf("%s: %v", tt.name, err)
+				t.Fatalf("%s: ForwardEvents() = %v, want nil", tt.name, err)
 			}
 			qs, err := other.Wait(t.Context(), 1)
 			must(t, err)
 			if diff := cmp.Diff(string(e.Body), string(qs[0].Body)); diff != "" {
-				t.Errorf("%s: the other destination got (-want +got):\n%s", tt.name, diff)
+				t.Errorf("%s: body at the other destination (-want +got):\n%s", tt.name, diff)
 			}
 			synctest.Wait()
 			var got string
@@ -75,7 +76,7 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 				got += string(q.Body)
 			}
 			if got != tt.want {
-				t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+				t.Errorf("%s: got the body %s, want %s", tt.name, got, tt.want)
 			}
 			filtered, failed := int64(0), int64(0)
 			switch {
@@ -85,34 +86,34 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 				filtered = 1
 			}
 			if s := r.Stats(); s.TransformErrors != failed || s.Filtered != filtered || s.Accepted != 2-failed-filtered {
-				t.Errorf("%s: Stats = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)
+				t.Errorf("%s: Stats() = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)
 			}
 			all, err := r.DestinationStats(t.Context())
 			must(t, err)
 			for _, s := range all {
 				if s.Destination == "crm" && (s.TransformErrors != failed || s.Filtered != filtered) || s.Destination == "other" && s.TransformErrors+s.Filtered != 0 {
-					t.Errorf("%s: DestinationStats = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)
+					t.Errorf("%s: DestinationStats() = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)
 				}
 			}
 			if text := logs.String(); !strings.Contains(text, tt.logged) || (tt.logged != "") != strings.Contains(text, "destination=crm") {
-				t.Errorf("%s: logged %s, want %q", tt.name, text, tt.logged)
+				t.Errorf("%s: got the log %s, want %q", tt.name, text, tt.logged)
 			}
-			// What Try sends is transformed, too.
+			// Try sends the transformed event as well.
 			exchanges, err := r.Try(t.Context(), webhook.Trial{Event: e, Destination: &webhook.Destination{
 				ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Transform: tt.transform}})
 			switch {
 			case tt.logged != "":
 				if err == nil || !strings.Contains(err.Error(), tt.logged) {
-					t.Errorf("%s: Try = %v, want %q", tt.name, err, tt.logged)
+					t.Errorf("%s: Try() = %v, want %q", tt.name, err, tt.logged)
 				}
 			case err != nil || exchanges[0].Filtered != (tt.want == "") || tt.want != "" && string(exchanges[0].Body) != tt.want:
-				t.Errorf("%s: Try = %+v, %v", tt.name, exchanges, err)
+				t.Errorf("%s: Try() = %+v, %v; want the body %q, or Filtered if it is empty", tt.name, exchanges, err, tt.want)
 			}
 		})
 	}
 }
 
-// When the caller's context ends during a Transform, nothing is stored, and nothing counts.
+// If the context of the caller ends during a Transform, nothing is stored or counted.
 func TestTransformEndsWithTheContextOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
@@ -122,18 +123,19 @@ func TestTransformEndsWithTheContextOfTheCaller(t *testing.T) {
 		defer cancel()
 		begin := time.Now()
 		if err := r.ForwardEvents(ctx, []string{"crm"}, eventOf(t, "m1"), eventOf(t, "m2")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("ForwardEvents = %v", err)
+			t.Errorf("ForwardEvents() = %v, want DeadlineExceeded", err)
 		}
 		if took := time.Since(begin); took != time.Second/2 {
-			t.Errorf("it took %v", took)
+			t.Errorf("ForwardEvents took %v, want the 500 ms of the context", took)
 		}
 		if s := r.Stats(); s.TransformErrors != 0 || s.Accepted != 0 {
-			t.Errorf("Stats = %+v", s)
+			t.Errorf("Stats() = %+v, want no errors and none accepted", s)
 		}
 	})
 }
 
-// With a Lookup, Transform needs LookupFilters, because Forward would not ask for it.
+// With a Lookup, a Transform needs LookupFilters, because Forward does not call Lookup otherwise.
+// Without LookupFilters, the destination is invalid.
 func TestTransformNeedsLookupFilters(t *testing.T) {
 	d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
 		Transform: func(_ context.Context, e event.Event) (event.Event, error) { e.Body = []byte(`{"a":1}`); return e, nil }}
@@ -144,15 +146,15 @@ func TestTransformNeedsLookupFilters(t *testing.T) {
 			r.track("m1")
 			if asked {
 				if qs, err := crm.Wait(t.Context(), 1); err != nil || string(qs[0].Body) != `{"a":1}` {
-					t.Errorf("got %v, %v", qs, err)
+					t.Errorf("Wait() = %v, %v; want a request with the transformed body", qs, err)
 				}
 				return
 			}
-			time.Sleep(time.Second) // in the bubble
+			time.Sleep(time.Second)
 			synctest.Wait()
 			held := r.Held()
 			if !slices.ContainsFunc(held, func(h webhook.Held) bool { return h.Hold == webhook.HoldInvalid }) || len(crm.Requests()) > 0 {
-				t.Errorf("held %s, %d requests", fmt.Sprint(held), len(crm.Requests()))
+				t.Errorf("Held() = %s, %d requests; want the hold invalid and no request", fmt.Sprint(held), len(crm.Requests()))
 			}
 		})
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// The request of a Try is that of an attempt.
+// Try sends the same request as an attempt. The Exchange that it returns has the secrets redacted.
 func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 	const standard = signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr")
 	for _, h2 := range []bool{false, true} {
@@ -48,14 +48,14 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 			must(t, err)
 			qs := recv.Requests()
 			if len(xs) != 1 || len(qs) != 2 {
-				t.Fatalf("%d exchanges, %d requests, want 1 and 2", len(xs), len(qs))
+				t.Fatalf("got %d exchanges and %d requests, want 1 and 2", len(xs), len(qs))
 			}
 			attempt, try := qs[0], qs[1]
 			if diff := cmp.Diff(attempt.Header, try.Header); diff != "" {
 				t.Errorf("header (-attempt +try)\n%s", diff)
 			}
 			if string(attempt.Body) != string(try.Body) || attempt.URL.String() != try.URL.String() || attempt.Proto != try.Proto || try.Signature != nil {
-				t.Errorf("%s %s %s: %v, want it as the attempt, %s %s %s", try.Proto, try.URL, try.Body, try.Signature, attempt.Proto, attempt.URL, attempt.Body)
+				t.Errorf("Try sent %s %s %s, signature %v; want it as the attempt, %s %s %s", try.Proto, try.URL, try.Body, try.Signature, attempt.Proto, attempt.URL, attempt.Body)
 			}
 			x := xs[0]
 			want := try.Header.Clone()
@@ -66,17 +66,17 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 				want.Del(name)
 			}
 			if diff := cmp.Diff(want, x.Header); diff != "" {
-				t.Errorf("header that is shown (-want +got)\n%s", diff)
+				t.Errorf("header of the exchange (-want +got):\n%s", diff)
 			}
 			if x.Outcome != webhook.OutcomeDelivered || x.Status != 200 || x.Answer != "thank you" || x.AnswerHeader.Get("X-Its") != "own" || x.Endpoint != "https://crm.example/hook" || x.Try != 1 {
-				t.Errorf("exchange %+v", x)
+				t.Errorf("got the exchange %+v, want it delivered with the status, answer and header of the receiver", x)
 			}
 			if diff := cmp.Diff(before, r.Stats()); diff != "" {
 				t.Errorf("stats changed (-before +after)\n%s", diff)
 			}
 			for _, s3cret := range []string{"s3cret", "passw0rd", "t0ken", "secret\""} {
 				if text := fmt.Sprintf("%+v", xs); strings.Contains(text, s3cret) {
-					t.Errorf("the exchange holds %q: %s", s3cret, text)
+					t.Errorf("the exchange has the secret %q: %s", s3cret, text)
 				}
 			}
 		})
@@ -113,13 +113,13 @@ func TestTryReportsTheFailureOfEachEndpoint(t *testing.T) {
 			t.Errorf("exchanges (-want +got)\n%s", diff)
 		}
 		if d := time.Since(begin); d != webhook.DefaultTimeout {
-			t.Errorf("it took %v, want %v: all at once, and no longer than an attempt", d, webhook.DefaultTimeout)
+			t.Errorf("Try took %v, want %v, as it calls all endpoints at once", d, webhook.DefaultTimeout)
 		}
 		if x := xs[0]; x.Answer != "your key is [redacted]" || x.AnswerHeader.Get("X-Echo") != "[redacted]" || x.AnswerHeader.Get("Retry-After") != "7" {
-			t.Errorf("answer %q with %v, want the key redacted", x.Answer, x.AnswerHeader)
+			t.Errorf("got the answer %q with the header %v, want the key redacted", x.Answer, x.AnswerHeader)
 		}
 		if x := xs[3]; x.Error == "" || x.AnswerHeader != nil || x.Secured != 0 {
-			t.Errorf("exchange that failed: %+v", x)
+			t.Errorf("got the failed exchange %+v, want an error, no answer header and no Secured", x)
 		}
 	})
 }
@@ -135,26 +135,26 @@ func TestTryRefusesInvalidArgumentsAndShutdown(t *testing.T) {
 			"Destination.Endpoints[0].URL": {ID: "crm", Endpoints: []webhook.Endpoint{{URL: "ftp://crm.example/"}}},
 		} {
 			if _, err := r.Try(t.Context(), webhook.Trial{Destination: d, Event: eventOf(t, "m1")}); !errors.As(err, &refused) || refused.Field != name {
-				t.Errorf("Try with a bad %s: %v", name, err)
+				t.Errorf("Try() with an invalid %s = %v, want a *ConfigError that names it", name, err)
 			}
 		}
 		if _, err := r.Try(t.Context(), webhook.Trial{Destination: good}); err == nil {
-			t.Error("Try of no event: no error")
+			t.Error("Try() without an event = nil, want an error")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if xs, err := r.Try(ctx, webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
-			t.Errorf("Try with a context that is done: %v, %v", xs, err)
+			t.Errorf("Try() with a canceled context = %v, %v; want the outcome cut_off", xs, err)
 		}
 		must(t, r.Shutdown(t.Context()))
 		if _, err := r.Try(t.Context(), webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Try after Shutdown: %v, want ErrClosed", err)
+			t.Errorf("Try() after Shutdown = %v, want ErrClosed", err)
 		}
 	})
 }
 
-// An address passes the guard where whoever calls Try says that it is the
-// operator's, and for that Try alone.
+// With Trial.Trusted, the operator vouches for the address, and the guard lets it pass. This
+// applies to this Try alone.
 func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 	got := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.Path }))
@@ -174,18 +174,18 @@ func TestTrustedAppliesToOneTryAlone(t *testing.T) {
 		must(t, err)
 		return xs[0]
 	}
-	for range 2 { // what one Try was allowed the next is not
+	for range 2 { // the second round shows that no trust is remembered
 		for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]"} {
 			if x := try(host, true); x.Status != 200 || x.Connected == 0 || x.FirstByte < x.Connected || x.Took < x.FirstByte {
-				t.Errorf("%s, trusted: %+v", host, x)
+				t.Errorf("%s, trusted: got %+v, want the status 200 and increasing times", host, x)
 			}
 			if x := try(host, false); x.Reason != webhook.ReasonAddress || x.Outcome != webhook.OutcomePermanent {
-				t.Errorf("%s, not trusted: %+v", host, x)
+				t.Errorf("%s, not trusted: got %+v, want the reason %q", host, x, webhook.ReasonAddress)
 			}
 		}
 	}
 	if n := len(got); n != 6 {
-		t.Errorf("%d requests, want 6", n)
+		t.Errorf("got %d requests, want 6", n)
 	}
 	must(t, f.Shutdown(t.Context()))
 }
@@ -209,10 +209,10 @@ func TestTryReportsConnectionTimes(t *testing.T) {
 		x := xs[0]
 		steps := []time.Duration{x.Connected, x.Secured, x.FirstByte, x.Took}
 		if x.Status != 200 || x.Resolved != 0 || x.Connected <= 0 || !slices.IsSorted(steps) || x.Secured == x.FirstByte {
-			t.Errorf("HTTP/2 %v: %v, connected, secured, first byte and all after %v", h2, x.Outcome, steps)
+			t.Errorf("HTTP/2 %v: got the outcome %v, and the times connected, secured, first byte and took %v; want them to increase", h2, x.Outcome, steps)
 		}
 		if names := slices.Sorted(maps.Keys(x.AnswerHeader)); !slices.Contains(names, "Date") {
-			t.Errorf("HTTP/2 %v: the answer has the header %v", h2, names)
+			t.Errorf("HTTP/2 %v: the answer has the headers %v, want Date", h2, names)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// TestValidateReturnsEveryFault checks a destination with a fault in each setting.
+// Validate returns one error for each invalid setting. New returns only the first.
 func TestValidateReturnsEveryFault(t *testing.T) {
 	d := &webhook.Destination{
 		MaxConcurrent:   -1,
@@ -34,10 +34,10 @@ func TestValidateReturnsEveryFault(t *testing.T) {
 	want := []string{"ID", "MaxConcurrent", "MaxBurst", "StandardSecrets[0]", "StandardSecrets[1]",
 		"Endpoints[0].URL", `Endpoints[0].Headers["Host"]`, `Endpoints[0].Headers["b c"]`, "Endpoints[2].URL"}
 	if !slices.Equal(got, want) {
-		t.Errorf("Validate() refuses\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("Validate() names the fields\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	_, err = webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{*d}})
 	if one, ok := err.(*webhook.ConfigError); !ok || one.Field != "Destinations[0].ID" {
-		t.Errorf("New() = %v, want the first fault", err)
+		t.Errorf("New() = %v, want the first error, of Destinations[0].ID", err)
 	}
 }

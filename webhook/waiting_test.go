@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// What waits is listed, retried now or discarded, by user, event and id; also for a destination
-// that is gone. All that was accepted is delivered, dead, waiting or discarded.
+// Waiting deliveries can be listed, retried at once and discarded, by user, event or id. This also
+// works for a destination that is no longer in the settings. Stats counts discarded deliveries.
 func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
@@ -37,53 +37,53 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 		}
 		all := list(webhook.WaitingFilter{Destination: "crm"}, "")
 		if len(all) != 6 {
-			t.Fatalf("%v wait, want six", all)
+			t.Fatalf("Waiting() = %v, want six deliveries", all)
 		}
 		if diff := cmp.Diff(all[2:], list(webhook.WaitingFilter{Destination: "crm"}, all[1])); diff != "" {
-			t.Errorf("Waiting after the second (-want +got):\n%s", diff)
+			t.Errorf("Waiting() after the second delivery (-want +got):\n%s", diff)
 		}
 		got := list(webhook.WaitingFilter{Destination: "crm", User: "u1", Event: "E0"}, "")
 		if diff := cmp.Diff([]string{"m3"}, got); diff != "" {
-			t.Errorf("Waiting by user and event (-want +got):\n%s", diff)
+			t.Errorf("Waiting() by user and event (-want +got):\n%s", diff)
 		}
 
 		recv.SetScript(webhooktest.Answer(200))
 		before := time.Now()
 		n, claimed, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.DueNow)
 		if n != 3 || claimed != 0 || err != nil {
-			t.Errorf("ChangeWaiting = %d, %d, %v, want 3", n, claimed, err)
+			t.Errorf("ChangeWaiting(DueNow) = %d, %d, %v; want 3, 0, nil", n, claimed, err)
 		}
 		requests := len(recv.Requests())
 		if _, err := recv.Wait(t.Context(), requests+3); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(before); took > 30*time.Second {
-			t.Errorf("they are attempted after %v", took)
+			t.Errorf("the deliveries are attempted after %v, want at most 30 s", took)
 		}
 		r.stop()
 
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "other", Endpoints: config.Destinations[0].Endpoints}}})
 		if _, _, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}, webhook.Discarded); err == nil {
-			t.Error("ChangeWaiting without a destination is no error")
+			t.Error("ChangeWaiting() without a destination = nil, want an error")
 		}
 		left := list(webhook.WaitingFilter{Destination: "crm"}, "")
 		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]}, webhook.Discarded)
 		if n != 1 || err != nil {
-			t.Errorf("Discarded of one = %d, %v", n, err)
+			t.Errorf("ChangeWaiting(Discarded) of one delivery = %d, %v; want 1", n, err)
 		}
 		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.Discarded)
 		if n != len(left)-1 || err != nil {
-			t.Errorf("Discarded of the rest = %d, %v, want %d", n, err, len(left)-1)
+			t.Errorf("ChangeWaiting(Discarded) of the rest = %d, %v; want %d", n, err, len(left)-1)
 		}
 		if left := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(left) > 0 || r.Stats().Discarded != 3 {
-			t.Errorf("%v are left, Stats count %d as discarded, want none and 3", left, r.Stats().Discarded)
+			t.Errorf("Waiting() = %v, and Stats() counts %d as discarded; want none and 3", left, r.Stats().Discarded)
 		}
 		f := r.Forwarder
-		r.stop() // or Run would find the store closed
+		r.stop() // before the store is closed, or Run would return an error
 		r.Forwarder = nil
 		must(t, r.queue.Close())
 		if _, _, err := f.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("ChangeWaiting on a closed store = %v", err)
+			t.Errorf("ChangeWaiting() on a closed store = %v, want ErrClosed", err)
 		}
 	})
 }
