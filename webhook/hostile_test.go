@@ -473,7 +473,7 @@ func TestFailedLookupsDelayDeliveriesBySeconds(t *testing.T) {
 
 // Each probe of an unknown destination costs a settlement. So their number shows that waiting
 // deliveries cost little.
-func TestUnknownDestinationIsProbedTwiceAMinute(t *testing.T) {
+func TestUnknownDestinationIsProbedAtMostTwiceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		seen := watch(r)
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {

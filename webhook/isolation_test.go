@@ -701,7 +701,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.most > 2*bound { // the other half may be about to be settled
-			t.Errorf("got at most %d bytes in flight, want at most %d, twice the bound", q.most, 2*bound)
+			t.Errorf("got up to %d bytes in flight, want at most %d, twice the bound", q.most, 2*bound)
 		}
 	})
 }
