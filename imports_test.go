@@ -76,7 +76,7 @@ var walls = []struct {
 	{
 		name: "scheduler",
 		of:   []string{module + "/webhook/internal/schedule"},
-		why:  "it decides from what it is told, and knows neither stores nor requests",
+		why:  "it decides from its arguments, and knows neither stores nor requests",
 	},
 	{
 		name: "receiver for tests",
@@ -146,11 +146,11 @@ var walls = []struct {
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may:  events,
-		why:  "the program around the collector chooses what becomes of the calls",
+		why:  "the program that embeds the collector chooses what to do with the calls",
 	},
 }
 
-// What the walls of several packages allow.
+// Lists of packages that several walls allow.
 var (
 	client = []string{module, module + "/internal/...",
 		"github.com/hashicorp/go-retryablehttp", "github.com/hashicorp/go-cleanhttp", "github.com/segmentio/backo-go"}
@@ -163,8 +163,8 @@ var (
 // examples show what can be built with the public API.
 var examples = []string{module + "/examples/..."}
 
-// A listed is a package as described by go list.
-type listed struct {
+// A listedPackage is a package as go list describes it.
+type listedPackage struct {
 	ImportPath string
 	Dir        string
 	Name       string
@@ -177,7 +177,7 @@ type listed struct {
 
 // goList lists the packages of all modules in go.work, and all packages that they import,
 // for an operating system.
-func goList(t *testing.T, goos string) map[string]listed {
+func goList(t *testing.T, goos string) map[string]listedPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly,Module",
 		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...", "./webhook/webhookprom/...")
@@ -188,9 +188,9 @@ func goList(t *testing.T, goos string) map[string]listed {
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, &stderr)
 	}
-	packages := map[string]listed{}
+	packages := map[string]listedPackage{}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
+		var p listedPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return packages
 		} else if err != nil {
@@ -209,10 +209,10 @@ func matches(patterns []string, path string) bool {
 	})
 }
 
-// breaches returns the import paths from a package to each forbidden package. Forbidden are
-// packages outside the standard library that do not match may. It does not follow the
-// imports of a forbidden package.
-func breaches(packages map[string]listed, from string, may []string) [][]string {
+// breaches returns the chain of imports from a package to each forbidden package. A package is
+// forbidden if it is outside the standard library and does not match may. breaches does not
+// follow the imports of a forbidden package.
+func breaches(packages map[string]listedPackage, from string, may []string) [][]string {
 	var found [][]string
 	seen := map[string]bool{from: true}
 	var walk func(way []string)
@@ -234,12 +234,13 @@ func breaches(packages map[string]listed, from string, may []string) [][]string 
 	return found
 }
 
-// TestImportWalls checks the walls, and that each package has one. It also checks that the
-// examples, and the packages of the other modules of the repository, import only public packages
-// of another module. A program chooses the version of each module. So a module may be built with
-// any later version of another one, and only public packages stay compatible. Tests run only in
-// the repository, and may import everything.
-func TestImportWalls(t *testing.T) {
+// TestPackagesImportOnlyWhatTheirWallAllows checks the walls, and that each package has one. It
+// also checks that the examples, and the packages of the nested modules, import only public
+// packages of other modules. The reason is that a program chooses the version of each module. So
+// a module may be built with any later version of another one, and only public packages stay
+// compatible. Test files are not checked: they run only in the repository and may import
+// everything.
+func TestPackagesImportOnlyWhatTheirWallAllows(t *testing.T) {
 	for _, goos := range []string{"linux", "windows"} {
 		packages := goList(t, goos)
 		for _, w := range walls {
@@ -256,7 +257,7 @@ func TestImportWalls(t *testing.T) {
 					}
 				}
 				if !matched {
-					t.Errorf("no package matches %q: the wall guards nothing", w.of)
+					t.Errorf("no package matches %q: the wall checks nothing", w.of)
 				}
 			})
 		}
@@ -297,10 +298,10 @@ func TestImportWalls(t *testing.T) {
 	}
 }
 
-// TestModulesRequireVersion checks that each module requires the other modules of the
-// repository in the version analytics.Version, and that go.work replaces exactly that
-// version.
-func TestModulesRequireVersion(t *testing.T) {
+// TestModulesRequireTheCurrentVersion checks that each module requires the other modules of the
+// repository in the version analytics.Version, and that go.work provides exactly these
+// versions.
+func TestModulesRequireTheCurrentVersion(t *testing.T) {
 	provided := map[string]bool{}
 	work, err := os.ReadFile("go.work")
 	if err != nil {
@@ -329,12 +330,13 @@ func TestModulesRequireVersion(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 4 {
-		t.Errorf("what go.mod files require and go.work provides (-required +provided):\n%s", diff)
+		t.Errorf("versions that the go.mod files require and go.work provides, want 4 and the same (-required +provided):\n%s", diff)
 	}
 }
 
-// TestPackageComments requires exactly one package comment for each package.
-func TestPackageComments(t *testing.T) {
+// TestEachPackageHasOnePackageComment checks that exactly one file of each package has a package
+// comment, which begins as the Go convention says.
+func TestEachPackageHasOnePackageComment(t *testing.T) {
 	for _, p := range goList(t, "linux") {
 		if p.DepOnly || len(p.GoFiles) == 0 {
 			continue

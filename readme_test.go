@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// TestReadmeCode checks that each block of Go code in the README stands line by line in the
-// file that the comment above the block names.
-func TestReadmeCode(t *testing.T) {
+// TestGoCodeInReadmeIsInTheFileItNames checks that the lines of each block of Go code in the
+// README are in the file that the comment above the block names.
+func TestGoCodeInReadmeIsInTheFileItNames(t *testing.T) {
 	readme := readText(t, "README.md")
 	all := strings.Count(readme, "\n```go\n")
 	blocks := regexp.MustCompile("(?s)<!-- (\\S+) -->\n```go\n(.*?)\n```").FindAllStringSubmatch(readme, -1)
@@ -27,9 +27,9 @@ func TestReadmeCode(t *testing.T) {
 	}
 }
 
-// TestReadmeLinks checks that the relative links of the Markdown files lead to existing
-// files.
-func TestReadmeLinks(t *testing.T) {
+// TestRelativeLinksLeadToFiles checks that the relative links of the Markdown files in the top
+// folder lead to existing files.
+func TestRelativeLinksLeadToFiles(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("Markdown files: %q, %v", files, err)
@@ -47,9 +47,9 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
-// TestMarkdownLines checks that lines of prose in Markdown have at most 100 characters.
+// TestMarkdownLinesHaveAtMost100Characters checks lines of prose in Markdown.
 // Lines of one word, such as a link, may be longer.
-func TestMarkdownLines(t *testing.T) {
+func TestMarkdownLinesHaveAtMost100Characters(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
@@ -65,18 +65,18 @@ func TestMarkdownLines(t *testing.T) {
 				code = !code
 			}
 			if !code && !strings.HasPrefix(line, "|") && utf8.RuneCountInString(line) > 100 && len(strings.Fields(line)) > 1 {
-				t.Errorf("%s:%d has %d characters", path, i+1, utf8.RuneCountInString(line))
+				t.Errorf("%s:%d has %d characters, want at most 100", path, i+1, utf8.RuneCountInString(line))
 			}
 		}
 		return nil
 	})
 	if err != nil || n < 10 {
-		t.Errorf("%d files of Markdown, %v", n, err)
+		t.Errorf("found %d Markdown files, error %v, want at least 10", n, err)
 	}
 }
 
-// TestDesignFiles checks that each Go file which DESIGN.md names exists.
-func TestDesignFiles(t *testing.T) {
+// TestFilesNamedInDesignExist checks that each Go file which DESIGN.md names exists.
+func TestFilesNamedInDesignExist(t *testing.T) {
 	names := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
 		names[filepath.Base(path)] = true
@@ -87,7 +87,7 @@ func TestDesignFiles(t *testing.T) {
 	}
 	found := regexp.MustCompile("`(?:[a-z/]+/)?([a-z_]+\\.go)`").FindAllStringSubmatch(readText(t, "DESIGN.md"), -1)
 	if len(found) == 0 {
-		t.Error("DESIGN.md names no file: this test looks for the wrong thing")
+		t.Error("found no file name in DESIGN.md, so this test checks nothing")
 	}
 	for _, m := range found {
 		if !names[m[1]] {
