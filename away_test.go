@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// refused answers like a collector that refuses connections.
-func refused(int, request) (*http.Response, error) {
+// refuseConnection fails like a dial to a collector that refuses connections.
+func refuseConnection(int, request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }
 
-// If all messages are in SpoolDir, Flush, Shutdown and Close return after one attempt that
-// could not connect to the collector, and return its error.
+// If all messages are in SpoolDir, Flush and Close make one attempt. If that attempt cannot
+// connect to the collector, they return its error at once and leave the messages on disk.
 func TestEndingWhileTheCollectorIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -30,7 +30,7 @@ func TestEndingWhileTheCollectorIsAway(t *testing.T) {
 		{"Close in a back-off", 10 * time.Minute, func(_ *testing.T, c *Client) error { return c.Close() }},
 	} {
 		bubble(t, tt.name, func(t *testing.T) {
-			c, col := newSpoolClient(t.TempDir(), refused)
+			c, col := newSpoolClient(t.TempDir(), refuseConnection)
 			c.FlushAt = 10
 			track(t, c, 25)
 			synctest.Wait()
@@ -39,25 +39,26 @@ func TestEndingWhileTheCollectorIsAway(t *testing.T) {
 			err := tt.end(t, c)
 			var undelivered *UndeliveredError
 			if !errors.As(err, &undelivered) || undelivered.Spooled != 25 || !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("%v, want 25 in SpoolDir because the connection was refused", err)
+				t.Errorf("got error %v, want 25 messages in SpoolDir because the connection was refused", err)
 			}
 			if took := time.Since(begin); took > 0 {
-				t.Errorf("it took %v", took)
+				t.Errorf("%s took %v, want no time", tt.name, took)
 			}
 			if s := c.Stats(); s.Attempts != uint64(len(col.got())) || s.Attempts == 0 || s.Batches != 0 {
-				t.Errorf("Stats() = %+v, want the %d attempts and no batch delivered or given up", s, len(col.got()))
+				t.Errorf("Stats() = %+v, want %d attempts and no batch delivered or given up", s, len(col.got()))
 			}
 			c.Close()
 		})
 	}
 }
 
-// Messages in memory alone would be lost, so the client goes on trying to deliver them.
-func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
+// Without SpoolDir the messages are in memory alone, and Close would lose them. So the client
+// retries until the collector accepts connections again.
+func TestCloseWithoutSpoolDirRetriesRefusedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(func(i int, r request) (*http.Response, error) {
 			if i < 3 {
-				return refused(i, r)
+				return refuseConnection(i, r)
 			}
 			return status(200), nil
 		})
@@ -66,10 +67,10 @@ func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
 	})
 }
 
-// noRoom simulates a disk, which is full while the field full is set.
-type noRoom struct{ full bool }
+// fakeDisk simulates a disk. The disk is full while the field full is set.
+type fakeDisk struct{ full bool }
 
-func (d *noRoom) reserve(f *os.File, size int64) error {
+func (d *fakeDisk) reserve(f *os.File, size int64) error {
 	if d.full {
 		return &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
 	}
@@ -77,10 +78,10 @@ func (d *noRoom) reserve(f *os.File, size int64) error {
 }
 
 // A client that starts on a full disk still sends the messages in SpoolDir.
-func TestStoredMessagesAreSentFromAFullDisk(t *testing.T) {
+func TestMessagesInSpoolDirAreSentWhileTheDiskIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, disk := t.TempDir(), &noRoom{}
-		first, _ := newSpoolClient(dir, refused)
+		dir, disk := t.TempDir(), &fakeDisk{}
+		first, _ := newSpoolClient(dir, refuseConnection)
 		first.reserve = disk.reserve
 		track(t, first, 5)
 		if err := first.Close(); err == nil {
@@ -93,24 +94,25 @@ func TestStoredMessagesAreSentFromAFullDisk(t *testing.T) {
 		if s := second.Stats(); s.Recovered != 5 || s.Delivered != 5 || len(col.got()) != 1 {
 			t.Errorf("Stats() = %+v, %d requests, want the 5 messages delivered in one", s, len(col.got()))
 		}
-		track(t, second, 1) // written to the space that the delivered messages have freed
+		track(t, second, 1) // reuses the space of the delivered messages
 		closeClient(t, second)
 	})
 }
 
-func TestStartOnAFullDiskWithoutStoredMessages(t *testing.T) {
+func TestFirstCallOnAFullDiskReturnsAConfigError(t *testing.T) {
 	c, _ := newSpoolClient(t.TempDir(), always(200))
-	c.reserve = (&noRoom{full: true}).reserve
+	c.reserve = (&fakeDisk{full: true}).reserve
 	var config *ConfigError
 	if err := c.Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "SpoolDir" || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Track = %v, want a ConfigError for SpoolDir", err)
 	}
 }
 
-// With SpoolOnly no message is held in memory alone.
-func TestSpoolOnly(t *testing.T) {
+// With SpoolOnly the client holds no message in memory alone. While the disk is full, Track
+// returns ErrNotSpooled. Without SpoolDir, SpoolOnly is a *ConfigError.
+func TestSpoolOnlyRefusesMessagesThatDoNotFitOnTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := &noRoom{}
+		disk := &fakeDisk{}
 		c, _ := newSpoolClient(t.TempDir(), hang)
 		c.reserve, c.SpoolOnly = disk.reserve, true
 		big := strings.Repeat("x", 30_000)
@@ -118,7 +120,7 @@ func TestSpoolOnly(t *testing.T) {
 		if err := send(); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // wait until spare segments are made
+		synctest.Wait() // wait until the client has made its spare segments
 		disk.full = true
 		accepted := 1
 		var err error
@@ -128,7 +130,7 @@ func TestSpoolOnly(t *testing.T) {
 		}
 		accepted--
 		if !errors.Is(err, ErrNotSpooled) || !errors.Is(err, syscall.ENOSPC) {
-			t.Fatalf("after %d messages on a full disk Track = %v, want ErrNotSpooled and why", accepted, err)
+			t.Fatalf("after %d messages on a full disk Track = %v, want ErrNotSpooled that wraps ENOSPC", accepted, err)
 		}
 		if s := c.Stats(); s.Queued != uint64(accepted) || s.Unspooled != 0 || s.Refused != 1 {
 			t.Errorf("Stats() = %+v, want %d queued, none of them unspooled, and 1 refused", s, accepted)
@@ -136,7 +138,7 @@ func TestSpoolOnly(t *testing.T) {
 		disk.full = false
 		time.Sleep(2 * diskPause)
 		if err := send(); err != nil {
-			t.Errorf("Track with room on the disk again: %v", err)
+			t.Errorf("Track with room on the disk again: error %v, want none", err)
 		}
 		c.Close()
 	})

@@ -13,19 +13,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestABatchLeavesAtFlushAt(t *testing.T) {
+func TestABatchIsSentWhenItHasFlushAtMessages(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		size, flushAt int
 		messages      int
 		want          []int
 	}{
-		{"default is 20", 0, 0, 20, []int{20}},
-		{"not before", 0, 0, 19, []int{}},
-		{"size", 3, 0, 3, []int{3}},
-		{"flush at", 0, 3, 3, []int{3}},
-		{"flush at wins", 5, 3, 3, []int{3}},
-		{"one", 1, 0, 1, []int{1}},
+		{"the default is 20", 0, 0, 20, []int{20}},
+		{"19 are not sent", 0, 0, 19, []int{}},
+		{"Size", 3, 0, 3, []int{3}},
+		{"FlushAt", 0, 3, 3, []int{3}},
+		{"FlushAt overrides Size", 5, 3, 3, []int{3}},
+		{"a batch of one", 1, 0, 1, []int{1}},
 		{"three batches", 0, 0, 60, []int{20, 20, 20}},
 	} {
 		bubble(t, test.name, func(t *testing.T) {
@@ -43,14 +43,14 @@ func TestABatchLeavesAtFlushAt(t *testing.T) {
 	}
 }
 
-func TestABatchLeavesAfterFlushAfter(t *testing.T) {
+func TestABatchIsSentAfterFlushAfter(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		flushAfter time.Duration
 		want       time.Duration
 	}{
-		{"default is 5 s", 0, 5 * time.Second},
-		{"set", 90 * time.Millisecond, 90 * time.Millisecond},
+		{"the default is 5 s", 0, 5 * time.Second},
+		{"set to 90 ms", 90 * time.Millisecond, 90 * time.Millisecond},
 	} {
 		bubble(t, test.name, func(t *testing.T) {
 			c, col := newTestClient(nil)
@@ -77,7 +77,7 @@ func TestABatchLeavesAfterFlushAfter(t *testing.T) {
 	}
 }
 
-// If a batch leaves because it is large, its timer must not make the next batch leave
+// If a batch is sent because it has FlushAt messages, its timer must not send the next batch
 // early.
 func TestTheTimerOfAnEarlierBatchIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestBatchesGrowWhileAllUploadsAreBusy(t *testing.T) {
 	})
 }
 
-func TestBatchLimits(t *testing.T) {
+func TestBatchesReachButDoNotExceedTheLimits(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		event string
@@ -149,7 +149,7 @@ func TestBatchLimits(t *testing.T) {
 					t.Errorf("Content-Length is %d, want %d", r.length, len(r.body))
 				}
 				if len(r.body) > MaxBatchSize || len(r.messages) > MaxBatchCalls {
-					t.Errorf("a request of %d bytes and %d messages", len(r.body), len(r.messages))
+					t.Errorf("a request has %d bytes and %d messages, want at most %d and %d", len(r.body), len(r.messages), MaxBatchSize, MaxBatchCalls)
 				}
 				if r.messages[0]["event"] != test.event {
 					continue
@@ -167,8 +167,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// A batch may be filled up to its last byte.
-func TestBatchSizeIsExact(t *testing.T) {
+// The body of a request may have exactly MaxBatchSize bytes.
+func TestABatchMayHaveExactlyMaxBatchSizeBytes(t *testing.T) {
 	b := newBatch(time.Now())
 	defer b.release()
 	const n = 30000
@@ -195,7 +195,7 @@ func TestBatchSizeIsExact(t *testing.T) {
 	}
 }
 
-func TestQueueFull(t *testing.T) {
+func TestTrackReturnsErrQueueFullAtMaxMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(always(503))
 		c.MaxMemory = MaxBatchSize
@@ -219,9 +219,9 @@ func TestQueueFull(t *testing.T) {
 			t.Errorf("Stats() = %+v, want %d queued and %d refused", s, accepted, refused)
 		}
 		if s.Memory+1200 < c.MaxMemory {
-			t.Errorf("refused a message with %d of %d bytes in use", s.Memory, c.MaxMemory)
+			t.Errorf("Track refused a message with %d of %d bytes in use, want less than 1200 bytes free", s.Memory, c.MaxMemory)
 		}
-		// Messages in back-off count as well, until they are delivered.
+		// A message counts towards MaxMemory until it is delivered, also during its back-off.
 		col.recover()
 		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestQueueFull(t *testing.T) {
 	})
 }
 
-func TestRequestBodyAfterClose(t *testing.T) {
+func TestAClosedRequestBodyCannotBeRead(t *testing.T) {
 	b := newBatch(time.Now())
 	b.append([]byte("{}"), 0)
 	body := b.newBody(time.Now())
@@ -253,9 +253,9 @@ func TestRequestBodyAfterClose(t *testing.T) {
 	b.release()
 }
 
-// A transport may still be reading the body of an attempt that is over. The batch must not
-// be reused before that body is closed.
-func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
+// A transport may still read the body of an attempt that has ended. The client must not reuse
+// the batch before the transport closes that body.
+func TestABatchIsNotReusedWhileItsBodyIsRead(t *testing.T) {
 	b := newBatch(time.Now())
 	b.append([]byte(`{"event":"first"}`), 0)
 	body := b.newBody(time.Now())
@@ -263,7 +263,7 @@ func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.release() // the client's reference, as after settling
+	b.release() // the client drops its reference once the batch is settled
 	for range 10 {
 		other := newBatch(time.Now())
 		other.append([]byte(`{"event":"other"}`), 0)
@@ -279,9 +279,9 @@ func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	body.Close()
 }
 
-// Small batches do not keep the memory of a large batch: a buffer is reused once and then
-// freed.
-func TestReleasedBatchesKeepNoIdleMemory(t *testing.T) {
+// A large buffer is reused only if its batch filled at least a quarter of it. So small batches
+// do not keep the memory of a large one.
+func TestALargeBufferIsReusedOnlyIfItWasUsed(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		size, cap int
@@ -296,7 +296,7 @@ func TestReleasedBatchesKeepNoIdleMemory(t *testing.T) {
 	} {
 		b := &batch{buf: make([]byte, test.size, test.cap)}
 		if got := b.reusable(); got != test.want {
-			t.Errorf("%s: reusable() = %v with %d of %d bytes in use", test.name, got, test.size, test.cap)
+			t.Errorf("%s: reusable() = %v with %d of %d bytes in use, want %v", test.name, got, test.size, test.cap, test.want)
 		}
 	}
 }

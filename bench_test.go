@@ -175,9 +175,9 @@ func BenchmarkTrackParallel(b *testing.B) {
 	}
 }
 
-// race makes n calls of c from several goroutines and returns the total time. If took has room
-// for n elements, the goroutines hash between their calls, and race sets took to the time
-// of each call.
+// race makes n calls of c from several goroutines and returns the total time. took is nil or
+// has n elements. If it is not nil, the goroutines hash between their calls, and race sets
+// took to the time of each call.
 func race(b *testing.B, goroutines, n int, c *Client, took []time.Duration) time.Duration {
 	var wg sync.WaitGroup
 	begin := time.Now()
@@ -237,7 +237,7 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 }
 
-// Usually a call allocates nothing, neither for the message nor for the batch.
+// Once the collecting batch has grown to its size, a call allocates nothing.
 func TestTrackDoesNotAllocate(t *testing.T) {
 	c := benchClient()
 	c.FlushAt = MaxBatchCalls

@@ -132,7 +132,7 @@ func always(code int, header ...string) func(int, request) (*http.Response, erro
 	return func(int, request) (*http.Response, error) { return status(code, header...), nil }
 }
 
-// hang does not answer until the attempt is cancelled.
+// hang waits until the attempt is cancelled, and returns the error of its context.
 func hang(_ int, r request) (*http.Response, error) {
 	<-r.ctx.Done()
 	return nil, r.ctx.Err()
@@ -146,7 +146,7 @@ func newTestClient(answer func(int, request) (*http.Response, error)) (*Client, 
 	return c, col
 }
 
-// everyCall returns a function for each kind of call.
+// everyCall returns a function for each kind of call, by the name of the method.
 func everyCall(c *Client) map[string]func() error {
 	return map[string]func() error{
 		"Identify": func() error { return c.Identify(&Identify{UserId: "u"}) },
@@ -168,7 +168,7 @@ func track(t *testing.T, c *Client, n int) {
 	}
 }
 
-// closeClient closes the client, which must be able to deliver everything.
+// closeClient closes the client. Close must deliver all messages.
 func closeClient(t *testing.T, c *Client) {
 	t.Helper()
 	if err := c.Close(); err != nil {
@@ -176,7 +176,7 @@ func closeClient(t *testing.T, c *Client) {
 	}
 }
 
-// flush flushes the client, which must be able to deliver everything.
+// flush flushes the client. Flush must deliver all messages.
 func flush(t *testing.T, c *Client) {
 	t.Helper()
 	if err := c.Flush(t.Context()); err != nil {
@@ -207,8 +207,9 @@ func checkUndelivered(t *testing.T, err error, want UndeliveredError) {
 	}
 }
 
-// firstly returns an answer function: the given status for the first n requests, then 200.
-func firstly(n, code int, header ...string) func(int, request) (*http.Response, error) {
+// statusThenOK returns an answer function. It answers the given status to the first n requests,
+// and 200 to the others.
+func statusThenOK(n, code int, header ...string) func(int, request) (*http.Response, error) {
 	return func(i int, _ request) (*http.Response, error) {
 		if i < n {
 			return status(code, header...), nil
@@ -217,15 +218,16 @@ func firstly(n, code int, header ...string) func(int, request) (*http.Response, 
 	}
 }
 
-// fates collects the deliveries that OnDelivery is called with.
-type fates struct {
+// A deliveryRecorder records the calls of OnDelivery. messages has the messages of all
+// deliveries, and errs the error of each message.
+type deliveryRecorder struct {
 	mu       sync.Mutex
 	list     []Delivery
 	messages []string
 	errs     []error
 }
 
-func (f *fates) add(d Delivery) {
+func (f *deliveryRecorder) add(d Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for raw, err := range d.Messages() {
@@ -236,7 +238,7 @@ func (f *fates) add(d Delivery) {
 	f.list = append(f.list, d)
 }
 
-func (f *fates) got() []Delivery {
+func (f *deliveryRecorder) got() []Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]Delivery(nil), f.list...)
@@ -247,7 +249,7 @@ func checkStats(t *testing.T, c *Client, queued, delivered, dropped uint64, pend
 	t.Helper()
 	s := c.Stats()
 	if !s.sums() {
-		t.Errorf("Stats() = %+v: the sums do not hold", s)
+		t.Errorf("Stats() = %+v: the counters do not add up", s)
 	}
 	if s.Queued != queued || s.Delivered != delivered || s.Dropped != dropped || s.Pending != pending {
 		t.Errorf("Stats(): queued, delivered, dropped, pending = %d, %d, %d, %d, want %d, %d, %d, %d",

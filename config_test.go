@@ -17,7 +17,7 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
+func TestEveryCallReturnsAConfigErrorForUnusableSettings(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		key   string
@@ -36,7 +36,7 @@ func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
 		{"endpoint malformed", "k", func(c *Client) { c.Endpoint = "http://u:hunter2@collector.example:port" }, "Endpoint"},
 		{"timeout", "k", func(c *Client) { c.Timeout = -1 }, "Timeout"},
 		{"memory for less than a batch", "k", func(c *Client) { c.MaxMemory = MaxBatchSize - 1 }, "MaxMemory"},
-	} { // see TestNegativeFields for the other negative numbers
+	} { // TestNegativeNumbersAreRefused tests the other negative numbers
 		t.Run(test.name, func(t *testing.T) {
 			c := New(test.key)
 			c.Transport = &collector{}
@@ -48,7 +48,7 @@ func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
 					t.Fatalf("%s: error %v, want a *ConfigError about %s", name, err, test.field)
 				}
 				if !strings.HasPrefix(err.Error(), "analytics: "+test.field+" ") || strings.Contains(err.Error(), "hunter2") {
-					t.Errorf("%s: error %q does not name the field, or names the secret", name, err)
+					t.Errorf("%s: error %q, want one that begins with the field and does not contain the secret", name, err)
 				}
 			}
 			closeClient(t, c)
@@ -57,14 +57,14 @@ func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestTheZeroClientSaysThatItHasNoWriteKey(t *testing.T) {
+func TestTheZeroClientReturnsAConfigErrorForTheWriteKey(t *testing.T) {
 	var config *ConfigError
 	if err := new(Client).Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "write key" {
 		t.Errorf("Track: error %v, want a *ConfigError about the write key", err)
 	}
 }
 
-func TestEndpoint(t *testing.T) {
+func TestBatchURLAppendsThePathToTheEndpoint(t *testing.T) {
 	for _, test := range []struct{ endpoint, want string }{
 		{"", "http://localhost:8080/v1/batch"},
 		{"http://collector.example", "http://collector.example/v1/batch"},
@@ -80,7 +80,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-func TestSettingsAreReadOnce(t *testing.T) {
+func TestSettingsAreReadAtTheFirstCallOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(nil)
 		c.FlushAt = 2
@@ -96,7 +96,7 @@ func TestSettingsAreReadOnce(t *testing.T) {
 	})
 }
 
-func TestDebugging(t *testing.T) {
+func TestDebuggingIsOnIfDEBUGListsAnalytics(t *testing.T) {
 	for _, test := range []struct {
 		value string
 		want  bool
@@ -110,8 +110,8 @@ func TestDebugging(t *testing.T) {
 	}
 }
 
-// stderr runs f and returns the text that f wrote to standard error.
-func stderr(t *testing.T, f func()) string {
+// captureStderr runs f and returns the text that f wrote to standard error.
+func captureStderr(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -129,29 +129,29 @@ func stderr(t *testing.T, f func()) string {
 	return string(text)
 }
 
-func TestLoggingToStandardError(t *testing.T) {
+func TestDEBUGTurnsOnLoggingToStandardError(t *testing.T) {
 	for _, test := range []struct {
 		debug string
 		want  bool
 	}{{"", false}, {"other", false}, {"analytics", true}} {
 		t.Setenv("DEBUG", test.debug)
-		text := stderr(t, func() {
+		text := captureStderr(t, func() {
 			c, _ := newTestClient(always(400))
 			track(t, c, 1)
 			c.Close()
 		})
 		if got := strings.Contains(text, "level=DEBUG") && strings.Contains(text, "400 Bad Request"); got != test.want || !test.want && text != "" {
-			t.Errorf("with DEBUG=%q standard error got %q", test.debug, text)
+			t.Errorf("with DEBUG=%q standard error has %q, want the failed attempt: %t", test.debug, text, test.want)
 		}
 	}
 }
 
-func TestSecretsDoNotLeak(t *testing.T) {
+func TestErrorsAndLogsDoNotContainTheWriteKey(t *testing.T) {
 	const key = "wk_hunter2"
 	t.Setenv("DEBUG", "*")
 	for _, step := range []analyticstest.Step{analyticstest.Answer(http.StatusUnauthorized), analyticstest.Refuse(), analyticstest.Hang()} {
 		var told strings.Builder
-		text := stderr(t, func() {
+		text := captureStderr(t, func() {
 			synctest.Test(t, func(t *testing.T) {
 				c := New(key)
 				c.Endpoint, c.Transport = "http://collector.example", analyticstest.New(t, step).Transport()
@@ -169,18 +169,18 @@ func TestSecretsDoNotLeak(t *testing.T) {
 		all := told.String() + text
 		for _, secret := range []string{key, url.QueryEscape(key), "d2tfaHVudGVyMjo"} {
 			if strings.Contains(all, secret) {
-				t.Errorf("%q is in %q", secret, all)
+				t.Errorf("the secret %q is in the errors and logs: %q", secret, all)
 			}
 		}
 		if strings.Contains(all, "/v1/batch") {
-			t.Errorf("the URL is in %q", all)
+			t.Errorf("the URL is in the errors and logs: %q", all)
 		}
 	}
 }
 
-// A negative number in a field of Client is refused with an error that names the field. The
-// exception is SpoolSync of -1, which is SyncEachCall.
-func TestNegativeFields(t *testing.T) {
+// If a field of Client is a negative number, the error names the field. The only exception is
+// SpoolSync of -1, which is SyncEachCall.
+func TestNegativeNumbersAreRefused(t *testing.T) {
 	checked := 0
 	for i := range reflect.TypeFor[Client]().NumField() {
 		field := reflect.TypeFor[Client]().Field(i)
@@ -194,17 +194,17 @@ func TestNegativeFields(t *testing.T) {
 			_, err := c.settings()
 			if field.Name == "SpoolSync" && n == int64(SyncEachCall) {
 				if err != nil {
-					t.Errorf("SyncEachCall: %v", err)
+					t.Errorf("SyncEachCall: error %v, want none", err)
 				}
 				continue
 			}
-			var refused *ConfigError
-			if !errors.As(err, &refused) || refused.Field != field.Name {
+			var config *ConfigError
+			if !errors.As(err, &config) || config.Field != field.Name {
 				t.Errorf("%s of %d: %v, want a ConfigError that names the field", field.Name, n, err)
 			}
 		}
 	}
 	if checked == 0 {
-		t.Error("Client has no field with a number")
+		t.Error("found no numeric field in Client, so this test checks nothing")
 	}
 }

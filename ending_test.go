@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestEndingBeforeTheFirstCall(t *testing.T) {
+func TestFlushShutdownAndCloseWorkBeforeTheFirstCall(t *testing.T) {
 	c, _ := newTestClient(nil)
 	flush(t, c)
 	if err := c.Shutdown(t.Context()); err != nil {
@@ -100,9 +100,9 @@ func TestFlushCountsMessagesQueuedBeforeIt(t *testing.T) {
 	})
 }
 
-func TestFlushThatRunsOutOfTime(t *testing.T) {
+func TestFlushLeavesMessagesPendingAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := newTestClient(firstly(1, 429, "Retry-After", "60"))
+		c, _ := newTestClient(statusThenOK(1, 429, "Retry-After", "60"))
 		track(t, c, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
 		defer cancel()
@@ -121,7 +121,8 @@ func TestFlushThatRunsOutOfTime(t *testing.T) {
 	})
 }
 
-// When its time runs out, Flush also counts batches that were settled before an older one.
+// At its deadline, Flush counts all batches that were settled, even if an older batch is still
+// pending.
 func TestFlushCountsBatchesSettledOutOfOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(func(n int, r request) (*http.Response, error) {
@@ -143,7 +144,7 @@ func TestFlushCountsBatchesSettledOutOfOrder(t *testing.T) {
 	})
 }
 
-func TestFlushWithAContextThatHasEnded(t *testing.T) {
+func TestFlushWithACancelledContextStillSendsTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(func(int, request) (*http.Response, error) {
 			time.Sleep(time.Second)
@@ -160,18 +161,18 @@ func TestFlushWithAContextThatHasEnded(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if err := c.Flush(ctx); err != nil {
-			t.Errorf("Flush of nothing: %v", err)
+			t.Errorf("Flush without messages: error %v, want none", err)
 		}
 		closeClient(t, c)
 	})
 }
 
-func TestShutdownAtItsDeadline(t *testing.T) {
+func TestShutdownDropsAtItsDeadlineWhatIsNotDelivered(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		answer   func(int, request) (*http.Response, error)
 		attempts bool
-		text     string // text about the last attempt in OnDelivery's error
+		text     string // what OnDelivery's error says about the last attempt
 	}{
 		{"collector hangs", hang, true, ""},
 		{"back-off", always(503), true, "503 Service Unavailable"},
@@ -179,7 +180,7 @@ func TestShutdownAtItsDeadline(t *testing.T) {
 	} {
 		bubble(t, test.name, func(t *testing.T) {
 			start := time.Now()
-			var got fates
+			var got deliveryRecorder
 			c, _ := newTestClient(test.answer)
 			c.OnDelivery = got.add
 			for range maxUploads {
@@ -212,10 +213,10 @@ func TestShutdownAtItsDeadline(t *testing.T) {
 				}
 			}
 			if told != int(queued) || len(got.messages) != told || !attempted {
-				t.Errorf("OnDelivery was told of %d messages and got %d, attempts among them: %t, want %d", told, len(got.messages), attempted, queued)
+				t.Errorf("OnDelivery counted %d messages and got %d, the error names the last attempt: %t, want %d messages and true", told, len(got.messages), attempted, queued)
 			}
 			if err := c.Shutdown(t.Context()); err != nil {
-				t.Errorf("second Shutdown: %v, want nil: nothing was left", err)
+				t.Errorf("second Shutdown: %v, want nil, as no message is left", err)
 			}
 		})
 	}
@@ -249,11 +250,11 @@ func TestAnIdleClientHoldsNoGoroutine(t *testing.T) {
 		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// c is not closed. The bubble panics if a goroutine of c is still waiting.
+		// The test does not close c. The bubble panics if a goroutine of c still waits.
 	})
 }
 
-func TestConcurrentShutdowns(t *testing.T) {
+func TestConcurrentShutdownsEndAtTheEarliestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		c, _ := newTestClient(hang)
@@ -272,7 +273,7 @@ func TestConcurrentShutdowns(t *testing.T) {
 		})
 		wg.Wait()
 		if took := time.Since(start); took != time.Second {
-			t.Errorf("all took %v, want 1 s, the earliest deadline", took)
+			t.Errorf("all calls took %v, want 1 s, the earliest deadline", took)
 		}
 	})
 }
@@ -282,7 +283,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 		start := time.Now()
 		c, _ := newTestClient(always(503))
 		track(t, c, 1)
-		// The retries might end before 30 s. This pause does not.
+		// The retries might end before 30 s, so the test pauses the client for longer.
 		c.gate.pause(time.Hour)
 		err := c.Close()
 		if took := time.Since(start); took != 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
@@ -291,7 +292,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 	})
 }
 
-// Shutdown does not wait for a transport that ignores its context.
+// Shutdown waits at most cancelGrace for a transport that ignores its context.
 func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -304,7 +305,7 @@ func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 		defer cancel()
 		err := c.Shutdown(ctx)
 		if took := time.Since(start); took != 2*time.Second+cancelGrace {
-			t.Errorf("Shutdown took %v, want 2 s and the grace", took)
+			t.Errorf("Shutdown took %v, want %v", took, 2*time.Second+cancelGrace)
 		}
 		checkUndelivered(t, err, UndeliveredError{Pending: 2})
 		checkUndelivered(t, c.Shutdown(t.Context()), UndeliveredError{Dropped: 2})
@@ -312,8 +313,9 @@ func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 	})
 }
 
-// Flush returns after the callback, so a program can read what the callback has written.
-func TestFlushReturnsAfterTheCallback(t *testing.T) {
+// Flush returns after OnDelivery has returned. So a program can then read the variables that
+// OnDelivery sets.
+func TestFlushReturnsAfterOnDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(nil)
 		told := 0
@@ -323,7 +325,7 @@ func TestFlushReturnsAfterTheCallback(t *testing.T) {
 		}
 		track(t, c, 3)
 		if err := c.Flush(t.Context()); err != nil || told != 3 {
-			t.Errorf("Flush: %v, with %d messages told of, want 3", err, told)
+			t.Errorf("Flush: error %v, OnDelivery counted %d messages, want 3", err, told)
 		}
 		closeClient(t, c)
 	})
@@ -331,13 +333,13 @@ func TestFlushReturnsAfterTheCallback(t *testing.T) {
 
 // Many goroutines make calls while others call Flush, Stats and Close. No message is lost
 // or counted twice, and the counters add up at any moment.
-func TestCallsRacingClose(t *testing.T) {
+func TestNoMessageIsLostIfCallsRaceWithClose(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer func(int, request) (*http.Response, error)
 	}{
-		{"collector takes all", nil},
-		{"collector takes every other", func(n int, _ request) (*http.Response, error) { return status([]int{200, 400}[n%2]), nil }},
+		{"the collector accepts all batches", nil},
+		{"the collector accepts every other batch", func(n int, _ request) (*http.Response, error) { return status([]int{200, 400}[n%2]), nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const callers, calls = 8, 2000 // the first caller continues until a call is refused
@@ -363,7 +365,7 @@ func TestCallsRacingClose(t *testing.T) {
 							close(half)
 						}
 						made.Add(1)
-						props["n"] = n // changes the map while earlier messages are under way
+						props["n"] = n // changes the map while earlier messages are being sent
 						switch err := c.Track(&Track{UserId: "u", Event: "e", Properties: props}); err {
 						case nil:
 							accepted.Add(1)
@@ -385,7 +387,7 @@ func TestCallsRacingClose(t *testing.T) {
 				for {
 					s := c.Stats()
 					if !s.sums() || s.Memory > c.MaxMemory {
-						t.Errorf("Stats() = %+v: the sums do not hold", s)
+						t.Errorf("Stats() = %+v: the counters do not add up, or Memory exceeds %d", s, c.MaxMemory)
 					}
 					select {
 					case <-stop:
@@ -416,7 +418,7 @@ func TestCallsRacingClose(t *testing.T) {
 				t.Errorf("Stats() = %+v, want %d queued and %d refused", s, accepted.Load(), refused.Load())
 			}
 			if s.Pending != 0 || s.Memory != 0 || told[0].Load() != s.Delivered || told[1].Load() != s.Dropped {
-				t.Errorf("Stats() = %+v, OnDelivery was told of %d delivered and %d dropped", s, told[0].Load(), told[1].Load())
+				t.Errorf("Stats() = %+v, want nothing pending, %d delivered and %d dropped, as OnDelivery counted", s, told[0].Load(), told[1].Load())
 			}
 			if n := col.distinct(); uint64(n) != accepted.Load() {
 				t.Errorf("%d different messages arrived, want the %d accepted", n, accepted.Load())

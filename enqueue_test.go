@@ -32,7 +32,7 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 					t.Fatal(err)
 				}
 				if s := c.Stats(); s.Memory > c.MaxMemory || !s.sums() {
-					t.Fatalf("Stats() = %+v: too much memory, or the sums do not hold", s)
+					t.Fatalf("Stats() = %+v: the counters do not add up, or Memory exceeds %d", s, c.MaxMemory)
 				}
 			}
 			closeClient(t, c)
@@ -44,7 +44,7 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 	}
 }
 
-func TestEnqueueStopsWaiting(t *testing.T) {
+func TestEnqueueStopsWaitingAtItsDeadlineAndOnClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(hang)
 		c.Timeout = time.Hour
@@ -80,15 +80,15 @@ func TestEnqueueStopsWaiting(t *testing.T) {
 			}
 		}
 		if err := <-closed; err == nil {
-			t.Error("Close: no error although the collector hangs")
+			t.Error("Close: no error, want one because the collector hangs")
 		}
 	})
 }
 
-func TestEnqueueTakesEachKindAndDoesNotWriteToIt(t *testing.T) {
+func TestEnqueueAcceptsEachTypeAndDoesNotChangeTheMessage(t *testing.T) {
 	c, col := newTestClient(nil)
 	// The client generates the messageId and the time of the last message.
-	messages, before := append(full(), &Track{UserId: "u", Event: "e"}), append(full(), &Track{UserId: "u", Event: "e"})
+	messages, before := append(fullMessages(), &Track{UserId: "u", Event: "e"}), append(fullMessages(), &Track{UserId: "u", Event: "e"})
 	for i, m := range messages {
 		if err := c.Enqueue(t.Context(), m); err != nil {
 			t.Errorf("%T: %v", m, err)

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-func TestTheEnvironmentStandsInForEmptySettings(t *testing.T) {
+func TestEmptySettingsAreReadFromTheEnvironment(t *testing.T) {
 	for _, test := range []struct {
 		name                  string
 		key, endpoint         string
 		envKey, envEndpoint   string
 		wantKey, wantEndpoint string
 	}{
-		{"nothing set but the key", "k", "", "", "", "k", DefaultEndpoint},
-		{"from the environment", "", "", "env", "https://env.example", "env", "https://env.example"},
-		{"the program wins", "k", "https://set.example", "env", "https://env.example", "k", "https://set.example"},
+		{"only the write key is set", "k", "", "", "", "k", DefaultEndpoint},
+		{"both come from the environment", "", "", "env", "https://env.example", "env", "https://env.example"},
+		{"settings override the environment", "k", "https://set.example", "env", "https://env.example", "k", "https://set.example"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("HOOKFERRY_WRITE_KEY", test.envKey)
@@ -34,7 +34,7 @@ func TestTheEnvironmentStandsInForEmptySettings(t *testing.T) {
 			}
 			req.Header = r.header
 			if key, _, _ := req.BasicAuth(); key != test.wantKey || r.url != test.wantEndpoint+"/v1/batch" {
-				t.Errorf("a request to %s with the write key %q, want %s and %q", r.url, key, test.wantEndpoint, test.wantKey)
+				t.Errorf("a request to %s with the write key %q, want %s/v1/batch and %q", r.url, key, test.wantEndpoint, test.wantKey)
 			}
 		})
 	}

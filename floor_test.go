@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// A floor is the least work that a client has to do; the benchmarks compare with it. It
-// encodes messages by hand into a buffer that it reuses, appends them to a batch under one
-// mutex, and posts full batches. It has no errors, limits, retries, counts or flushing, and
-// only the types of tenProperties. TestFloor checks that it writes the same as a Client, so
-// it has to escape strings, too. It shares no code with the Client.
+// A floor does the least work that a client has to do. The benchmarks compare the Client with
+// it. A floor encodes messages by hand into a buffer that it reuses, appends them to a batch
+// under one mutex, and posts full batches. It has no errors, limits, retries, counts or
+// flushing, and knows only the types of tenProperties. TestFloorsWriteTheSameAsAClient checks
+// its output, so it has to escape strings, too. It shares no code with the Client.
 //
-// There are two floors. The floor x_floor takes any map, as a client must, but writes the
-// members in the random order of the map. So the cost of ordering counts against the
-// Client. The floor x_shape knows the keys and the types in advance, which no client that
-// takes maps can. It looks the members up one by one, with their names as literals.
+// There are two floors. The floor x_floor accepts any map, as a client must, but writes the
+// members in the random order of the map. So the time to sort members counts against the
+// Client. The floor x_shape knows the keys and the types in advance, which is impossible for
+// a client that accepts maps. It looks the members up one by one, with their names as literals.
 type floor struct {
 	encode func(f *floor, dst []byte, m map[string]any) []byte
 
@@ -153,8 +153,8 @@ func floorStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// floorString copies s and then checks the copy eight bytes at a time. It checks the last
-// bytes one by one. Only strings that are not plain ASCII take the slow path.
+// floorString copies s and then checks the copy, eight bytes at a time and the last bytes one
+// by one. Only strings that need an escape or are not plain ASCII take the slow path.
 func floorString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := len(dst)
@@ -177,7 +177,7 @@ func floorString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// floorEscape appends the rest of a string on the slow path.
+// floorEscape appends the string s and its closing quote. It is the slow path of floorString.
 func floorEscape(dst []byte, s string) []byte {
 	for _, r := range s { // invalid UTF-8 becomes U+FFFD
 		switch {
@@ -198,7 +198,7 @@ func floorEscape(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// floorTime writes t, which must be in UTC, in quotes.
+// floorTime writes t in UTC, in quotes.
 func floorTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -212,7 +212,8 @@ func floorTime(dst []byte, t time.Time) []byte {
 		'0'+byte(milli/100), two[milli%100*2], two[milli%100*2+1], 'Z', '"')
 }
 
-// floorDecimal has the two digits of each number up to 99. floorHex has those of each byte.
+// floorDecimal has the two decimal digits of each number up to 99. floorHex has the two
+// hexadecimal digits of each byte.
 const floorDecimal = "0001020304050607080910111213141516171819" +
 	"2021222324252627282930313233343536373839" +
 	"4041424344454647484950515253545556575859" +
@@ -244,7 +245,7 @@ func floorID(dst []byte) []byte {
 
 // The floors write the same as a Client, except for the id, the time and, for x_floor, the
 // order of the members.
-func TestFloor(t *testing.T) {
+func TestFloorsWriteTheSameAsAClient(t *testing.T) {
 	varying := regexp.MustCompile(`"messageId":"[0-9a-f-]{36}","timestamp":"[0-9T:.-]{23}Z"`)
 	fixed := []byte(`"messageId":"","timestamp":""`)
 	for _, text := range []string{"ord_4f8b2c9e", "", "seven77", "a\"quote", "back\\slash in it", "a\nline\x01", "Grüße", "\x7f", "\xff", "<&>\u2028"} {
@@ -267,14 +268,14 @@ func TestFloor(t *testing.T) {
 			*m = varying.ReplaceAll(*m, fixed)
 		}
 		if !bytes.Equal(tenMap, want) {
-			t.Errorf("%q: the floor that knows the shape writes\n%s\nand the client\n%s", text, tenMap, want)
+			t.Errorf("%q: the floor x_shape writes\n%s\nwant, as the client writes,\n%s", text, tenMap, want)
 		}
 		var got, wanted any
 		if err := errors.Join(json.Unmarshal(anyMap, &got), json.Unmarshal(want, &wanted)); err != nil {
 			t.Fatal(err)
 		}
 		if len(anyMap) != len(want) || !reflect.DeepEqual(got, wanted) {
-			t.Errorf("%q: the floor for any map writes\n%s\nand the client\n%s", text, anyMap, want)
+			t.Errorf("%q: the floor x_floor writes\n%s\nwant, as the client writes in another order,\n%s", text, anyMap, want)
 		}
 	}
 }

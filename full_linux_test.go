@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	fullKind   = "ANALYTICS_TEST_FULL" // environment variable of the process whose disk is full; its value says how the disk is made
-	fullFolder = "ANALYTICS_TEST_FULL_FOLDER"
+	// Environment variables of the child process whose disk is full.
+	fullKind   = "ANALYTICS_TEST_FULL"        // the kind of full disk: mount or limit
+	fullFolder = "ANALYTICS_TEST_FULL_FOLDER" // the folder in which the child works
 )
 
 // While the disk is full, a client with SpoolDir holds messages in memory and logs that.
-// When the disk has space again, it uses the disk again. The test has two kinds of full
-// disk. One is a small file system, which needs root or a user who may make namespaces. The
-// other is a limit on the size of files, which needs no rights.
+// When the disk has space again, the client uses it again. The test has two kinds of full
+// disk. The kind "mount" is a small file system. It needs root, or a user who may make
+// namespaces. The kind "limit" is a limit on the size of files. It needs no rights.
 func TestFullDisk(t *testing.T) {
 	if kind := os.Getenv(fullKind); kind != "" {
 		folder := os.Getenv(fullFolder)
@@ -39,7 +40,7 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fullDisk(t, filepath.Join(folder, "spool"), fill, free)
+		testFullDisk(t, filepath.Join(folder, "spool"), fill, free)
 		return
 	}
 	soak.Long(t, "client-disk")
@@ -61,7 +62,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-func fullDisk(t *testing.T, folder string, fill, free func() error) {
+func testFullDisk(t *testing.T, folder string, fill, free func() error) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate))
@@ -80,14 +81,14 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			}
 			synctest.Wait()
 			if s := c.Stats(); !s.sums() || s.Dropped > 0 || s.Refused > 0 {
-				t.Errorf("Stats() = %+v: the sums do not hold, or something is lost", s)
+				t.Errorf("Stats() = %+v: the counters do not add up, or a message was dropped or refused", s)
 			}
 			return int(c.Stats().Unspooled - before)
 		}
 		troubles := book.troubles
 
 		if n := send(100); n != 0 || troubles() != 0 {
-			t.Errorf("%d of 100 messages are in memory alone with room on the disk; log: %q", n, book.lines)
+			t.Errorf("%d of 100 messages are in memory alone with room on the disk, want none and no log; log: %q", n, book.lines)
 		}
 		if err := fill(); err != nil {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			time.Sleep(time.Second)
 		}
 		if n := troubles(); n != 1 {
-			t.Errorf("the log mentions it %d times in half a minute, want once: %q", n, book.lines)
+			t.Errorf("the log mentions the full disk %d times in half a minute, want once: %q", n, book.lines)
 		}
 		if _, err := os.Stat(folder); err != nil {
 			t.Error(err)
@@ -121,24 +122,25 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			t.Fatal(err)
 		}
 		time.Sleep(diskPause)
-		send(3000) // the batch in memory must fill first
+		send(3000) // fills the batch in memory; only the next batch is on disk
 		if n := send(1000); n != 0 {
-			t.Errorf("%d of 1000 messages are in memory alone with room on the disk again", n)
+			t.Errorf("%d of 1000 messages are in memory alone with room on the disk again, want none", n)
 		}
 		close(gate)
 		closeClient(t, c)
 		checkStats(t, c, uint64(number), uint64(number), 0, 0)
 		if n := len(srv.Calls()); n != number {
-			t.Errorf("%d of %d messages arrived", n, number)
+			t.Errorf("%d messages arrived, want %d", n, number)
 		}
 	})
 }
 
-// While the process has too many open files, messages on the disk stay there. This happens
-// in an outage in which all connections hang.
-func TestTooManyOpenFiles(t *testing.T) {
+// If the process has too many open files, the client cannot read its files. It leaves their
+// messages on disk and sends them later. This happens in an outage in which all connections
+// hang.
+func TestMessagesStayOnDiskWhileTooManyFilesAreOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, _ := leave(t, 3)
+		dir, _ := leaveMessages(t, 3)
 		book := newLogbook()
 		c, _ := newSpoolClient(dir, nil)
 		c.Logger = slog.New(book)
@@ -155,7 +157,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 		}
 		checkUndelivered(t, err, UndeliveredError{Spooled: 3})
 		if !errors.Is(err, syscall.EMFILE) || book.troubles() != 1 {
-			t.Errorf("Flush: %v; log %q", err, book.lines)
+			t.Errorf("Flush: %v, want EMFILE and one line in the log: %q", err, book.lines)
 		}
 		closeClient(t, c)
 		checkStats(t, c, 0, 3, 0, 0)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A gunzipper wraps a collector. It decompresses exactly one gzip member, and keeps the
-// compressed bodies.
+// A gunzipper wraps a collector. It checks that each body is exactly one gzip member,
+// decompresses it, and keeps the compressed body.
 type gunzipper struct {
 	t      *testing.T
 	next   *collector
@@ -34,17 +34,17 @@ func (g *gunzipper) RoundTrip(req *http.Request) (*http.Response, error) {
 	z.Multistream(false)
 	plain, err := io.ReadAll(z)
 	if err != nil || in.Len() > 0 {
-		g.t.Errorf("gzip: %v, with %d bytes left behind the first member", err, in.Len())
+		g.t.Errorf("gzip: %v, with %d bytes after the first member, want none", err, in.Len())
 	}
 	req.Body = io.NopCloser(bytes.NewReader(plain))
 	return g.next.RoundTrip(req)
 }
 
-func TestGzip(t *testing.T) {
+func TestGzippedAttemptsDifferOnlyInSentAt(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		for _, messages := range []int{1, 20, 2000} {
 			bubble(t, fmt.Sprintf("spool=%t/messages=%d", spooled, messages), func(t *testing.T) {
-				c, col := newTestClient(firstly(3, 503))
+				c, col := newTestClient(statusThenOK(3, 503))
 				g := &gunzipper{t: t, next: col}
 				c.Transport, c.Gzip, c.FlushAt = g, true, messages
 				if spooled {
@@ -65,7 +65,7 @@ func TestGzip(t *testing.T) {
 						t.Errorf("attempt %d: sentAt is %s, want %s", i, r.batch.SentAt, want)
 					}
 					if messages > 1 && len(g.bodies[i]) > len(r.body)/2 {
-						t.Errorf("attempt %d: %d of %d bytes", i, len(g.bodies[i]), len(r.body))
+						t.Errorf("attempt %d: a body of %d bytes was compressed to %d, want at most half", i, len(r.body), len(g.bodies[i]))
 					}
 				}
 			})
@@ -74,7 +74,7 @@ func TestGzip(t *testing.T) {
 }
 
 // BenchmarkGzip shows that compression runs once per batch, not once per attempt, and takes
-// little memory. The messages differ as those of many users of a shop do.
+// little memory. The messages vary like those of many users of a shop.
 func BenchmarkGzip(b *testing.B) {
 	text := newBatch(time.Now())
 	random := rand.New(rand.NewPCG(1, 2))

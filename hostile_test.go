@@ -17,19 +17,19 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// A hostility is one way in which a collector may mistreat a request, and the expected
-// effect. If neither retried nor status is set, the batch is delivered.
+// A hostility is one way in which a collector may misbehave, with the expected effect. If
+// neither retried nor status is set, the client counts the batch as delivered.
 type hostility struct {
 	name string
 	step analyticstest.Step
 
-	retried bool          // the attempt fails and is repeated
-	status  int           // the status that refuses the batch for good
-	took    time.Duration // how long the attempt takes
-	wait    time.Duration // the wait that Retry-After asks for; 0: the usual back-off
-	costs   bool          // the connection is lost
-	large   bool          // the request must be large, so that it exceeds the buffers of a network
-	untaken bool          // the client counts the batch as delivered, but the server did not read it
+	retried   bool          // the attempt fails and is repeated
+	status    int           // the status that refuses the batch for good
+	took      time.Duration // how long the attempt takes
+	wait      time.Duration // the wait that Retry-After asks for; 0: the usual back-off
+	losesConn bool          // the connection cannot be used again
+	large     bool          // the request must exceed the buffers of the network
+	unread    bool          // the client counts the batch as delivered, but the server did not read it
 }
 
 func hostilities() []hostility {
@@ -45,58 +45,58 @@ func hostilities() []hostility {
 	pause := func(value string) analyticstest.Step { return analyticstest.Answer(429).With("Retry-After", value) }
 	return []hostility{
 		// Collectors that do not answer.
-		{name: "hangs", step: analyticstest.Hang(), retried: true, took: DefaultTimeout, costs: true},
-		{name: "hangs reading", step: analyticstest.HangReading(), large: true, retried: true, took: DefaultTimeout, costs: true},
-		{name: "is unreachable", step: analyticstest.Unreachable(), retried: true, took: DefaultTimeout, costs: true},
-		{name: "answers too late", step: analyticstest.Answer(200).After(DefaultTimeout + time.Second), retried: true, took: DefaultTimeout, costs: true},
+		{name: "hangs", step: analyticstest.Hang(), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "hangs reading", step: analyticstest.HangReading(), large: true, retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "is unreachable", step: analyticstest.Unreachable(), retried: true, took: DefaultTimeout, losesConn: true},
+		{name: "answers too late", step: analyticstest.Answer(200).After(DefaultTimeout + time.Second), retried: true, took: DefaultTimeout, losesConn: true},
 		{name: "answers in time", step: analyticstest.Answer(200).After(DefaultTimeout - 1), took: DefaultTimeout - 1},
-		{name: "200 hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), took: DefaultTimeout, costs: true},
-		{name: "200 drips", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), took: DefaultTimeout, costs: true},
-		{name: "503 drips", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 100)).Drip(time.Second), retried: true, took: DefaultTimeout, costs: true},
+		{name: "200 hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), took: DefaultTimeout, losesConn: true},
+		{name: "200 drips", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), took: DefaultTimeout, losesConn: true},
+		{name: "503 drips", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 100)).Drip(time.Second), retried: true, took: DefaultTimeout, losesConn: true},
 
 		// Collectors that break the connection.
-		{name: "refuses", step: analyticstest.Refuse(), retried: true, costs: true},
-		{name: "resets", step: analyticstest.Reset(), retried: true, costs: true},
-		{name: "resets reading", step: analyticstest.ResetReading(), large: true, retried: true, costs: true},
-		{name: "closes", step: analyticstest.Close(), retried: true, costs: true},
-		{name: "half-closes", step: analyticstest.HalfClose(), retried: true, costs: true},
-		{name: "200 resets in the middle", step: analyticstest.Answer(200).Cut(), costs: true},
-		{name: "503 resets in the middle", step: analyticstest.Answer(503).Cut(), retried: true, costs: true},
-		{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), costs: true},
-		{name: "503 and hangs up", step: analyticstest.Answer(503).HangUp(), retried: true, costs: true},
-		{name: "200 says that it closes", step: analyticstest.Answer(200).With("Connection", "close"), costs: true},
+		{name: "refuses", step: analyticstest.Refuse(), retried: true, losesConn: true},
+		{name: "resets", step: analyticstest.Reset(), retried: true, losesConn: true},
+		{name: "resets reading", step: analyticstest.ResetReading(), large: true, retried: true, losesConn: true},
+		{name: "closes", step: analyticstest.Close(), retried: true, losesConn: true},
+		{name: "half-closes", step: analyticstest.HalfClose(), retried: true, losesConn: true},
+		{name: "200 resets in the middle", step: analyticstest.Answer(200).Cut(), losesConn: true},
+		{name: "503 resets in the middle", step: analyticstest.Answer(503).Cut(), retried: true, losesConn: true},
+		{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), losesConn: true},
+		{name: "503 and hangs up", step: analyticstest.Answer(503).HangUp(), retried: true, losesConn: true},
+		{name: "200 says that it closes", step: analyticstest.Answer(200).With("Connection", "close"), losesConn: true},
 
 		// Answers that are too large.
-		{name: "200 with a gigabyte", step: analyticstest.Stream(1 << 30), costs: true},
-		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), costs: true},
-		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, costs: true},
-		{name: "503 with two megabytes", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, costs: true},
+		{name: "200 with a gigabyte", step: analyticstest.Stream(1 << 30), losesConn: true},
+		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), losesConn: true},
+		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, losesConn: true},
+		{name: "503 with two megabytes", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, losesConn: true},
 		{name: "200 with half a megabyte", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", mb/2))},
 		{name: "503 with half a megabyte", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", mb/2)), retried: true},
-		{name: "400 with two megabytes", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, costs: true},
+		{name: "400 with two megabytes", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, losesConn: true},
 		{name: "400 with half a megabyte", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", mb/2)), status: 400},
-		{name: "an endless header", step: analyticstest.EndlessHeader(), retried: true, costs: true},
-		{name: "endless 103s", step: analyticstest.EndlessInformational(), retried: true, costs: true},
+		{name: "an endless header", step: analyticstest.EndlessHeader(), retried: true, losesConn: true},
+		{name: "endless 103s", step: analyticstest.EndlessInformational(), retried: true, losesConn: true},
 
 		// Malformed answers.
-		{name: "garbage", step: analyticstest.Garbage(), retried: true, costs: true},
-		{name: "nothing", step: analyticstest.Raw(""), retried: true, costs: true},
-		{name: "half a status line", step: analyticstest.Raw("HTTP/1.1 20"), retried: true, costs: true},
-		{name: "half a header", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Le"), retried: true, costs: true},
-		{name: "a negative length", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), retried: true, costs: true},
-		{name: "two lengths", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"), retried: true, costs: true},
-		{name: "a status of two digits", step: analyticstest.Raw("HTTP/1.1 20 OK\r\n\r\n"), retried: true, costs: true},
-		{name: "the status 999", step: analyticstest.Raw("HTTP/1.1 999 Odd\r\n\r\n"), status: 999, costs: true},
-		{name: "200 as HTTP/1.0", step: analyticstest.Raw("HTTP/1.0 200 OK\r\n\r\n{}"), costs: true, untaken: true},
-		{name: "200 in chunks that are none", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), costs: true, untaken: true},
-		{name: "a few 103s before the 200", step: analyticstest.Raw(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20) + "HTTP/1.1 200 OK\r\n\r\n{}"), costs: true, untaken: true},
-		{name: "101", step: analyticstest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), status: 101, costs: true},
+		{name: "garbage", step: analyticstest.Garbage(), retried: true, losesConn: true},
+		{name: "nothing", step: analyticstest.Raw(""), retried: true, losesConn: true},
+		{name: "half a status line", step: analyticstest.Raw("HTTP/1.1 20"), retried: true, losesConn: true},
+		{name: "half a header", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Le"), retried: true, losesConn: true},
+		{name: "a negative length", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), retried: true, losesConn: true},
+		{name: "two lengths", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"), retried: true, losesConn: true},
+		{name: "a status of two digits", step: analyticstest.Raw("HTTP/1.1 20 OK\r\n\r\n"), retried: true, losesConn: true},
+		{name: "the status 999", step: analyticstest.Raw("HTTP/1.1 999 Odd\r\n\r\n"), status: 999, losesConn: true},
+		{name: "200 as HTTP/1.0", step: analyticstest.Raw("HTTP/1.0 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
+		{name: "200 with a malformed chunk", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), losesConn: true, unread: true},
+		{name: "a few 103s before the 200", step: analyticstest.Raw(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20) + "HTTP/1.1 200 OK\r\n\r\n{}"), losesConn: true, unread: true},
+		{name: "101", step: analyticstest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), status: 101, losesConn: true},
 		{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00[")},
-		{name: "200 that rejects what there is not", step: analyticstest.Answer(200).WithBody(`{"rejected":[{"index":-1},{"index":3},{"index":1e300},{"index":"0"},7]}`)},
-		{name: "200 that claims too much", step: analyticstest.Answer(200).Misstate(mb), costs: true},
-		{name: "503 that claims too much", step: analyticstest.Answer(503).Misstate(mb), retried: true, costs: true},
-		{name: "400 that claims too much", step: analyticstest.Answer(400).Misstate(mb), status: 400, costs: true},
-		{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), costs: true},
+		{name: "200 that rejects calls that do not exist", step: analyticstest.Answer(200).WithBody(`{"rejected":[{"index":-1},{"index":3},{"index":1e300},{"index":"0"},7]}`)},
+		{name: "200 with too large a Content-Length", step: analyticstest.Answer(200).Misstate(mb), losesConn: true},
+		{name: "503 with too large a Content-Length", step: analyticstest.Answer(503).Misstate(mb), retried: true, losesConn: true},
+		{name: "400 with too large a Content-Length", step: analyticstest.Answer(400).Misstate(mb), status: 400, losesConn: true},
+		{name: "200 with too small a Content-Length", step: analyticstest.Answer(200).Misstate(3), losesConn: true},
 
 		// Answers that refuse the batch.
 		{name: "301 without a Location", step: analyticstest.Answer(301), status: 301},
@@ -115,41 +115,42 @@ func hostilities() []hostility {
 		// Answers that ask for a pause.
 		{name: "429", step: analyticstest.Answer(429), retried: true},
 		{name: "429 for 7 s", step: pause("7"), retried: true, wait: 7 * time.Second},
-		{name: "429 for a negative time", step: pause("-5"), retried: true},
-		{name: "429 for a fraction", step: pause("1.5"), retried: true},
-		{name: "429 for 1e9", step: pause("1e9"), retried: true},
-		{name: "429 for longer than an int64", step: pause(strings.Repeat("9", 400)), retried: true, wait: maxRetryAfter},
+		{name: "429 with a negative Retry-After", step: pause("-5"), retried: true},
+		{name: "429 with Retry-After 1.5", step: pause("1.5"), retried: true},
+		{name: "429 with Retry-After 1e9", step: pause("1e9"), retried: true},
+		{name: "429 for more seconds than an int64 holds", step: pause(strings.Repeat("9", 400)), retried: true, wait: maxRetryAfter},
 		{name: "429 until the past", step: pause("Thu, 01 Jan 1970 00:00:00 GMT"), retried: true},
 		{name: "429 until the far future", step: pause(far), retried: true, wait: maxRetryAfter},
 		{name: "503 until the far future", step: analyticstest.Answer(503).With("Retry-After", far), retried: true, wait: maxRetryAfter},
-		{name: "429 for soon", step: pause("soon"), retried: true},
-		{name: "429 for nothing", step: pause(""), retried: true},
-		{name: "429 for two times", step: pause("7").With("Retry-After", "9"), retried: true, wait: 7 * time.Second},
-		{name: "200 for a while", step: analyticstest.Answer(200).With("Retry-After", "60")},
-		{name: "400 for a while", step: analyticstest.Answer(400).With("Retry-After", "60"), status: 400},
+		{name: "429 with Retry-After soon", step: pause("soon"), retried: true},
+		{name: "429 with an empty Retry-After", step: pause(""), retried: true},
+		{name: "429 with two values of Retry-After", step: pause("7").With("Retry-After", "9"), retried: true, wait: 7 * time.Second},
+		{name: "200 with Retry-After", step: analyticstest.Answer(200).With("Retry-After", "60")},
+		{name: "400 with Retry-After", step: analyticstest.Answer(400).With("Retry-After", "60"), status: 400},
 	}
 }
 
-// A stand is a client with a hostile collector.
-type stand struct {
+// A hostileTest has a client and the hostile collector that it sends to.
+type hostileTest struct {
 	t      *testing.T
 	h      hostility
 	srv    *analyticstest.Server
 	client *Client
-	told   fates
+	told   deliveryRecorder
 	conns  atomic.Int32
 	number int
 }
 
-// newStand returns a stand whose client has a connection and has sent one message.
-func newStand(t *testing.T, h hostility, spooled bool) *stand {
-	s := &stand{t: t, h: h, srv: analyticstest.New(t), client: New("secret-key")}
+// newHostileTest returns a hostileTest whose client has sent one message and so has an open
+// connection.
+func newHostileTest(t *testing.T, h hostility, spooled bool) *hostileTest {
+	s := &hostileTest{t: t, h: h, srv: analyticstest.New(t), client: New("secret-key")}
 	transport := s.srv.Transport()
 	transport.MaxResponseHeaderBytes = maxAnswerHeader // like the client's own transport
 	dial := transport.DialContext
 	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr != "collector.example:80" {
-			t.Errorf("%s: the client connects to %s", h.name, addr)
+			t.Errorf("%s: the client connects to %s, want collector.example:80", h.name, addr)
 		}
 		s.conns.Add(1)
 		return dial(ctx, network, addr)
@@ -167,7 +168,7 @@ func newStand(t *testing.T, h hostility, spooled bool) *stand {
 }
 
 // track queues n messages.
-func (s *stand) track(n int) {
+func (s *hostileTest) track(n int) {
 	size := 10
 	if s.h.large {
 		size = 30_000 // three such messages exceed 64 KB
@@ -181,8 +182,9 @@ func (s *stand) track(n int) {
 	}
 }
 
-// attempts checks the times and the headers of the requests after the first message.
-func (s *stand) attempts(want int) {
+// checkAttempts checks the number, the times and the headers of the attempts after the first
+// message.
+func (s *hostileTest) checkAttempts(want int) {
 	s.t.Helper()
 	list := s.srv.Batches()[1:]
 	if len(list) != want {
@@ -190,12 +192,13 @@ func (s *stand) attempts(want int) {
 	}
 	for i, b := range list {
 		if b.RetryCount != i || b.WriteKey != "secret-key" || b.Path != "/v1/batch" || b.Err == nil && b.MessageId == "" {
-			s.t.Errorf("%s: attempt %d: retry count %d, path %s, message id %q", s.h.name, i+1, b.RetryCount, b.Path, b.MessageId)
+			s.t.Errorf("%s: attempt %d has retry count %d, path %s and message id %q, want %d, /v1/batch and an id", s.h.name, i+1, b.RetryCount, b.Path, b.MessageId, i)
 		}
 		if i == 0 {
 			continue
 		}
-		// A request whose body is not read to the end counts as received at once.
+		// The server records when an attempt arrives, even if it does not read the body. So the
+		// time between two attempts includes h.took.
 		wait := b.Time.Sub(list[i-1].Time) - s.h.took
 		least, most := s.h.wait, max(s.h.wait, backoffLimit(i-1))
 		if wait < least || wait > most {
@@ -204,8 +207,9 @@ func (s *stand) attempts(want int) {
 	}
 }
 
-// ended checks the *UndeliveredError for three messages.
-func (s *stand) ended(err error, reason Reason, spooled bool) {
+// checkError checks the error of Flush and the counters after three messages were not
+// delivered. err must count them as dropped or, with SpoolDir, as spooled.
+func (s *hostileTest) checkError(err error, reason Reason, spooled bool) {
 	s.t.Helper()
 	var u *UndeliveredError
 	want := UndeliveredError{Dropped: 3}
@@ -220,7 +224,7 @@ func (s *stand) ended(err error, reason Reason, spooled bool) {
 		s.t.Errorf("%s: Flush: %v, want the status %d", s.h.name, err, s.h.status)
 	}
 	if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "elsewhere") {
-		s.t.Errorf("%s: Flush: %v, which tells too much", s.h.name, err)
+		s.t.Errorf("%s: Flush: %v, want an error without the write key and the Location", s.h.name, err)
 	}
 	stats := s.client.Stats()
 	if !spooled && (stats.ByReason[reason] != 3 || stats.Dropped != 3) || !stats.sums() || stats.Memory != 0 {
@@ -228,9 +232,9 @@ func (s *stand) ended(err error, reason Reason, spooled bool) {
 	}
 }
 
-// finish closes the client and compares the counters, the calls of OnDelivery and the calls
+// closeAndCheck closes the client and compares the counters, the calls of OnDelivery and the calls
 // at the collector.
-func (s *stand) finish(delivered, arrived, attempts, batches int) {
+func (s *hostileTest) closeAndCheck(delivered, arrived, attempts, batches int) {
 	s.t.Helper()
 	if err := s.client.Close(); err != nil {
 		s.t.Errorf("%s: Close: %v", s.h.name, err)
@@ -246,20 +250,20 @@ func (s *stand) finish(delivered, arrived, attempts, batches int) {
 		told[d.Reason == ""] += d.Count
 	}
 	if told[true] != delivered || told[false] != dropped {
-		s.t.Errorf("%s: OnDelivery was told of %d delivered and %d dropped, want %d and %d", s.h.name, told[true], told[false], delivered, dropped)
+		s.t.Errorf("%s: OnDelivery counted %d delivered and %d dropped, want %d and %d", s.h.name, told[true], told[false], delivered, dropped)
 	}
 	if n := len(s.srv.Calls()); n != arrived {
 		s.t.Errorf("%s: %d calls arrived, want %d", s.h.name, n, arrived)
 	}
 }
 
-// A collector that misbehaves once costs that attempt and, for some hostilities, the
-// connection. No goroutine outlives the bubble.
-func TestHostileCollectorsOnce(t *testing.T) {
+// If a collector misbehaves once, the client loses at most that attempt and the connection.
+// No goroutine outlives the bubble.
+func TestACollectorThatMisbehavesOnceFailsAtMostOneAttempt(t *testing.T) {
 	for _, h := range hostilities() {
 		for _, spooled := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStand(t, h, spooled)
+				s := newHostileTest(t, h, spooled)
 				s.srv.SetScript(h.step, analyticstest.Answer(200))
 				start := time.Now()
 				s.track(3)
@@ -268,15 +272,15 @@ func TestHostileCollectorsOnce(t *testing.T) {
 				switch {
 				case h.retried:
 					attempts = 2
-					s.attempts(2)
+					s.checkAttempts(2)
 				case h.status != 0:
 					delivered, arrived = 2, 2
-					s.attempts(1)
-					s.ended(err, ReasonRefused, false)
+					s.checkAttempts(1)
+					s.checkError(err, ReasonRefused, false)
 					err = nil
 				default:
-					s.attempts(1)
-					if h.untaken {
+					s.checkAttempts(1)
+					if h.unread {
 						arrived = 2
 					}
 				}
@@ -292,33 +296,34 @@ func TestHostileCollectorsOnce(t *testing.T) {
 					t.Errorf("%s: the next message: %v", h.name, err)
 				}
 				want := int32(1)
-				if h.costs {
+				if h.losesConn {
 					want = 2
 				}
 				if n := s.conns.Load(); n != want {
 					t.Errorf("%s: %d connections, want %d", h.name, n, want)
 				}
-				s.finish(delivered, arrived, 2+attempts, 3)
+				s.closeAndCheck(delivered, arrived, 2+attempts, 3)
 			})
 		}
 	}
 }
 
-// A collector that misbehaves at every request gets eleven attempts. Then the client drops
+// If a collector misbehaves at every request, the client makes eleven attempts. Then it drops
 // the messages or, with SpoolDir, keeps them until the collector behaves.
-func TestHostileCollectorsForever(t *testing.T) {
+func TestTheClientGivesUpAfterElevenHostileAttempts(t *testing.T) {
 	for _, h := range hostilities() {
 		if !h.retried {
 			continue
 		}
-		// These steps affect requests on an open connection only.
+		// After one of these two steps the client cannot connect again. So the server sees only
+		// the first attempt, which the client makes on its open connection.
 		refuses := h.name == "refuses" || h.name == "is unreachable"
 		for _, spooled := range []bool{false, true} {
 			if refuses && spooled {
 				continue // see TestEndingWhileTheCollectorIsAway
 			}
 			synctest.Test(t, func(t *testing.T) {
-				s := newStand(t, h, spooled)
+				s := newHostileTest(t, h, spooled)
 				s.srv.SetScript(h.step)
 				s.track(3)
 				start := time.Now()
@@ -329,7 +334,7 @@ func TestHostileCollectorsForever(t *testing.T) {
 						t.Errorf("%s: %d attempts to connect, want %d", h.name, n, all)
 					}
 				} else {
-					s.attempts(all)
+					s.checkAttempts(all)
 				}
 				most := time.Duration(0)
 				for i := range all {
@@ -341,13 +346,13 @@ func TestHostileCollectorsForever(t *testing.T) {
 				if took := time.Since(start); took < all*h.took+maxRetries*h.wait || took > most {
 					t.Errorf("%s: given up after %v, want %v to %v", h.name, took, all*h.took+maxRetries*h.wait, most)
 				}
-				s.ended(err, ReasonExhausted, spooled)
+				s.checkError(err, ReasonExhausted, spooled)
 				s.srv.SetScript()
-				time.Sleep(h.wait) // the last answer has asked for a pause, too
+				time.Sleep(h.wait) // the last answer, too, asked for a pause
 				if spooled {
-					s.finish(4, 4, 1+all+1, 2)
+					s.closeAndCheck(4, 4, 1+all+1, 2)
 				} else {
-					s.finish(1, 1, 1+all, 2)
+					s.closeAndCheck(1, 1, 1+all, 2)
 				}
 			})
 		}
@@ -378,10 +383,10 @@ func FuzzAnswer(f *testing.F) {
 			err := c.Flush(t.Context())
 			s := c.Stats()
 			if !s.sums() || s.Delivered+s.Dropped != 2 || (err == nil) != (s.Delivered == 2) || s.Memory != 0 {
-				t.Errorf("Flush: %v; Stats() = %+v", err, s)
+				t.Errorf("Flush: %v; Stats() = %+v, want 2 messages delivered or dropped, as the error says", err, s)
 			}
 			if n := uint64(len(srv.Batches())); n != s.Attempts || n > 1+maxRetries {
-				t.Errorf("%d requests, %d attempts", n, s.Attempts)
+				t.Errorf("%d requests, want the %d attempts of Stats, and at most %d", n, s.Attempts, 1+maxRetries)
 			}
 			if took, most := time.Since(start), maxRetries*maxRetryAfter+(1+maxRetries)*DefaultTimeout; took > most {
 				t.Errorf("settled after %v, want at most %v", took, most)
@@ -391,9 +396,9 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A server may close an idle connection while the next request is on its way. This costs at
-// most one attempt.
-func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
+// A server may close an idle connection while the client sends the next request on it. The
+// client loses at most that one attempt.
+func TestAClosedIdleConnectionFailsAtMostOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
 		var idle net.Conn
@@ -405,7 +410,7 @@ func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 			return c, err
 		}
 		c := New("k")
-		c.Transport = &closeRacer{http: transport, conn: &idle}
+		c.Transport = &connCloser{http: transport, conn: &idle}
 		for range 3 {
 			track(t, c, 1)
 			flush(t, c)
@@ -452,14 +457,15 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A closeRacer closes the latest connection while a request that may use it is being made.
-type closeRacer struct {
+// A connCloser closes the latest connection at every other request, at the same time as it
+// makes the request. The request may use that connection.
+type connCloser struct {
 	http http.RoundTripper
 	conn *net.Conn
 	used bool
 }
 
-func (r *closeRacer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r *connCloser) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c := *r.conn; c != nil && !r.used {
 		go c.Close()
 	}

@@ -59,7 +59,7 @@ func transportTo(listener *memnet.Listener) *http.Transport {
 	return own
 }
 
-// serveEach calls serve for each connection, each in a goroutine. It returns after the
+// serveEach calls serve for each connection, in a goroutine of its own. It returns once the
 // listener is closed and all these calls have returned.
 func serveEach(listener net.Listener, serve func(net.Conn)) {
 	var serving sync.WaitGroup
@@ -73,14 +73,14 @@ func serveEach(listener net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// If the collector's certificate cannot be trusted, the client sends no request, and so no
-// write key. The cause may disappear, so the client tries again.
-func TestTLSFailures(t *testing.T) {
+// If the TLS handshake fails, the client sends no request and so no write key. The cause may
+// disappear, so the client retries.
+func TestNoRequestIsSentIfTheTLSHandshakeFails(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		scheme string
 		host   string           // host name in the certificate
-		until  time.Duration    // how long the certificate is valid, from the present
+		until  time.Duration    // how long the certificate is valid, from now
 		trust  bool             // the client trusts the certificate
 		serve  func(c net.Conn) // serves the connection instead of TLS, if not nil
 		check  func(error) bool
@@ -93,7 +93,6 @@ func TestTLSFailures(t *testing.T) {
 		{name: "expired", scheme: "https", host: "collector.example", until: -time.Second, trust: true,
 			check: func(err error) bool { return errors.As(err, new(x509.CertificateInvalidError)) }},
 		{name: "not TLS", scheme: "https", check: func(err error) bool { return err != nil }, // net/http has no type for this error
-
 			serve: func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); c.Close() }},
 		{name: "closed in the handshake", scheme: "https", check: func(err error) bool { return errors.Is(err, io.EOF) },
 			serve: func(c net.Conn) {
@@ -125,12 +124,12 @@ func TestTLSFailures(t *testing.T) {
 			}
 			c := New("secret-key")
 			c.Endpoint, c.Transport = "https://collector.example", own
-			var got fates
+			var got deliveryRecorder
 			c.OnDelivery = got.add
 			track(t, c, 2)
 			start := time.Now()
 			if err := c.Flush(t.Context()); !test.check(err) {
-				t.Errorf("%s: Flush: %v (%T)", test.name, err, errors.Unwrap(err))
+				t.Errorf("%s: Flush returned an unexpected error: %v (%T)", test.name, err, errors.Unwrap(err))
 			}
 			least, most := time.Duration(1+maxRetries)*test.took, time.Duration(1+maxRetries)*test.took
 			for i := range maxRetries {
@@ -170,18 +169,18 @@ const (
 
 // What an http2Server does after it has misbehaved.
 const (
-	answers = iota // answers the same request
-	goesOn         // serves other requests, but does not answer that one
-	ends           // closes the connection once the client does
+	answerRequest = iota // answers the same request
+	ignoreRequest        // answers other requests, but not this one
+	closeConn            // closes the connection once the client does
 )
 
 // An http2Server implements as much of HTTP/2 as the tests need.
 type http2Server struct {
-	misdo func(c net.Conn, stream uint32) int // misbehaves at the header of the first request
+	misbehave func(c net.Conn, stream uint32) int // called at the header of the first request
 
-	mu     sync.Mutex
-	conns  int
-	misdid bool
+	mu         sync.Mutex
+	conns      int
+	misbehaved bool
 }
 
 func writeFrame(c net.Conn, kind, flags byte, stream uint32, payload ...byte) {
@@ -195,8 +194,8 @@ func goAway(c net.Conn, last, code uint32) {
 	writeFrame(c, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)...)
 }
 
-// serve serves one connection. The server misbehaves at its first request, and answers the
-// others with 200.
+// serve serves one connection. The server misbehaves at the first request of all connections,
+// and answers the others with 200.
 func (s *http2Server) serve(c net.Conn) {
 	defer c.Close()
 	s.mu.Lock()
@@ -223,18 +222,18 @@ func (s *http2Server) serve(c net.Conn) {
 			writeFrame(c, framePing, flagAck, 0, make([]byte, 8)...)
 		case kind == frameHeaders:
 			s.mu.Lock()
-			first := !s.misdid
-			s.misdid = true
+			first := !s.misbehaved
+			s.misbehaved = true
 			s.mu.Unlock()
 			if !first {
 				break
 			}
-			switch s.misdo(c, stream) {
-			case goesOn:
+			switch s.misbehave(c, stream) {
+			case ignoreRequest:
 				silent = stream
-			case ends:
-				// Wait until the client has closed: closing with unread data would reset
-				// the connection.
+			case closeConn:
+				// Wait until the client has closed its end. Closing with unread data would
+				// reset the connection.
 				io.Copy(io.Discard, c)
 				return
 			}
@@ -245,38 +244,41 @@ func (s *http2Server) serve(c net.Conn) {
 	}
 }
 
-// On HTTP/2 a server may close connections, and refuse and reset streams, at any moment. If
-// the server says that it has not processed a request, net/http repeats the request at
-// once, and the client does not count that as an attempt. Any other such request is a
-// failed attempt.
-func TestHTTP2Hostility(t *testing.T) {
+// An HTTP/2 server may close connections, and refuse and reset streams, at any moment. If it
+// says that it has not processed a request, net/http repeats the request at once, and the
+// client counts one attempt for both. Otherwise the attempt fails, and the client retries.
+func TestHTTP2ServersThatMisbehaveFailAtMostOneAttempt(t *testing.T) {
 	for _, test := range []struct {
-		name     string
-		misdo    func(c net.Conn, stream uint32) int
-		attempts uint64 // total number, of which the last succeeds
-		conns    int
+		name      string
+		misbehave func(c net.Conn, stream uint32) int
+		attempts  uint64 // total number; the last attempt succeeds
+		conns     int
 	}{
-		{"GOAWAY before the request was looked at", func(c net.Conn, stream uint32) int { goAway(c, 0, 0); return ends }, 1, 2},
-		{"GOAWAY with an error", func(c net.Conn, stream uint32) int { goAway(c, stream, 2); c.(*memnet.Conn).CloseWrite(); return ends }, 2, 2},
-		{"GOAWAY, then the answer", func(c net.Conn, stream uint32) int { goAway(c, stream, 0); return answers }, 1, 2},
+		{"GOAWAY without processing the request", func(c net.Conn, stream uint32) int { goAway(c, 0, 0); return closeConn }, 1, 2},
+		{"GOAWAY with an error", func(c net.Conn, stream uint32) int {
+			goAway(c, stream, 2)
+			c.(*memnet.Conn).CloseWrite()
+			return closeConn
+		}, 2, 2},
+		{"GOAWAY, then the answer", func(c net.Conn, stream uint32) int { goAway(c, stream, 0); return answerRequest }, 1, 2},
 		{"the stream refused", func(c net.Conn, stream uint32) int {
 			writeFrame(c, frameReset, 0, stream, 0, 0, 0, 7)
-			return goesOn
+			return ignoreRequest
 		}, 1, 1},
 		{"the stream reset", func(c net.Conn, stream uint32) int {
 			writeFrame(c, frameReset, 0, stream, 0, 0, 0, 2)
-			return goesOn
+			return ignoreRequest
 		}, 2, 1},
-		{"closed", func(c net.Conn, stream uint32) int { c.(*memnet.Conn).CloseWrite(); return ends }, 2, 2},
-		{"garbage", func(c net.Conn, stream uint32) int { c.Write(make([]byte, 100)); return ends }, 2, 2},
+		{"connection closed", func(c net.Conn, stream uint32) int { c.(*memnet.Conn).CloseWrite(); return closeConn }, 2, 2},
+		{"bytes that are not HTTP/2", func(c net.Conn, stream uint32) int { c.Write(make([]byte, 100)); return closeConn }, 2, 2},
 		{"header that cannot be read", func(c net.Conn, stream uint32) int {
 			writeFrame(c, frameHeaders, flagEndHeaders, stream, 0xff, 0xff, 0xff, 0xff)
-			return ends
+			return closeConn
 		}, 2, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			listener := memnet.Listen(tlsAddr)
-			s := &http2Server{misdo: test.misdo}
+			s := &http2Server{misbehave: test.misbehave}
 			var serving sync.WaitGroup
 			serving.Go(func() { serveEach(listener, s.serve) })
 			own := transportTo(listener)

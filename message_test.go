@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 var longID = strings.Repeat("i", MaxMessageID)
 
-func TestValidate(t *testing.T) {
+func TestValidateAndAppendJSONReturnTheSameErrors(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		m     Message
@@ -34,29 +34,29 @@ func TestValidate(t *testing.T) {
 	}{
 		{"identify by user", &Identify{UserId: "u"}, "", ""},
 		{"identify by anonymous id", &Identify{AnonymousId: "a"}, "", ""},
-		{"identify of nobody", &Identify{}, "UserId", "analytics: identify: UserId or AnonymousId is required"},
+		{"identify without an id", &Identify{}, "UserId", "analytics: identify: UserId or AnonymousId is required"},
 		{"identify nil", (*Identify)(nil), "message", "analytics: identify: message is nil"},
 		{"track", &Track{UserId: "u", Event: "e"}, "", ""},
-		{"track of no event", &Track{UserId: "u"}, "Event", "analytics: track: Event is required"},
-		{"track of nothing", &Track{}, "Event", "analytics: track: Event is required"},
-		{"track of nobody", &Track{Event: "e"}, "UserId", "analytics: track: UserId or AnonymousId is required"},
+		{"track without an event", &Track{UserId: "u"}, "Event", "analytics: track: Event is required"},
+		{"track without event and id", &Track{}, "Event", "analytics: track: Event is required"},
+		{"track without an id", &Track{Event: "e"}, "UserId", "analytics: track: UserId or AnonymousId is required"},
 		{"track nil", (*Track)(nil), "message", "analytics: track: message is nil"},
 		{"page by user", &Page{UserId: "u"}, "", ""},
 		{"page by anonymous id", &Page{AnonymousId: "a"}, "", ""},
-		{"page of nobody", &Page{Name: "n"}, "UserId", "analytics: page: UserId or AnonymousId is required"},
+		{"page without an id", &Page{Name: "n"}, "UserId", "analytics: page: UserId or AnonymousId is required"},
 		{"page with properties", &Page{UserId: "u", Properties: map[string]any{"url": "/"}}, "", ""},
 		{"page with both names", &Page{UserId: "u", Properties: map[string]any{}, Traits: map[string]any{}}, "Traits", "analytics: page: Traits is set in addition to Properties, but is only another name of it"},
 		{"page nil", (*Page)(nil), "message", "analytics: page: message is nil"},
 		{"screen", &Screen{AnonymousId: "a"}, "", ""},
-		{"screen of nobody", &Screen{Name: "n"}, "UserId", "analytics: screen: UserId or AnonymousId is required"},
+		{"screen without an id", &Screen{Name: "n"}, "UserId", "analytics: screen: UserId or AnonymousId is required"},
 		{"screen nil", (*Screen)(nil), "message", "analytics: screen: message is nil"},
 		{"group", &Group{UserId: "u", GroupId: "g"}, "", ""},
-		{"group without an id", &Group{UserId: "u"}, "GroupId", "analytics: group: GroupId is required"},
-		{"group of nobody", &Group{GroupId: "g"}, "UserId", "analytics: group: UserId or AnonymousId is required"},
+		{"group without GroupId", &Group{UserId: "u"}, "GroupId", "analytics: group: GroupId is required"},
+		{"group without a user", &Group{GroupId: "g"}, "UserId", "analytics: group: UserId or AnonymousId is required"},
 		{"group nil", (*Group)(nil), "message", "analytics: group: message is nil"},
 		{"alias", &Alias{UserId: "u", PreviousId: "p"}, "", ""},
-		{"alias of nobody", &Alias{PreviousId: "p", AnonymousId: "a"}, "UserId", "analytics: alias: UserId is required"},
-		{"alias from nobody", &Alias{UserId: "u"}, "PreviousId", "analytics: alias: PreviousId is required"},
+		{"alias without UserId", &Alias{PreviousId: "p", AnonymousId: "a"}, "UserId", "analytics: alias: UserId is required"},
+		{"alias without PreviousId", &Alias{UserId: "u"}, "PreviousId", "analytics: alias: PreviousId is required"},
 		{"alias nil", (*Alias)(nil), "message", "analytics: alias: message is nil"},
 		{"longest message id", &Identify{UserId: "u", MessageId: longID}, "", ""},
 		{"characters count, not bytes", &Identify{UserId: "u", MessageId: strings.Repeat("é", MaxMessageID)}, "", ""},
@@ -89,8 +89,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// full returns messages of every type with every field set.
-func full() []Message {
+// fullMessages returns messages of every type with every field set.
+func fullMessages() []Message {
 	const at = "2024-02-29T12:34:56.789+01:00"
 	traits := map[string]any{"name": "Ada <ada@example.com>", "plan": "team", "seats": 12, "ratio": 0.5, "vip": true, "none": nil}
 	context := map[string]any{"ip": "192.0.2.1", "app": map[string]any{"name": "shop", "version": "1.2"}}
@@ -107,7 +107,7 @@ func full() []Message {
 
 func TestWireFormOfMessages(t *testing.T) {
 	var b bytes.Buffer
-	for _, m := range full() {
+	for _, m := range fullMessages() {
 		text, err := m.AppendJSON(nil)
 		if err != nil {
 			t.Fatalf("%T.AppendJSON: %v", m, err)
@@ -117,8 +117,7 @@ func TestWireFormOfMessages(t *testing.T) {
 	golden(t, "messages.jsonl", b.Bytes())
 }
 
-// A page's Properties are sent like its Traits.
-func TestPageProperties(t *testing.T) {
+func TestPagePropertiesAreSentLikeTraits(t *testing.T) {
 	object := map[string]any{"url": "/pricing"}
 	var texts [2]string
 	for i, m := range []*Page{{UserId: "u", MessageId: "m", Timestamp: "2024-02-29T12:34:56Z", Properties: object}, {UserId: "u", MessageId: "m", Timestamp: "2024-02-29T12:34:56Z", Traits: object}} {
@@ -129,7 +128,7 @@ func TestPageProperties(t *testing.T) {
 		texts[i] = string(b)
 	}
 	if texts[0] != texts[1] || !strings.Contains(texts[0], `"properties":{"url":"/pricing"}`) {
-		t.Errorf("a page with Properties is %s, one with Traits %s", texts[0], texts[1])
+		t.Errorf("got %s with Properties and %s with Traits, want the same, with the properties", texts[0], texts[1])
 	}
 }
 
@@ -190,10 +189,10 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestTimestampsTravelInMilliseconds(t *testing.T) {
+func TestTimestampsAreSentInMilliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct{ name, in, want string }{
-			{"none", "", "2000-01-01T00:00:00.000Z"}, // the present time of the bubble
+			{"none", "", "2000-01-01T00:00:00.000Z"}, // the time at which a bubble starts
 			{"offset", "2024-05-06T07:08:09.123456789+02:00", "2024-05-06T05:08:09.123Z"},
 			{"no fraction", "2024-05-06T07:08:09Z", "2024-05-06T07:08:09.000Z"},
 			{"formatted", FormatTime(time.Date(2024, 5, 6, 7, 8, 9, 999999999, time.FixedZone("", -3600))), "2024-05-06T08:08:09.999Z"},
@@ -204,13 +203,13 @@ func TestTimestampsTravelInMilliseconds(t *testing.T) {
 				err = json.Unmarshal(text, &got)
 			}
 			if err != nil || got.Timestamp != test.want {
-				t.Errorf("%s: timestamp %q travels as %q, %v, want %q", test.name, test.in, got.Timestamp, err, test.want)
+				t.Errorf("%s: timestamp %q is sent as %q, %v, want %q", test.name, test.in, got.Timestamp, err, test.want)
 			}
 		}
 	})
 }
 
-func TestEncodingErrorsNameThePath(t *testing.T) {
+func TestEncodingErrorsNameTheField(t *testing.T) {
 	loop := map[string]any{}
 	loop["again"] = loop
 	deep := any("x")
@@ -248,8 +247,9 @@ func TestEncodingErrorsNameThePath(t *testing.T) {
 	}
 }
 
-// The message itself is one level of nesting, so its members may have one level less.
-func TestAMessageMayBeNestedAsDeepAsTheCollectorTakes(t *testing.T) {
+// A message may have as many levels of nesting as the collector accepts. Its own object and the
+// object of its properties are two of them.
+func TestAMessageMayBeNestedAsDeepAsTheCollectorAccepts(t *testing.T) {
 	nested := func(n int) json.RawMessage {
 		return json.RawMessage(strings.Repeat("[", n) + strings.Repeat("]", n))
 	}
@@ -265,12 +265,12 @@ func TestAMessageMayBeNestedAsDeepAsTheCollectorTakes(t *testing.T) {
 	} {
 		_, err := (&Track{UserId: "u", Event: "e", Properties: map[string]any{"p": test.value}}).AppendJSON(nil)
 		if got := err == nil; got != test.want || !got && !errors.Is(err, esjson.ErrDepth) {
-			t.Errorf("%s: AppendJSON: %v, want it taken: %t", test.name, err, test.want)
+			t.Errorf("%s: AppendJSON: error %v, want success: %t", test.name, err, test.want)
 		}
 	}
 }
 
-func TestCallSizeLimit(t *testing.T) {
+func TestACallMayHaveAtMostMaxCallSizeBytes(t *testing.T) {
 	c, _ := newTestClient(nil)
 	m := &Track{UserId: "u", Event: "", MessageId: "m", Timestamp: "2024-01-01T00:00:00Z"}
 	m.Event = "e"
@@ -295,10 +295,10 @@ func TestCallSizeLimit(t *testing.T) {
 	checkStats(t, c, 1, 1, 0, 0)
 }
 
-// Every message type must implement Message and have the same field names as the others.
-func TestMessageTypesAgree(t *testing.T) {
+// Every message type has the fields that are common to all. fullMessages sets all fields.
+func TestEveryMessageTypeHasTheCommonFields(t *testing.T) {
 	common := []string{"UserId", "AnonymousId", "Context", "Integrations", "Timestamp", "MessageId"}
-	for _, m := range full() {
+	for _, m := range fullMessages() {
 		v := reflect.ValueOf(m).Elem()
 		for _, name := range common {
 			if !v.FieldByName(name).IsValid() {
@@ -307,7 +307,7 @@ func TestMessageTypesAgree(t *testing.T) {
 		}
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Properties" { // a Page has Traits instead
-				t.Errorf("the test's %s leaves %s empty", v.Type(), name)
+				t.Errorf("fullMessages leaves %s of %s empty", name, v.Type())
 			}
 		}
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// startInMemory starts a server in memory. It returns a transport to that server, like the
-// client's own, with TLS if the endpoint is https. It also returns the number of
-// connections so far. Use it in bubbles. In real time, net/http does not reuse a connection
-// whose writer takes longer than 50 ms to report that it has written the request.
+// startInMemory starts a server in memory, with TLS on port 443. It returns a transport to that
+// server, which is like the client's own, and the number of connections so far. Use it in
+// bubbles. In real time, net/http may not reuse a connection: its writer may take longer than
+// 50 ms to report that it has written the request.
 func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.Int32) {
 	var conns atomic.Int32
 	cert, pool := certificate(t, "collector.example", time.Now().Add(time.Hour))
@@ -60,7 +60,7 @@ func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.I
 }
 
 // The client does not close the idle connections of the caller's transport.
-func TestASharedTransportKeepsItsConnections(t *testing.T) {
+func TestCloseLeavesConnectionsOfTheCallersTransportOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const url = "http://collector.example"
 		shared, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
@@ -87,9 +87,9 @@ func TestASharedTransportKeepsItsConnections(t *testing.T) {
 	})
 }
 
-// The server fails now and then. All messages arrive, in complete bodies, although attempts
-// are cut short.
-func TestEverythingArrivesOverANetwork(t *testing.T) {
+// The server closes the connection at every fifth request, and answers some others with 500. All
+// messages arrive nevertheless, and every body that the server reads is complete.
+func TestAllMessagesArriveAtAServerThatFailsNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32
 		var col collector
@@ -101,7 +101,7 @@ func TestEverythingArrivesOverANetwork(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				conn.Close() // in the middle of the request
+				conn.Close() // before the body is read
 				return
 			}
 			body, err := io.ReadAll(r.Body)
@@ -114,7 +114,7 @@ func TestEverythingArrivesOverANetwork(t *testing.T) {
 				t.Error(err)
 			}
 			if n%7 == 0 {
-				w.WriteHeader(500) // although the server has read the batch
+				w.WriteHeader(500) // after the server has read the batch
 			}
 		})
 		c := New("k")
@@ -139,7 +139,7 @@ func TestEverythingArrivesOverANetwork(t *testing.T) {
 	})
 }
 
-func TestHTTP2(t *testing.T) {
+func TestBatchesShareOneHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var col collector
 		var requests atomic.Int32
@@ -176,9 +176,9 @@ func TestHTTP2(t *testing.T) {
 	})
 }
 
-// A collector that switches protocols and then stays silent does not block an upload,
-// although neither a timeout nor a context stops reading from such a connection.
-func TestSwitchingProtocolsIsFinal(t *testing.T) {
+// A collector may answer 101 and then send nothing. Neither a timeout nor a context stops
+// reading from such a connection. So the client closes it and counts the batch as refused.
+func TestAnAnswerOf101RefusesTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := make(chan net.Conn, 2)
 		own, _ := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +202,7 @@ func TestSwitchingProtocolsIsFinal(t *testing.T) {
 		conn := <-conns
 		defer conn.Close()
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
-			t.Errorf("the connection is still open: read %d bytes, %v", n, err)
+			t.Errorf("the connection is open after the answer 101: read %d bytes, %v, want an error", n, err)
 		}
 		closeClient(t, c)
 		if s := c.Stats(); s.Attempts != 1 || s.ByReason[ReasonRefused] != 2 {

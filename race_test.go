@@ -15,11 +15,11 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// Each caller has its own nested maps, which all its messages share. It changes them as
-// soon as a call returns, while other goroutines call Flush and, at the end, Shutdown and
-// Close. If the client reads a map after the call, the race detector reports it, and
-// messages have wrong values.
-func TestCallersChangeTheirMapsConcurrently(t *testing.T) {
+// The client does not read a message after the call has returned. Each caller has nested maps
+// that all its messages share, and changes them as soon as a call returns. Other goroutines
+// call Flush and, at the end, Shutdown and Close. If the client read a map after the call, the
+// race detector would report it, and messages would have wrong values.
+func TestCallersMayChangeTheirMapsAfterACall(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
 			const callers, calls = 8, 120
@@ -92,7 +92,7 @@ func TestCallersChangeTheirMapsConcurrently(t *testing.T) {
 					got := fmt.Sprintln(m["userId"].(string)[1:], p["inner"], p["list"], p["strs"], p["text"], m["context"])
 					want := fmt.Sprintf("%[1]s map[n:%[1]s] [%[1]s map[n:%[1]s]] [%[1]s] map[n:%[1]s] map[n:%[1]s]\n", e)
 					if got != want || fmt.Sprint(m["integrations"]) == "map[All:false Webhooks:changed]" {
-						t.Fatalf("a message that was changed after its call: %v", m)
+						t.Fatalf("got %v, want the values at the time of the call", m)
 					}
 				}
 			}
@@ -103,9 +103,9 @@ func TestCallersChangeTheirMapsConcurrently(t *testing.T) {
 	}
 }
 
-// The first calls of a client run concurrently with Flush, Shutdown and Close. In any
-// order, every accepted message is delivered, every call returns, and the folder is
-// released for the next client.
+// The first calls of a client run concurrently with Flush, Shutdown and Close. Whatever their
+// order, every accepted message is delivered, every call returns, and the next client can open
+// the folder.
 func TestFirstCallRacesShutdown(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
@@ -154,28 +154,28 @@ func TestFirstCallRacesShutdown(t *testing.T) {
 					arrived += n
 				}
 				if !s.sums() || s.Queued != accepted.Load() || s.Delivered != s.Queued || int(s.Queued) != arrived || s.Recovered != 0 {
-					t.Fatalf("seed %d: Stats() = %+v, %d arrived", seed, s, arrived)
+					t.Fatalf("seed %d: Stats() = %+v, %d messages arrived, want %d queued, delivered and arrived", seed, s, arrived, accepted.Load())
 				}
 			}
 		})
 	}
 }
 
-const panicky = "ANALYTICS_TEST_PANIC" // environment variable of the process whose callback panics
+const panicky = "ANALYTICS_TEST_PANIC" // environment variable of the child process whose OnDelivery panics
 
 // A panic in OnDelivery ends the program with a stack trace, as in any goroutine.
-func TestAPanicOfTheCallbackEndsTheProgram(t *testing.T) {
+func TestAPanicInOnDeliveryEndsTheProgram(t *testing.T) {
 	if os.Getenv(panicky) != "" {
 		c, _ := newTestClient(nil)
 		c.OnDelivery = func(Delivery) { panic("the callback's own") }
 		track(t, c, 1)
 		c.Flush(context.Background())
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestAPanicOfTheCallbackEndsTheProgram$", "-test.timeout=0")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestAPanicInOnDeliveryEndsTheProgram$", "-test.timeout=0")
 	cmd.Env = append(os.Environ(), panicky+"=1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(string(out), "panic: the callback's own") {
-		t.Errorf("the program ended with %v: %s", err, out)
+		t.Errorf("the program ended with %v, want the panic of OnDelivery; it printed: %s", err, out)
 	}
 }

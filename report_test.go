@@ -40,7 +40,7 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func TestDebugLogOfAnAttemptCutShort(t *testing.T) {
+func TestDebugLogSaysThatACancelledAttemptFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c, _ := newTestClient(hang)
@@ -49,18 +49,18 @@ func TestDebugLogOfAnAttemptCutShort(t *testing.T) {
 		synctest.Wait()
 		shutdownNow(t, c)
 		if text := log.String(); strings.Contains(text, "batch delivered") || !strings.Contains(text, `"analytics: attempt failed" messages=20 attempt=1`) {
-			t.Errorf("the log says %s", text)
+			t.Errorf("the log has %s, want a failed attempt and no delivered batch", text)
 		}
 	})
 }
 
-func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
+func TestDroppedMessagesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := newLogbook()
 		c, _ := newTestClient(always(401))
 		c.Logger = slog.New(book)
 		c.FlushAt = 1
-		for range 150 { // one message a second, and all are dropped
+		for range 150 { // one message a second; the client drops all of them
 			track(t, c, 1)
 			time.Sleep(time.Second)
 		}
@@ -97,7 +97,7 @@ func TestAFullQueueIsLoggedOnceAMinute(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if err := c.Close(); err == nil {
-			t.Error("Close: no error, although the pause is longer")
+			t.Error("Close: no error, want one because the pause outlasts it")
 		}
 		want := []string{
 			"0s ERROR queue full, messages refused messages=1",
@@ -112,7 +112,7 @@ func TestAFullQueueIsLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestAnOutageIsLoggedAtItsBeginningAndEnd(t *testing.T) {
+func TestAnOutageIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := newLogbook()
 		c, _ := newTestClient(func(n int, _ request) (*http.Response, error) {

@@ -27,13 +27,13 @@ func newSpoolClient(dir string, answer func(int, request) (*http.Response, error
 	return c, col
 }
 
-// checkSpool checks that Stats accounts for every message, and the number of messages on
-// disk.
+// checkSpool checks that Stats accounts for every message, and that it counts the given number
+// of messages on disk.
 func checkSpool(t *testing.T, c *Client, spooled int) {
 	t.Helper()
 	s := c.Stats()
 	if !s.sums() || s.Spooled != spooled {
-		t.Errorf("Stats() = %+v, want the sums to hold and %d spooled", s, spooled)
+		t.Errorf("Stats() = %+v, want counters that add up and %d spooled", s, spooled)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestShutdownKeepsUndeliveredMessagesOnDisk(t *testing.T) {
 			last, _ := newSpoolClient(dir, nil)
 			track(t, last, 1)
 			if n := last.Stats().Recovered; n != 0 {
-				t.Errorf("%d messages recovered after all were delivered", n)
+				t.Errorf("%d messages recovered after all were delivered, want none", n)
 			}
 			closeClient(t, last)
 		})
@@ -91,7 +91,7 @@ func TestShutdownKeepsUndeliveredMessagesOnDisk(t *testing.T) {
 func TestFlushCountsMessagesLeftOnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newSpoolClient(t.TempDir(), always(503))
-		for i := range 2 { // the second time, one attempt is enough
+		for i := range 2 { // in the outage, the second Flush makes one attempt
 			before := len(col.got())
 			track(t, c, 3)
 			err := c.Flush(t.Context())
@@ -112,7 +112,7 @@ func TestFlushCountsMessagesLeftOnDisk(t *testing.T) {
 	})
 }
 
-func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
+func TestEveryCallReturnsAConfigErrorForAnUnusableSpool(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -125,10 +125,10 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 		set   func(*Client)
 		field string
 	}{
-		{"in use", func(c *Client) { c.SpoolDir = dir }, "SpoolDir"},
-		{"a file", func(c *Client) { c.SpoolDir = file }, "SpoolDir"},
+		{"a folder in use", func(c *Client) { c.SpoolDir = dir }, "SpoolDir"},
+		{"a file in place of a folder", func(c *Client) { c.SpoolDir = file }, "SpoolDir"},
 		{"too little memory", func(c *Client) { c.MaxMemory = minSpoolMemory - 1 }, "MaxMemory"},
-		{"too small", func(c *Client) { c.SpoolMax = minSpoolMax - 1 }, "SpoolMax"},
+		{"too little space", func(c *Client) { c.SpoolMax = minSpoolMax - 1 }, "SpoolMax"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := newSpoolClient(t.TempDir(), nil)
@@ -148,10 +148,10 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 	closeClient(t, owner)
 }
 
-// leave lets a client leave n messages in a folder. It returns the folder and the one file
-// with the messages. Use it in bubbles: in real time, a slow disk may take longer than
-// Shutdown waits for cancelled uploads.
-func leave(t *testing.T, n int) (dir, file string) {
+// leaveMessages lets a client leave n messages in a folder. It returns the folder and the file
+// with the messages. Use it in bubbles. In real time, a slow disk may take longer than Shutdown
+// waits for cancelled uploads.
+func leaveMessages(t *testing.T, n int) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
 	c, _ := newSpoolClient(dir, hang)
@@ -164,8 +164,8 @@ func leave(t *testing.T, n int) (dir, file string) {
 	return dir, files[0]
 }
 
-// damage replaces the content of a file by the result of change.
-func damage(t *testing.T, file string, change func(text []byte) []byte) {
+// changeFile replaces the content of a file by the result of change.
+func changeFile(t *testing.T, file string, change func(text []byte) []byte) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -176,19 +176,19 @@ func damage(t *testing.T, file string, change func(text []byte) []byte) {
 	}
 }
 
-func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
+func TestDamagedMessagesAreDroppedAndTheirFileSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, file := leave(t, 10)
-		damage(t, file, func(text []byte) []byte {
+		dir, file := leaveMessages(t, 10)
+		changeFile(t, file, func(text []byte) []byte {
 			text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
 			return text
 		})
 		next, col := newSpoolClient(dir, nil)
-		var got fates
+		var got deliveryRecorder
 		next.OnDelivery = got.add
 		err := next.Flush(t.Context())
 		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 9 || e.Dropped != 1 || !errors.Is(err, errDamaged) {
-			t.Errorf("Flush: %v, want 9 delivered and 1 dropped because it is damaged", err)
+			t.Errorf("Flush: %v, want 9 messages delivered and 1 dropped because of damage", err)
 		}
 		s := next.Stats()
 		if s.Recovered != 10 || s.Delivered != 9 || s.ByReason[ReasonDamaged] != 1 || !s.sums() || len(got.got()) != 2 {
@@ -204,11 +204,12 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 	})
 }
 
-// If every message of a file is damaged, there is nothing to send.
-func TestAFileOfDamagedMessages(t *testing.T) {
+// If every message of a file is damaged, the client sends no request. It still considers the
+// collector down, because no request has succeeded.
+func TestAFileWithOnlyDamagedMessagesCausesNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, file := leave(t, 3)
-		damage(t, file, func(text []byte) []byte { return bytes.ReplaceAll(text, []byte("userId"), []byte("userXX")) })
+		dir, file := leaveMessages(t, 3)
+		changeFile(t, file, func(text []byte) []byte { return bytes.ReplaceAll(text, []byte("userId"), []byte("userXX")) })
 		next, col := newSpoolClient(dir, nil)
 		if err := next.setUpOnce(); err != nil {
 			t.Fatal(err)
@@ -222,24 +223,24 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 			t.Errorf("Stats() = %+v, want 3 damaged", s)
 		}
 		if n := col.sizes(); len(n) != 0 {
-			t.Errorf("requests of %v messages, want none", n)
+			t.Errorf("messages per request: %v, want no request", n)
 		}
 		next.lock()
 		if !next.outage.down || next.outage.limit != 1 {
-			t.Error("that there was nothing to send passes for a sign that the collector is back")
+			t.Error("the client considers the collector back although no request succeeded")
 		}
 		next.unlock()
 		closeClient(t, next)
 	})
 }
 
-// If a file cannot be read, all its messages are lost. OnDelivery may still ask for them,
-// and gets none.
-func TestAFileThatIsGone(t *testing.T) {
+// If a file has been removed, the client drops all its messages as damaged. OnDelivery may ask
+// the delivery for its messages, and gets none.
+func TestMessagesOfARemovedFileAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, file := leave(t, 3)
+		dir, file := leaveMessages(t, 3)
 		next, _ := newSpoolClient(dir, nil)
-		var got fates
+		var got deliveryRecorder
 		next.OnDelivery = got.add
 		if err := next.setUpOnce(); err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestAFileThatIsGone(t *testing.T) {
 		err := next.Flush(t.Context())
 		checkUndelivered(t, err, UndeliveredError{Dropped: 3})
 		if d := got.got(); len(d) != 1 || d[0].Count != 3 || d[0].Reason != ReasonDamaged || len(got.messages) > 0 {
-			t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and none", d, got.messages)
+			t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and no messages", d, got.messages)
 		}
 		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
 			t.Errorf("Stats() = %+v, want 3 damaged", s)
@@ -259,9 +260,9 @@ func TestAFileThatIsGone(t *testing.T) {
 	})
 }
 
-// The deadline of Shutdown may pass while batches are being moved to the disk. Shutdown
-// counts them, too.
-func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
+// The deadline of Shutdown may pass before maintenance moves batches to the disk. Shutdown
+// counts these batches as spooled, too.
+func TestShutdownCountsBatchesMovedToDiskAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		c, _ := newSpoolClient(t.TempDir(), func(int, request) (*http.Response, error) {
@@ -272,7 +273,7 @@ func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 		track(t, c, maxUploads)
 		synctest.Wait()
 		c.lock()
-		c.maintaining = true // as if maintenance were about to run
+		c.maintaining = true // so that no maintenance starts before the call below
 		c.unlock()
 		const waiting = 30 // one full batch, and a second one
 		for range waiting {
@@ -292,9 +293,9 @@ func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 	})
 }
 
-// Shutdown counts a batch on disk as kept. If the collector comes back, that batch may be
-// uploaded again. Shutdown waits for it no longer than for other uploads.
-func TestShutdownLeavesStuckUploadsBehind(t *testing.T) {
+// Shutdown counts a batch on disk as spooled. If the collector comes back meanwhile, the client
+// uploads that batch again. If this upload hangs, Shutdown does not wait for it.
+func TestShutdownDoesNotWaitForAStuckUploadOfASpooledBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := map[any]chan struct{}{"slow": make(chan struct{}), "slower": make(chan struct{})}
 		stuck := make(chan struct{})
@@ -327,14 +328,14 @@ func TestShutdownLeavesStuckUploadsBehind(t *testing.T) {
 		checkSpool(t, c, 1)
 		close(slow["slow"])
 		synctest.Wait()
-		checkSpool(t, c, 0) // the batch is under way
+		checkSpool(t, c, 0) // the client uploads the batch again
 		close(slow["slower"])
 		time.Sleep(2 * cancelGrace)
 		select {
 		case err := <-ended:
 			checkUndelivered(t, err, UndeliveredError{Delivered: 2, Spooled: 1})
 		default:
-			t.Error("Shutdown waits for a Transport that does not end")
+			t.Error("Shutdown waits for an upload that hangs")
 		}
 		close(stuck)
 		synctest.Wait()
@@ -364,7 +365,7 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 func TestMessagesHeldInMemoryMoveToTheDisk(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(*testing.T, *Client) // ends the client; afterwards the messages are on disk
+		end  func(*testing.T, *Client) // ends the client so that the messages are on disk
 	}{
 		{"retries exhausted", func(t *testing.T, c *Client) {
 			time.Sleep(time.Hour)
@@ -394,7 +395,7 @@ func TestMessagesHeldInMemoryMoveToTheDisk(t *testing.T) {
 			next, col := newSpoolClient(dir, nil)
 			flush(t, next)
 			if n := col.sizes(); len(n) != 1 || n[0] != DefaultFlushAt {
-				t.Errorf("the next client has sent batches of %v, want one of %d", n, DefaultFlushAt)
+				t.Errorf("the next client sent batches of %v messages, want one of %d", n, DefaultFlushAt)
 			}
 			closeClient(t, next)
 		})
@@ -419,8 +420,8 @@ func segments(t *testing.T, dir string) []string {
 	return files
 }
 
-// empty truncates the files in a folder, like a disk that loses their content.
-func empty(t *testing.T, dir string) {
+// truncateSegments truncates the files in a folder, like a disk that loses their content.
+func truncateSegments(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range segments(t, dir) {
 		if err := os.Truncate(name, 0); err != nil {
@@ -429,8 +430,9 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// A rolling restart starts the next process before the previous one has ended.
-func TestAFolderInUseIsTriedAgain(t *testing.T) {
+// A rolling restart starts the next process before the previous one has ended. So a client that
+// finds its folder in use tries again after startPause.
+func TestAClientOpensAFolderOnceItIsNoLongerInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		first, _ := newSpoolClient(dir, nil)
@@ -455,7 +457,7 @@ func TestAFolderInUseIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestSyncEachCall(t *testing.T) {
+func TestMessagesArriveWithSyncEachCall(t *testing.T) {
 	c, _ := newSpoolClient(t.TempDir(), nil)
 	c.SpoolSync = SyncEachCall
 	track(t, c, 50)
@@ -463,19 +465,20 @@ func TestSyncEachCall(t *testing.T) {
 	checkStats(t, c, 50, 50, 0, 0)
 }
 
-// A tally is a collector of numbered messages. It records which messages have arrived.
-type tally struct {
-	mu      sync.Mutex
-	down    bool
-	took    time.Duration // how long each request takes
-	seen    []bool
-	twice   int
-	flying  int
-	most    []int // for each accepted request, how many requests were under way
-	attempt int
+// A numberedCollector is a collector of messages whose event is a number. It records which
+// messages have arrived.
+type numberedCollector struct {
+	mu         sync.Mutex
+	down       bool          // answers 503
+	took       time.Duration // how long each request takes
+	seen       []bool        // by number
+	twice      int           // messages that arrived again
+	inFlight   int           // accepted requests that are not answered yet
+	inFlightAt []int         // for each accepted request, the value of inFlight when it began
+	attempt    int           // all requests
 }
 
-func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
+func (y *numberedCollector) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	req.Body.Close()
 	if err != nil {
@@ -487,12 +490,12 @@ func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
 	if y.down {
 		return status(503), nil
 	}
-	y.flying++
-	y.most = append(y.most, y.flying)
+	y.inFlight++
+	y.inFlightAt = append(y.inFlightAt, y.inFlight)
 	y.mu.Unlock()
 	time.Sleep(y.took)
 	y.mu.Lock()
-	y.flying--
+	y.inFlight--
 	for {
 		_, rest, ok := bytes.Cut(body, []byte(`"event":"`))
 		if !ok {
@@ -514,7 +517,9 @@ func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// An outage of an hour, at 20 messages a second and, in the soak, at 2,000.
+// After an outage of an hour, a client with SpoolDir delivers all messages once, without a
+// stampede at the end. The test makes 20 calls a second and, in the soak, 2,000. A client
+// without SpoolDir drops or refuses messages, and counts them.
 func TestAnOutageOfAnHour(t *testing.T) {
 	perSecond := 20
 	if soak.On() {
@@ -524,7 +529,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				y := &tally{down: true, took: 50 * time.Millisecond}
+				y := &numberedCollector{down: true, took: 50 * time.Millisecond}
 				c := New("k")
 				c.Transport = y
 				c.MaxMemory = 8 << 20
@@ -547,7 +552,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 						made++
 					}
 					if s := c.Stats(); !s.sums() || s.Memory > c.MaxMemory {
-						t.Fatalf("Stats() = %+v: the sums do not hold, or too much memory", s)
+						t.Fatalf("Stats() = %+v: the counters do not add up, or Memory exceeds %d", s, c.MaxMemory)
 					}
 					time.Sleep(time.Second)
 				}
@@ -557,7 +562,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 				y.mu.Unlock()
 				for s := c.Stats(); s.Pending+s.Spooled > 0; s = c.Stats() {
 					if !s.sums() || s.Memory > c.MaxMemory {
-						t.Fatalf("Stats() = %+v: the sums do not hold, or too much memory", s)
+						t.Fatalf("Stats() = %+v: the counters do not add up, or Memory exceeds %d", s, c.MaxMemory)
 					}
 					time.Sleep(time.Second)
 				}
@@ -570,26 +575,26 @@ func TestAnOutageOfAnHour(t *testing.T) {
 					}
 				}
 				if y.twice != 0 || uint64(arrived) != s.Delivered || s.Delivered+s.Dropped+uint64(refused) != uint64(made) || s.Refused != uint64(refused) {
-					t.Errorf("%d made, %d refused, %d arrived, %d of them twice, Stats() = %+v: the sums do not hold", made, refused, arrived, y.twice, s)
+					t.Errorf("%d made, %d refused, %d arrived, %d again, Stats() = %+v: the counters do not add up", made, refused, arrived, y.twice, s)
 				}
 				if spooled {
 					if arrived != made {
-						t.Errorf("%d of %d messages arrived", arrived, made)
+						t.Errorf("%d messages arrived, want %d", arrived, made)
 					}
 					if attempts > 420 {
 						t.Errorf("%d attempts in an hour, want at most 420", attempts)
 					}
-					// There must be no stampede: one upload first, and one more for each
-					// batch that is accepted.
+					// To avoid a stampede, the client begins with one upload at a time. Each
+					// batch that is accepted allows one more.
 					for i, want := range []int{1, 2, 3, 4} {
-						if i < len(y.most) && y.most[i] > want {
-							t.Errorf("%d requests under way at the request %d that was taken, want at most %d", y.most[i], i+1, want)
+						if i < len(y.inFlightAt) && y.inFlightAt[i] > want {
+							t.Errorf("%d requests in flight at the accepted request %d, want at most %d", y.inFlightAt[i], i+1, want)
 						}
 					}
 				}
-				for i, n := range y.most {
+				for i, n := range y.inFlightAt {
 					if n > maxUploads {
-						t.Errorf("%d requests under way at the request %d that was taken, want at most %d", n, i+1, maxUploads)
+						t.Errorf("%d requests in flight at the accepted request %d, want at most %d", n, i+1, maxUploads)
 					}
 				}
 				t.Logf("%d made, %d arrived, %d dropped, %d refused; %d attempts in the outage", made, arrived, s.Dropped, refused, attempts)
@@ -598,10 +603,10 @@ func TestAnOutageOfAnHour(t *testing.T) {
 	}
 }
 
-// At SpoolMax the client refuses calls and keeps its stored messages.
-func TestTheSpoolIsBounded(t *testing.T) {
+// At SpoolMax the client refuses calls, and it keeps and later delivers the stored messages.
+func TestTrackReturnsErrQueueFullAtSpoolMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		y := &tally{down: true}
+		y := &numberedCollector{down: true}
 		c := New("k")
 		c.Transport, c.SpoolDir, c.SpoolMax = y, t.TempDir(), minSpoolMax
 		accepted := 0

@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// synced returns how many messages of the collecting batch are known to be on the disk. It
-// reads a private field of the segment, to which the client has no access.
+// synced returns how many messages of the collecting batch have been synced to the disk. It
+// reads a private field of the segment, because package spool does not export the number.
 func synced(t *testing.T, c *Client) int {
 	t.Helper()
 	c.mu.Lock()
@@ -38,8 +38,8 @@ func (b *logbook) troubles() int {
 	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
 }
 
-// breakSync replaces the open files of dir by pipes, because the system refuses to sync a
-// pipe.
+// breakSync replaces the open segment files of dir by a pipe. The system refuses to sync a pipe,
+// so every later sync fails.
 func breakSync(t *testing.T, dir string) {
 	t.Helper()
 	var pipe [2]int
@@ -80,14 +80,14 @@ func breakSync(t *testing.T, dir string) {
 	}
 }
 
-func TestSpoolSync(t *testing.T) {
+func TestSpoolSyncSetsWhenMessagesAreSynced(t *testing.T) {
 	t.Run("each call waits for the disk", func(t *testing.T) {
 		c, col := newSpoolClient(t.TempDir(), nil)
 		c.SpoolSync, c.FlushAt, c.FlushAfter = SyncEachCall, 1000, time.Hour
 		for n := 1; n <= 5; n++ {
 			track(t, c, 1)
 			if got := synced(t, c); got != n {
-				t.Errorf("%d messages are on the disk after %d calls", got, n)
+				t.Errorf("%d messages are synced after %d calls, want all", got, n)
 			}
 		}
 		var wg sync.WaitGroup
@@ -96,7 +96,7 @@ func TestSpoolSync(t *testing.T) {
 		}
 		wg.Wait()
 		if got := synced(t, c); got != 165 {
-			t.Errorf("%d messages are on the disk after 165 calls", got)
+			t.Errorf("%d messages are synced after 165 calls, want all", got)
 		}
 		if n := len(col.got()); n != 0 {
 			t.Errorf("%d requests, want none yet", n)
@@ -104,7 +104,7 @@ func TestSpoolSync(t *testing.T) {
 		closeClient(t, c)
 		checkStats(t, c, 165, 165, 0, 0)
 	})
-	bubble(t, "an interval", func(t *testing.T) {
+	bubble(t, "messages are synced after the interval", func(t *testing.T) {
 		c, _ := newSpoolClient(t.TempDir(), nil)
 		c.SpoolSync, c.FlushAt, c.FlushAfter = 2*time.Second, 1000, time.Hour
 		track(t, c, 3)
@@ -115,12 +115,12 @@ func TestSpoolSync(t *testing.T) {
 			time.Sleep(step.wait)
 			synctest.Wait()
 			if got := synced(t, c); got != step.want {
-				t.Errorf("%d messages are on the disk after another %v, want %d", got, step.wait, step.want)
+				t.Errorf("%d messages are synced after another %v, want %d", got, step.wait, step.want)
 			}
 		}
 		closeClient(t, c)
 	})
-	bubble(t, "never", func(t *testing.T) {
+	bubble(t, "messages are not synced by default", func(t *testing.T) {
 		c, _ := newSpoolClient(t.TempDir(), nil)
 		c.FlushAt, c.FlushAfter = 1000, time.Hour
 		track(t, c, 3)
@@ -133,9 +133,8 @@ func TestSpoolSync(t *testing.T) {
 	})
 }
 
-// The disk refuses to sync, and the client logs that. The messages are as safe as without
-// SpoolSync, and they arrive.
-func TestASyncThatFails(t *testing.T) {
+// If a sync fails, the client logs that once. The messages stay in the file and are delivered.
+func TestMessagesArriveAlthoughASyncFails(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		sync time.Duration
@@ -152,7 +151,7 @@ func TestASyncThatFails(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if got := synced(t, c); got != 3 || book.troubles() != 0 {
-				t.Errorf("%d messages are on the disk, want 3; log %q", got, book.lines)
+				t.Errorf("%d messages are synced, want 3 and an empty log; log %q", got, book.lines)
 			}
 			breakSync(t, dir)
 			for range 5 {
@@ -161,7 +160,7 @@ func TestASyncThatFails(t *testing.T) {
 			}
 			synctest.Wait()
 			if got := synced(t, c); got != 3 || book.troubles() != 1 {
-				t.Errorf("%d messages are on the disk, want 3, and one line in the log: %q", got, book.lines)
+				t.Errorf("%d messages are synced, want 3, and one line in the log: %q", got, book.lines)
 			}
 			closeClient(t, c)
 			checkStats(t, c, 8, 8, 0, 0)
@@ -172,22 +171,22 @@ func TestASyncThatFails(t *testing.T) {
 	}
 }
 
-// A disk may lose space that was reserved. Reading or writing a mapping of that space is a
-// memory fault. It costs only the messages in that space.
-func TestADiskThatLosesAFile(t *testing.T) {
+// A disk may lose space that was reserved. Reading or writing a mapping of that space is then a
+// memory fault. The client survives the fault and loses only the messages in that space.
+func TestLostFileSpaceCostsOnlyTheMessagesInIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		book := newLogbook()
 		c, col := newSpoolClient(dir, nil)
 		c.FlushAt, c.FlushAfter, c.Logger = 1000, time.Hour, slog.New(book)
-		var told fates
+		var told deliveryRecorder
 		c.OnDelivery = told.add
 		track(t, c, 3)
 		synctest.Wait()
-		empty(t, dir)
+		truncateSegments(t, dir)
 		track(t, c, 20)
 		if book.troubles() == 0 {
-			t.Error("the log does not mention it")
+			t.Error("the log does not mention the lost space")
 		}
 		if s := c.Stats(); s.Unspooled != 20 || !s.sums() {
 			t.Errorf("Stats() = %+v, want 20 in memory alone", s)
@@ -212,9 +211,9 @@ func TestADiskThatLosesAFile(t *testing.T) {
 	})
 }
 
-// A spare file may turn out to be bad when messages are written to it. The client logs
-// that, and holds the messages in memory alone.
-func TestADiskThatLosesASpareFile(t *testing.T) {
+// A spare file may have lost its space by the time the client writes messages to it. The client
+// logs that, and holds the messages in memory alone.
+func TestMessagesStayInMemoryIfASpareFileLostItsSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		book := newLogbook()
@@ -223,7 +222,7 @@ func TestADiskThatLosesASpareFile(t *testing.T) {
 		if err := c.setUpOnce(); err != nil {
 			t.Fatal(err)
 		}
-		empty(t, dir)
+		truncateSegments(t, dir)
 		track(t, c, 3)
 		if s := c.Stats(); s.Unspooled != 3 || book.troubles() != 1 {
 			t.Errorf("Stats() = %+v, want 3 in memory alone; log %q", s, book.lines)
@@ -233,15 +232,15 @@ func TestADiskThatLosesASpareFile(t *testing.T) {
 	})
 }
 
-// The log handler may use the client, for instance to track errors. So the client holds no
+// A log handler may call the client, for instance to track errors. So the client must hold no
 // lock while it logs.
-func TestTheLoggerMayUseTheClient(t *testing.T) {
+func TestALogHandlerMayCallTheClient(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		flushAt int
 		spoil   func(t *testing.T, dir string)
 	}{
-		{"a message cannot be written", 1000, empty},
+		{"a message cannot be written", 1000, truncateSegments},
 		{"messages of an earlier process are found", 1, nil},
 		{"a file cannot be made", 1, func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
@@ -263,8 +262,8 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			}))
 			if test.spoil != nil {
 				track(t, c, 1)
-				// The folder must not change below. So the files that the client would make
-				// in the background are made here.
+				// The client makes spare files in the background. The test makes them now, so
+				// that the folder does not change while test.spoil runs.
 				if err := c.spooler.dir.Prepare(spareSegments); err != nil {
 					t.Fatal(err)
 				}
@@ -279,8 +278,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 				defer close(tracked)
 				track(t, c, 2*maxUploads)
 			}()
-			// If the client held a lock while logging, calls of the handler would never
-			// return.
+			// If the client held a lock while it logs, the handler would never return.
 			<-tracked
 			<-told
 			shutdownNow(t, c)
@@ -288,7 +286,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 	}
 }
 
-// A handlerFunc is a slog.Handler that is called for every line above debug level.
+// A handlerFunc is a slog.Handler. It is called for every log line above debug level.
 type handlerFunc func()
 
 func (f handlerFunc) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }

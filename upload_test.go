@@ -28,8 +28,9 @@ var transportErrors = []error{
 	&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")},
 }
 
-// Every status and every transport error, through the complete client.
-func TestOutcomes(t *testing.T) {
+// The status or the transport error of an answer decides whether the client delivers, retries or
+// drops a batch. The test tries every status from 100 to 599.
+func TestTheAnswerDecidesWhetherABatchIsRetried(t *testing.T) {
 	type answer struct {
 		name   string
 		code   int
@@ -53,7 +54,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	for _, a := range answers {
 		synctest.Test(t, func(t *testing.T) {
-			var got fates
+			var got deliveryRecorder
 			c, col := newTestClient(func(int, request) (*http.Response, error) {
 				if a.err != nil {
 					return nil, a.err
@@ -77,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 			told := list[0].Err
 			if a.reason == "" {
 				if told != nil || err != nil {
-					t.Errorf("%s: delivered, with errors %v and %v", a.name, told, err)
+					t.Errorf("%s: delivered, with the errors %v and %v, want none", a.name, told, err)
 				}
 				checkStats(t, c, 2, 2, 0, 0)
 			} else {
@@ -85,9 +86,9 @@ func TestOutcomes(t *testing.T) {
 				var status *StatusError
 				switch {
 				case a.err != nil && (!errors.Is(told, a.err) || !errors.Is(err, a.err)):
-					t.Errorf("%s: errors %v and %v do not wrap the cause", a.name, told, err)
+					t.Errorf("%s: errors %v and %v, want both to wrap the cause", a.name, told, err)
 				case a.err == nil && (!errors.As(told, &status) || status.Code != a.code || !errors.As(err, &status)):
-					t.Errorf("%s: errors %v and %v do not hold the status", a.name, told, err)
+					t.Errorf("%s: errors %v and %v, want a *StatusError in both", a.name, told, err)
 				}
 				checkStats(t, c, 2, 0, 2, 0)
 				if got := c.Stats().ByReason[a.reason]; got != 2 {
@@ -99,7 +100,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestBackoffLimits(t *testing.T) {
+func TestBackoffDoublesUpToAMinuteWithFullJitter(t *testing.T) {
 	want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
 		16 * time.Second, 32 * time.Second, time.Minute, time.Minute, time.Minute}
 	for i, limit := range want {
@@ -109,10 +110,10 @@ func TestBackoffLimits(t *testing.T) {
 	}
 	for _, absurd := range []int{-1, -1 << 31, 63, 1024, 1 << 30} {
 		if got := backoffLimit(absurd); got != backoffLimit(min(max(absurd, 0), 16)) {
-			t.Errorf("backoffLimit(%d) = %v", absurd, got)
+			t.Errorf("backoffLimit(%d) = %v, want the limit of the nearest attempt", absurd, got)
 		}
 	}
-	// Full jitter: the waits cover all of [0, limit).
+	// With full jitter, the waits spread over all of [0, limit).
 	for attempt, limit := range want {
 		var low, high bool
 		for range 200 {
@@ -124,14 +125,14 @@ func TestBackoffLimits(t *testing.T) {
 			high = high || d > limit*3/4
 		}
 		if !low || !high {
-			t.Errorf("backoff(%d) does not spread over %v", attempt, limit)
+			t.Errorf("200 values of backoff(%d) do not spread from 0 to %v", attempt, limit)
 		}
 	}
 }
 
-func TestAttempts(t *testing.T) {
+func TestABatchGetsElevenAttemptsWithTheSameMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got fates
+		var got deliveryRecorder
 		c, col := newTestClient(always(503))
 		c.OnDelivery = got.add
 		track(t, c, 1)
@@ -167,7 +168,7 @@ func TestAttempts(t *testing.T) {
 			}
 		}
 		if first, last := requests[0].batch.SentAt, requests[10].batch.SentAt; first == last {
-			t.Errorf("sentAt is %s in the first and the last attempt", first)
+			t.Errorf("sentAt is %s in the first and in the last attempt, want different times", first)
 		}
 		want := "analytics: gave up after 11 attempts: analytics: the collector answered 503 Service Unavailable"
 		if d := got.got()[0]; d.Err.Error() != want {
@@ -180,8 +181,9 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// The hostilities have the values that cannot be used.
-func TestRetryAfter(t *testing.T) {
+// The client waits as long as Retry-After says, but at most 300 s. The function hostilities has
+// the values of Retry-After that the client ignores.
+func TestRetryAfterSetsTheWaitUpToItsCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
 			name string
@@ -197,7 +199,7 @@ func TestRetryAfter(t *testing.T) {
 			{"on an unusual status", 529, func() string { return "3" }, 3 * time.Second},
 			{"zero gives the usual wait", 429, func() string { return "0" }, 0},
 		} {
-			c, col := newTestClient(firstly(1, test.code, "Retry-After", test.text()))
+			c, col := newTestClient(statusThenOK(1, test.code, "Retry-After", test.text()))
 			track(t, c, 1)
 			if err := c.Flush(t.Context()); err != nil {
 				t.Errorf("%s: %v", test.name, err)
@@ -214,9 +216,9 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// Ten short waits in a row must not exhaust a batch: each retry waits at least as long as
-// the back-off, too.
-func TestRetryAfterIsAFloor(t *testing.T) {
+// Each wait is at least Retry-After, and the back-off still makes the waits grow. So a collector
+// that always asks for one second does not use up the retries of a batch in ten seconds.
+func TestABackoffLongerThanRetryAfterApplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(always(503, "Retry-After", "1"))
 		track(t, c, 1)
@@ -228,19 +230,19 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 		for i := 1; i < len(r); i++ {
 			wait := r[i].at.Sub(r[i-1].at)
 			if wait < time.Second || wait > max(time.Second, backoffLimit(i-1)) {
-				t.Errorf("attempt %d came after %v, want at least 1 s and at most %v", i+1, wait, backoffLimit(i-1))
+				t.Errorf("attempt %d came after %v, want 1 s to %v", i+1, wait, max(time.Second, backoffLimit(i-1)))
 			}
 			longest = max(longest, wait)
 		}
 		if len(r) != 11 || longest == time.Second {
-			t.Errorf("%d attempts, never more than %v apart, want 11 with a growing wait", len(r), longest)
+			t.Errorf("%d attempts, at most %v apart, want 11, and waits of more than 1 s", len(r), longest)
 		}
 		closeClient(t, c)
 	})
 }
 
-// If the collector asks for a pause for one batch, all others wait, too, including those in
-// back-off. Messages queued meanwhile are sent together afterwards.
+// If the collector answers one batch with Retry-After, the client sends no batch during that
+// time, not even those in back-off. Messages queued meanwhile are sent together afterwards.
 func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -270,7 +272,7 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 			}
 		}
 		if early > 0 {
-			t.Errorf("%d requests during the pause", early)
+			t.Errorf("%d requests during the pause, want none", early)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
@@ -288,9 +290,9 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 	})
 }
 
-func TestTooManyRequestsWithoutRetryAfterPausesTheWholeClient(t *testing.T) {
+func TestStatus429WithoutRetryAfterPausesTheWholeClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, col := newTestClient(firstly(1, 429))
+		c, col := newTestClient(statusThenOK(1, 429))
 		c.FlushAt = 1
 		track(t, c, 1)
 		synctest.Wait()
@@ -307,16 +309,15 @@ func TestTooManyRequestsWithoutRetryAfterPausesTheWholeClient(t *testing.T) {
 	})
 }
 
-// A pause that the collector asks for during another pause may extend it, but not shorten
-// it.
-func TestPausesExtend(t *testing.T) {
+// An answer that arrives during a pause may extend the pause, but not shorten it.
+func TestAPauseCanBeExtendedButNotShortened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		c, col := newTestClient(nil)
 		col.answer = func(n int, _ request) (*http.Response, error) {
 			switch n {
 			case 0:
-				time.Sleep(time.Millisecond) // until all three are under way
+				time.Sleep(time.Millisecond) // wait until all three requests are in flight
 				return status(429, "Retry-After", "10"), nil
 			case 1:
 				time.Sleep(time.Second)
@@ -345,8 +346,8 @@ func TestPausesExtend(t *testing.T) {
 	})
 }
 
-// See hostilities for DefaultTimeout.
-func TestTimeoutCoversOneAttempt(t *testing.T) {
+// The function hostilities tests DefaultTimeout.
+func TestTimeoutLimitsEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(nil)
 		c.Timeout = 300 * time.Millisecond
@@ -370,7 +371,7 @@ func TestTimeoutCoversOneAttempt(t *testing.T) {
 
 func TestRejectedCallsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got fates
+		var got deliveryRecorder
 		c, _ := newTestClient(func(int, request) (*http.Response, error) {
 			resp := status(200)
 			resp.Body = io.NopCloser(strings.NewReader(`{"success":true,"rejected":[
@@ -403,14 +404,14 @@ func TestRejectedCallsAreDropped(t *testing.T) {
 		if d := cmp.Diff([]string{"0 3 ", "1 2 rejected"}, reasons); d != "" {
 			t.Errorf("OnDelivery (-want +got):\n%s", d)
 		}
-		var fate []string
+		var results []string
 		for i, raw := range got.messages {
-			fate = append(fate, fmt.Sprintf("%s %v", raw[len(`{"type":"track","messageId":"`):][:2], got.errs[i]))
+			results = append(results, fmt.Sprintf("%s %v", raw[len(`{"type":"track","messageId":"`):][:2], got.errs[i]))
 		}
 		want := []string{"m0 <nil>", "m2 <nil>", "m4 <nil>",
 			`m1 analytics: the collector rejected the call: "bad_event": "no such event"`,
 			`m3 analytics: the collector rejected the call: "too_old": "over a year"`}
-		if d := cmp.Diff(want, fate); d != "" {
+		if d := cmp.Diff(want, results); d != "" {
 			t.Errorf("messages (-want +got):\n%s", d)
 		}
 		closeClient(t, c)
@@ -432,9 +433,9 @@ func FuzzRejections(f *testing.F) {
 	})
 }
 
-func TestDeliveredMessagesAreTheOnesSent(t *testing.T) {
+func TestDeliveryMessagesReturnsTheMessagesAsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got fates
+		var got deliveryRecorder
 		c, col := newTestClient(nil)
 		c.OnDelivery = got.add
 		track(t, c, 3)
@@ -451,13 +452,13 @@ func TestDeliveredMessagesAreTheOnesSent(t *testing.T) {
 	})
 }
 
-func TestTheCallbackMayUseTheClient(t *testing.T) {
+func TestOnDeliveryMayCallTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(nil)
 		again := 3
 		c.OnDelivery = func(d Delivery) {
 			if s := c.Stats(); s.Delivered == 0 {
-				t.Errorf("Stats() in OnDelivery = %+v, want what was delivered to be counted", s)
+				t.Errorf("Stats() in OnDelivery = %+v, want the delivered messages to be counted", s)
 			}
 			if again > 0 {
 				again--
@@ -473,11 +474,11 @@ func TestTheCallbackMayUseTheClient(t *testing.T) {
 	})
 }
 
-// A Delivery that a test of OnDelivery made has no messages to yield.
-func TestMessagesOfADeliveryMadeByHand(t *testing.T) {
+// A program may construct a Delivery to test its OnDelivery. Messages then yields nothing.
+func TestAConstructedDeliveryYieldsNoMessages(t *testing.T) {
 	for _, d := range []Delivery{{}, {Count: 1}, {Count: 1, Reason: ReasonRejected, Err: ErrClosed}} {
 		for message, err := range d.Messages() {
-			t.Errorf("%+v yields %q, %v", d, message, err)
+			t.Errorf("%+v yields %q, %v, want nothing", d, message, err)
 		}
 	}
 }
