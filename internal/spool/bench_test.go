@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// full has the configuration that a client uses.
+// full is the configuration that a client uses.
 var full = spool.Config{Head: `{"batch":[`, MaxData: 511 << 10, MaxMessages: 2500}
 
 // A heap collects messages like a segment, but in the memory of the process and without
@@ -39,7 +39,7 @@ func newHeap() *heap {
 	return &heap{data: append(make([]byte, 0, full.MaxData), full.Head...), ends: make([]int32, 0, full.MaxMessages)}
 }
 
-// An appender appends to one segment after another.
+// An appender appends to a segment until it is full, and then to a new one.
 type appender struct {
 	tb  testing.TB
 	dir *spool.Dir
@@ -48,14 +48,15 @@ type appender struct {
 
 func (a *appender) append(message []byte, sum uint32) {
 	if a.s == nil || !a.s.Fits(len(message)) {
-		a.turn()
+		a.nextSegment()
 	}
 	if err := a.s.Append(message, sum); err != nil {
 		a.tb.Fatal(err)
 	}
 }
 
-func (a *appender) turn() {
+// nextSegment removes the current segment, if there is one, and makes a new one.
+func (a *appender) nextSegment() {
 	if a.s != nil {
 		if err := a.s.Remove(); err != nil {
 			a.tb.Fatal(err)
@@ -67,10 +68,10 @@ func (a *appender) turn() {
 	}
 }
 
-// BenchmarkAppend measures an append, including its share of making a segment and removing
-// it when it is full. In the same run it alternately measures the same with a heap, and
-// prints the ratio. With sum=ahead the checksum is computed before the append, as a client
-// does while it holds no lock.
+// BenchmarkAppend measures an append, including its share of the time to make a segment and to
+// remove it when it is full. It alternately measures a heap in the same run, and prints the
+// ratio. With sum=ahead the checksum is computed before the append, as a client does while it
+// holds no lock.
 func BenchmarkAppend(b *testing.B) {
 	for _, plain := range []bool{false, true} {
 		for _, size := range []int{200, 450, 2000} {
@@ -173,11 +174,11 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(load)/float64(b.N), "ns_load/op")
-	os.RemoveAll(path) // here, because the time is not measured
+	os.RemoveAll(path) // here, where the benchmark does not measure it
 }
 
-// BenchmarkCommit measures an append and its Commit with SyncEach. Several goroutines do so
-// at once. The disk is that of the folder for temporary files.
+// BenchmarkCommit measures an append and its Commit with SyncEach, in several goroutines at once.
+// The files are on the disk of the folder for temporary files.
 func BenchmarkCommit(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {

@@ -16,7 +16,8 @@ import (
 
 var written = []string{"11", "222", "3333", "44444"}
 
-// image returns the bytes of a segment file of full size with the messages in written.
+// image returns the bytes of a segment file that has the messages in written. The file has the
+// full size of a segment.
 func image(t testing.TB) []byte {
 	t.Helper()
 	path := t.TempDir()
@@ -31,16 +32,17 @@ func image(t testing.TB) []byte {
 	return b
 }
 
-// A reading is the result of Open and Load for a file.
+// A reading is the result of Open, Load, Remove and Close for one segment file.
 type reading struct {
 	counted  int // number of messages according to Open
 	lost     int // number of lost messages according to Load
 	messages []string
 	reported []error
-	left     []string // files left after Remove and Close
+	left     []string // files set aside, which are left after Remove and Close
 }
 
-// readImage writes a file to a folder and reads it as a segment.
+// readImage writes b to a segment file in a folder and reads the folder. It checks that the
+// result is consistent, and that damage is reported if the file was set aside.
 func readImage(t testing.TB, path string, b []byte) reading {
 	t.Helper()
 	name := filepath.Join(path, "segment-00000001")
@@ -55,7 +57,7 @@ func readImage(t testing.TB, path string, b []byte) reading {
 		t.Fatalf("Open: %v", err)
 	}
 	if len(backlog) > 1 {
-		t.Fatalf("Open = %d segments from one file", len(backlog))
+		t.Fatalf("Open = %d segments from one file, want at most 1", len(backlog))
 	}
 	for _, s := range backlog {
 		r.counted = s.Len()
@@ -63,7 +65,7 @@ func readImage(t testing.TB, path string, b []byte) reading {
 			t.Fatalf("Load of a file that has not changed since Open: %v", err)
 		}
 		if r.counted-r.lost != s.Len() {
-			t.Fatalf("Load lost %d of %d and has %d", r.lost, r.counted, s.Len())
+			t.Fatalf("Load lost %d of %d messages and has %d, want the rest", r.lost, r.counted, s.Len())
 		}
 		r.messages = messages(s, c.Head)
 		if got, want := string(s.Bytes()), c.Head+strings.Join(r.messages, ","); got != want {
@@ -71,20 +73,20 @@ func readImage(t testing.TB, path string, b []byte) reading {
 		}
 		remove(t, s)
 	}
-	// A new segment can be made, whatever the name of the old file is.
+	// A new segment can be made, even if the old file was set aside.
 	remove(t, newSegment(t, d, "1"))
 	closeDir(t, d)
 	r.left = files(t, path)
 	for _, name := range r.left {
 		if !strings.Contains(name, ".aside") {
-			t.Fatalf("%s is still in the folder", name)
+			t.Fatalf("%s is still in the folder, want only files that were set aside", name)
 		}
 		if err := os.RemoveAll(filepath.Join(path, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(r.left) != len(r.reported) {
-		t.Fatalf("%d files set aside, reported %v", len(r.left), r.reported)
+		t.Fatalf("%d files set aside, but reported %v, want one report for each", len(r.left), r.reported)
 	}
 	for _, err := range r.reported {
 		if damage := (*spool.DamageError)(nil); !errors.As(err, &damage) || filepath.Base(damage.File) != r.left[0] {
@@ -94,7 +96,8 @@ func readImage(t testing.TB, path string, b []byte) reading {
 	return r
 }
 
-func TestTruncatedAtEveryLength(t *testing.T) {
+// A truncated file keeps every message that is complete.
+func TestATruncatedFileKeepsItsCompleteMessages(t *testing.T) {
 	whole := image(t)
 	dataAt := len(whole) - small().MaxData
 	path := t.TempDir()
@@ -107,15 +110,17 @@ func TestTruncatedAtEveryLength(t *testing.T) {
 				want = append(want, m)
 			}
 		}
-		equal(t, fmt.Sprintf("messages in %d bytes", n), r.messages, want)
+		equal(t, fmt.Sprintf("messages in the first %d bytes", n), r.messages, want)
 		aside := 1
 		if n == 0 || len(want) == len(written) {
 			aside = 0 // the file is empty, or complete
 		}
-		equal(t, fmt.Sprintf("set aside with %d bytes", n), len(r.left), aside)
+		equal(t, fmt.Sprintf("files set aside with the first %d bytes", n), len(r.left), aside)
 	}
 }
 
+// TestFlippedBits flips single bits of a file. A flipped bit in a message loses that message, in
+// the index at most two messages, and in the header possibly all. A loss is always noticed.
 func TestFlippedBits(t *testing.T) {
 	whole := image(t)
 	dataAt := len(whole) - small().MaxData
@@ -135,14 +140,14 @@ func TestFlippedBits(t *testing.T) {
 			}
 		}
 		if len(r.messages)+missing != len(written) {
-			t.Errorf("bit %d flipped: messages %q of %q", bit, r.messages, written)
+			t.Errorf("bit %d flipped: messages %q, want only messages of %q", bit, r.messages, written)
 		}
 		most := 0
 		switch at := bit / 8; {
 		case at < 80: // the header
 			most = len(written)
 		case at < 128: // unused bytes
-		case at < dataAt: // the index: costs its message and the next
+		case at < dataAt: // the index; an entry ends its message and begins the next one
 			most = 2
 		case at < used:
 			most = 1
@@ -151,14 +156,14 @@ func TestFlippedBits(t *testing.T) {
 			t.Errorf("bit %d of byte %d flipped: %d messages missing, want at most %d", bit%8, bit/8, missing, most)
 		}
 		if noticed := len(r.left) > 0; noticed != (missing > 0) {
-			t.Errorf("bit %d of byte %d flipped: %d messages missing, set aside: %t", bit%8, bit/8, missing, noticed)
+			t.Errorf("bit %d of byte %d flipped: %d messages missing, but the file is set aside: %t", bit%8, bit/8, missing, noticed)
 		}
 	}
 }
 
-// TestLostPages zeroes parts of a file. A loss of power has this effect on pages that were
-// not yet written.
-func TestLostPages(t *testing.T) {
+// TestAFileWithZeroedPartsIsReadAsFarAsPossible zeroes parts of a file. A loss of power has this effect on
+// pages that the system has not written yet.
+func TestAFileWithZeroedPartsIsReadAsFarAsPossible(t *testing.T) {
 	whole := image(t)
 	const index, entry = 128, 8
 	tests := []struct {
@@ -171,7 +176,7 @@ func TestLostPages(t *testing.T) {
 		{"nothing", 0, 0, written, 0, false},
 		{"all", 0, len(whole), nil, 0, false},
 		{"magic", 0, 8, nil, 0, false},
-		{"header but the magic", 8, 128, nil, 0, true},
+		{"header except the magic", 8, 128, nil, 0, true},
 		{"index", index, index + 4*entry, nil, 0, false},
 		{"first entry", index, index + entry, []string{"3333", "44444"}, 1, true},
 		{"last entries", index + 2*entry, index + 4*entry, []string{"11", "222"}, 0, false},
@@ -192,9 +197,9 @@ func TestLostPages(t *testing.T) {
 	}
 }
 
-// TestEarlierUse combines the index and the data of one use of a file with the header of
-// the next use. A loss of power can have this effect.
-func TestEarlierUse(t *testing.T) {
+// TestMessagesOfAnEarlierUseAreNotRead combines the header of a reused file with the index and the
+// data of its earlier use. A loss of power can have this effect.
+func TestMessagesOfAnEarlierUseAreNotRead(t *testing.T) {
 	path := t.TempDir()
 	d, _ := open(t, path, small())
 	s := newSegment(t, d, written...)
@@ -216,7 +221,9 @@ func TestEarlierUse(t *testing.T) {
 	remove(t, s)
 }
 
-func TestForeignFiles(t *testing.T) {
+// Open sets aside files that have the name of a segment but cannot be read as one. It leaves files
+// with other names alone.
+func TestForeignFilesAreSetAsideOrLeftAlone(t *testing.T) {
 	path := t.TempDir()
 	whole := image(t)
 	newer := slices.Clone(whole)
@@ -230,7 +237,7 @@ func TestForeignFiles(t *testing.T) {
 	put("segment-00000001.aside", []byte("an earlier one"))
 	put("segment-00000002", newer)
 	put("segment-00000003", whole)
-	put("segment-4611686018427387904", whole) // a number larger than any in use
+	put("segment-4611686018427387904", whole) // larger than the number of any other segment
 	put("segment-9223372036854775808", whole) // not a valid number
 	put("segment-3", whole)
 	put("segment-00000003.bak", whole)
@@ -267,15 +274,15 @@ func TestForeignFiles(t *testing.T) {
 	})
 }
 
-// TestFileChangesBetweenOpenAndLoad removes a file, or replaces it, between Open and Load.
-func TestFileChangesBetweenOpenAndLoad(t *testing.T) {
+// If a file is removed, emptied or replaced between Open and Load, Load returns a *DamageError.
+func TestLoadReturnsADamageErrorIfTheFileHasChanged(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(name string) error
 	}{
-		{"gone", os.Remove},
-		{"empty", func(name string) error { return os.Truncate(name, 0) }},
-		{"other", func(name string) error { return os.WriteFile(name, image(t), 0o600) }},
+		{"removed", os.Remove},
+		{"emptied", func(name string) error { return os.Truncate(name, 0) }},
+		{"replaced", func(name string) error { return os.WriteFile(name, image(t), 0o600) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -306,9 +313,9 @@ func TestFileChangesBetweenOpenAndLoad(t *testing.T) {
 	}
 }
 
-// TestDamageIsRemembered loads a damaged segment twice. A client does so if it could not
-// send the intact messages at first.
-func TestDamageIsRemembered(t *testing.T) {
+// TestDamageIsCountedOnce loads a damaged segment twice. A client does so if it could not send the
+// intact messages at first. Only the first Load counts and reports the damaged message.
+func TestDamageIsCountedOnce(t *testing.T) {
 	path := t.TempDir()
 	c := small()
 	reports := 0

@@ -1,6 +1,6 @@
 package spool
 
-// Plain makes Open write changes through instead of mapping files.
+// Plain makes Open write files with system calls instead of mapping them.
 func Plain(c *Config) { c.plain = true }
 
 const CanMap = canMap

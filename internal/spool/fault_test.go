@@ -9,11 +9,11 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// TestFaultIsAnError removes the pages under a mapping. A disk that fails has the same
-// effect, and so has a file system without the space that it reserved.
-func TestFaultIsAnError(t *testing.T) {
+// TestAMemoryFaultIsReturnedAsAnError removes the pages under a mapping. A disk that fails has the
+// same effect, and so has a file system that lacks the space it has reserved.
+func TestAMemoryFaultIsReturnedAsAnError(t *testing.T) {
 	if !spool.CanMap {
-		return // no mapping, no faults
+		return // without mappings there are no faults
 	}
 	path := t.TempDir()
 	c := small()
@@ -47,7 +47,7 @@ func TestFaultIsAnError(t *testing.T) {
 	remove(t, s)
 	equal(t, "files", files(t, path), []string(nil))
 
-	// A file that fails is not reused.
+	// A spare file that causes a fault is removed, not reused.
 	spare := newSegment(t, d, "1")
 	name = files(t, path)[0]
 	remove(t, spare)
@@ -62,6 +62,7 @@ func TestFaultIsAnError(t *testing.T) {
 	equal(t, "Bytes", string(s.Bytes()), "[1")
 }
 
+// Guard turns memory faults into errors, but no other panics.
 func TestOtherPanicsAreNotRecovered(t *testing.T) {
 	tests := []struct {
 		name string
@@ -74,11 +75,11 @@ func TestOtherPanicsAreNotRecovered(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {
 				if recover() == nil {
-					t.Error("it was swallowed")
+					t.Error("Guard recovered the panic, want it to go on")
 				}
 			}()
 			err := spool.Guard(make([]byte, 1), tt.do)
-			t.Errorf("guard = %v", err)
+			t.Errorf("Guard = %v, want a panic", err)
 		})
 	}
 }

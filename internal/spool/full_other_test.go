@@ -2,5 +2,5 @@
 
 package spool_test
 
-// fullChild is not used: on this system, filling a disk would harm other programs.
+// fullChild is never called. On this system, filling a disk would harm other programs.
 func fullChild() error { return nil }

@@ -16,11 +16,12 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// fullMount is an environment variable. If it is set, the child mounts a small file system
-// of its own.
+// fullMount is an environment variable. If it is set, the child process mounts a small file
+// system of its own.
 const fullMount = "SPOOL_TEST_MOUNT"
 
-// fullChild fills the disk, and then the segment that it has.
+// fullChild is the child process "full". For both kinds of files, it runs checkFullDisk on a disk
+// that it can fill.
 func fullChild() error {
 	path := os.Getenv(childFolder)
 	for _, plain := range []bool{false, true} {
@@ -35,14 +36,16 @@ func fullChild() error {
 		if plain {
 			spool.Plain(&c)
 		}
-		if err := fullDisk(filepath.Join(path, fmt.Sprint(plain)), c, fill, free); err != nil {
-			return fmt.Errorf("written through: %t: %w", plain, err)
+		if err := checkFullDisk(filepath.Join(path, fmt.Sprint(plain)), c, fill, free); err != nil {
+			return fmt.Errorf("without mapping: %t: %w", plain, err)
 		}
 	}
 	return nil
 }
 
-func fullDisk(path string, c spool.Config, fill, free func() error) error {
+// checkFullDisk makes a segment and fills the disk. It checks that no further segment can be made,
+// that the existing segment accepts messages up to its size, and that Open finds them later.
+func checkFullDisk(path string, c spool.Config, fill, free func() error) error {
 	dir, _, err := spool.Open(path, c)
 	if err != nil {
 		return err
@@ -60,7 +63,7 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 			return fmt.Errorf("New on a full disk = %w, want ENOSPC or EFBIG", err)
 		}
 		if list, err := os.ReadDir(path); err != nil || len(list) != 2 { // the lock file and s
-			return fmt.Errorf("%d files after New on a full disk, %w", len(list), err)
+			return fmt.Errorf("%d files after New on a full disk, %w, want 2", len(list), err)
 		}
 	}
 	message := bytes.Repeat([]byte{'m'}, 450)
@@ -95,7 +98,7 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 		return fmt.Errorf("Open = %d segments, %w, want 1", len(backlog), err)
 	}
 	if lost, err := backlog[0].Load(); lost != 0 || err != nil || backlog[0].Len() != n {
-		return fmt.Errorf("Load = %d, %w, has %d messages of %d", lost, err, backlog[0].Len(), n)
+		return fmt.Errorf("Load = %d, %w, has %d messages, want %d and none lost", lost, err, backlog[0].Len(), n)
 	}
 	if err := backlog[0].Remove(); err != nil {
 		return err
@@ -103,9 +106,9 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 	return dir.Close()
 }
 
-// TestTooManyOpenFiles checks that a segment which cannot be opened for now does not count
-// as damaged.
-func TestTooManyOpenFiles(t *testing.T) {
+// If the process has too many open files, Load fails, but the segment does not count as damaged
+// and can be loaded later.
+func TestLoadSucceedsOnceFewerFilesAreOpen(t *testing.T) {
 	d, _ := open(t, t.TempDir(), small())
 	s := newSegment(t, d, "0", "1")
 	if err := s.Unload(); err != nil {
@@ -127,8 +130,8 @@ func TestTooManyOpenFiles(t *testing.T) {
 	remove(t, s)
 }
 
-// TestFileLimit has a process reach the limit on the size of its files. To the process this
-// looks like a full disk.
+// TestFileLimit runs a process that reaches the limit on the size of its files. To the process
+// this looks like a full disk.
 func TestFileLimit(t *testing.T) {
 	soak.Long(t, "spool-disk")
 	if out, err := child("full", t.TempDir()).CombinedOutput(); err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// FuzzOpen reads arbitrary bytes as a segment file. Every message that is read must be in
-// the file, with an entry that holds its checksum. If nothing can be read, the file must be
-// set aside. Random changes rarely keep a header valid, so the checksums of some headers
-// are corrected.
+// FuzzOpen reads arbitrary bytes as a segment file. Every message that is read must be in the
+// file, with an entry that has its checksum. Random changes rarely keep a header valid, so with
+// mend the test corrects the start and the checksum of the header.
 func FuzzOpen(f *testing.F) {
 	whole := image(f)
 	f.Add(whole, false)
@@ -43,14 +42,14 @@ func FuzzOpen(f *testing.F) {
 			if !slices.ContainsFunc(ends[spool.Checksum([]byte(m))^header], func(end int) bool {
 				return end <= len(data) && strings.HasSuffix(string(data[:end]), m)
 			}) {
-				t.Errorf("message %q is not in the file with its checksum", m)
+				t.Errorf("read the message %q, but the file has no such message with its checksum", m)
 			}
 		}
 	})
 }
 
-// FuzzDamage changes a valid file. Only messages that the change touches may be lost, and
-// no message may be invented.
+// FuzzDamage changes a valid file. The messages that are read must be among those written, and in
+// the same order.
 func FuzzDamage(f *testing.F) {
 	f.Add(uint16(130), []byte{1, 2, 3})
 	f.Add(uint16(160), []byte("[99"))
@@ -64,7 +63,7 @@ func FuzzDamage(f *testing.F) {
 				next++
 			}
 			if next == len(written) {
-				t.Fatalf("message %q was not written, or not there", m)
+				t.Fatalf("read the message %q, which was not written, or not in this order", m)
 			}
 			next++
 		}

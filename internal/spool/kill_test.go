@@ -21,23 +21,24 @@ import (
 )
 
 const (
-	killNotes = "SPOOL_TEST_NOTES" // path of the file with the notes
+	// Environment variables of the child process that TestKill kills.
+	killNotes = "SPOOL_TEST_NOTES" // path of the file of the notebook
 	killFirst = "SPOOL_TEST_FIRST" // number of the first message
-	killPlain = "SPOOL_TEST_PLAIN"
+	killPlain = "SPOOL_TEST_PLAIN" // if set, the process does not map files
 	killSeed  = "SPOOL_TEST_SEED"
 )
 
-// Kinds of notes. Each note has the number of a message. Messages are removed in the order
-// in which they were appended.
+// Kinds of notes. A note has the number of the latest message of its kind. Messages are removed
+// in the order in which they were appended.
 const (
 	noteAppended = iota // Append has returned
 	noteRemoving        // Remove is about to be called for messages up to this one
 	noteRemoved         // Remove has returned
-	notes
+	noteKinds
 )
 
-// A notebook survives the end of the process, as a segment does. Making a note is so fast
-// that a kill rarely happens during it.
+// A notebook keeps the latest note of each kind in a file, which survives the end of the process.
+// Making a note is so fast that a kill rarely happens during it.
 type notebook struct {
 	f     *os.File
 	words []atomic.Uint64 // nil where files cannot be mapped
@@ -48,19 +49,19 @@ func newNotebook(name string) (*notebook, error) {
 	if err != nil || !spool.CanMap {
 		return &notebook{f: f}, err
 	}
-	memory, err := spool.MapFile(f, 8*notes)
+	memory, err := spool.MapFile(f, 8*noteKinds)
 	if err != nil {
 		return nil, err
 	}
-	return &notebook{f, unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&memory[0])), notes)}, nil
+	return &notebook{f, unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&memory[0])), noteKinds)}, nil
 }
 
-func (n *notebook) set(what int, number int) error {
+func (n *notebook) set(kind int, number int) error {
 	if n.words != nil {
-		n.words[what].Store(uint64(number))
+		n.words[kind].Store(uint64(number))
 		return nil
 	}
-	_, err := n.f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(number)), int64(8*what))
+	_, err := n.f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(number)), int64(8*kind))
 	return err
 }
 
@@ -78,6 +79,7 @@ func numbered(n int) []byte {
 	return fmt.Appendf(nil, `{"n":%d,"text":"%s"}`, n, strings.Repeat("x", n*7919%150))
 }
 
+// numberOf returns the number of a message, or -1 if the message is not one of numbered.
 func numberOf(message string) int {
 	digits, _, _ := strings.Cut(strings.TrimPrefix(message, `{"n":`), ",")
 	n, err := strconv.Atoi(digits)
@@ -87,14 +89,14 @@ func numberOf(message string) int {
 	return n
 }
 
-// A writer appends numbered messages, and at random unloads, loads and removes segments. It
-// notes what it is about to do and what it has done.
+// A writer appends numbered messages, and at random unloads, loads and removes segments. It makes
+// a note after each append, and before and after it removes a segment.
 type writer struct {
 	config spool.Config
 	dir    *spool.Dir
 	queue  []*spool.Segment
 	random *rand.Rand
-	note   func(what, number int) error
+	note   func(kind, number int) error
 }
 
 func (w *writer) removeFirst() error {
@@ -151,11 +153,11 @@ func (w *writer) append(n int) error {
 	return w.note(noteAppended, n)
 }
 
-// checkFound opens the folder of a writer that was stopped at some moment. It must find
-// each message whose Append had returned, unless the message was about to be removed. It
-// must find no removed message, and at most one message whose Append had not returned. It
-// returns the numbers found and the number of the next message.
-func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got []int, next int) {
+// checkFound opens the folder of a writer that was stopped at some moment, whose notes are note.
+// The folder must have each message whose Append had returned, except messages that the writer
+// was removing or had removed. It may have one message whose Append had not returned. checkFound
+// returns the numbers of the messages in the folder, and the number of the next message.
+func checkFound(t *testing.T, path string, c spool.Config, note [noteKinds]int) (got []int, next int) {
 	t.Helper()
 	d, backlog := open(t, path, c)
 	for _, s := range backlog {
@@ -169,7 +171,7 @@ func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got
 	if len(got) > 0 && got[0] == note[noteRemoving]+1 || len(got) == 0 {
 		first = note[noteRemoving] + 1
 	}
-	// A message that was appended but not yet noted may have been removed meanwhile.
+	// The writer may have removed a message whose append it had not noted yet.
 	last := max(note[noteAppended], note[noteRemoving])
 	if len(got) > 0 && got[len(got)-1] == last+1 {
 		last++
@@ -185,7 +187,7 @@ func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got
 	return got, last + 1
 }
 
-// TestFoundAfterEveryStep copies the files of a folder after every step of a writer. A kill
+// After every step of a writer, a copy of its folder has all messages that it should have. A kill
 // at that moment would leave the same files.
 func TestFoundAfterEveryStep(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
@@ -194,10 +196,10 @@ func TestFoundAfterEveryStep(t *testing.T) {
 		for seed := range soak.Seeds(t, 1) {
 			path, copied := t.TempDir(), t.TempDir()
 			d, _ := open(t, path, c)
-			var note [notes]int
+			var note [noteKinds]int
 			found := 0
-			w := &writer{config: c, dir: d, random: rand.New(rand.NewPCG(seed, 0)), note: func(what, number int) error {
-				note[what] = number
+			w := &writer{config: c, dir: d, random: rand.New(rand.NewPCG(seed, 0)), note: func(kind, number int) error {
+				note[kind] = number
 				for _, name := range files(t, copied) {
 					if err := os.Remove(filepath.Join(copied, name)); err != nil {
 						return err
@@ -222,14 +224,14 @@ func TestFoundAfterEveryStep(t *testing.T) {
 				}
 			}
 			if note[noteRemoved] == 0 || found < 40 {
-				t.Errorf("seed %d: removed %d, found %d in all copies: too little to prove anything", seed, note[noteRemoved], found)
+				t.Errorf("seed %d: removed %d messages, found %d in all copies, want more, so that the test proves something", seed, note[noteRemoved], found)
 			}
 			closeDir(t, d)
 		}
 	})
 }
 
-// killChild appends messages until it is killed.
+// killChild is the child process "kill". It appends messages until it is killed.
 func killChild() error {
 	book, err := newNotebook(os.Getenv(killNotes))
 	if err != nil {
@@ -255,8 +257,8 @@ func killChild() error {
 	return err
 }
 
-// TestKill kills a writing process at random moments, repeatedly on the same folder, and
-// then checks the messages in the folder.
+// TestKill kills a writing process at random moments, again and again on the same folder. Each
+// time it checks the messages in the folder.
 func TestKill(t *testing.T) {
 	length, seed := soak.Long(t, "spool-kill")
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -265,7 +267,7 @@ func TestKill(t *testing.T) {
 			t.Setenv(killPlain, "1")
 		}
 		path, notesFile := t.TempDir(), filepath.Join(t.TempDir(), "notes")
-		if err := os.WriteFile(notesFile, make([]byte, 8*notes), 0o600); err != nil {
+		if err := os.WriteFile(notesFile, make([]byte, 8*noteKinds), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		next, found, rounds := 1, 0, 0
@@ -279,13 +281,13 @@ func TestKill(t *testing.T) {
 			case <-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond)))):
 				writing.Kill()
 			case <-writing.Exited():
-				t.Fatalf("the process ended by itself: %s", writing.Output())
+				t.Fatalf("the process ended before it was killed: %s", writing.Output())
 			}
 			b, err := os.ReadFile(notesFile)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var note [notes]int
+			var note [noteKinds]int
 			for i := range note {
 				note[i] = int(binary.NativeEndian.Uint64(b[8*i:]))
 			}

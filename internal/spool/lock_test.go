@@ -16,7 +16,8 @@ import (
 
 const childFolder = "SPOOL_TEST_FOLDER"
 
-// child returns a command that runs the test binary as one of the children, on a folder.
+// child returns a command that runs the test binary as a child process on a folder. kind is a key
+// of children.
 func child(kind, path string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childOf+"="+kind, childFolder+"="+path)
@@ -24,7 +25,7 @@ func child(kind, path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// lockChild opens a folder and keeps it open until it is killed.
+// lockChild is the child process "lock". It opens a folder and keeps it open until it is killed.
 func lockChild() error {
 	if _, _, err := spool.Open(os.Getenv(childFolder), small()); err != nil {
 		return err
@@ -34,18 +35,18 @@ func lockChild() error {
 	return err
 }
 
-func TestFolderIsLocked(t *testing.T) {
+func TestOpenReturnsErrLockedForAnOpenFolder(t *testing.T) {
 	path := t.TempDir()
-	refused := func(who string) {
+	refused := func(holder string) {
 		t.Helper()
 		_, _, err := spool.Open(path, small())
 		if !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), path) {
-			t.Errorf("Open beside %s = %v, want ErrLocked and the folder's name", who, err)
+			t.Errorf("Open while %s has the folder open = %v, want ErrLocked and the folder's name", holder, err)
 		}
 	}
 	d, _ := open(t, path, small())
 	newSegment(t, d, "1")
-	refused("one of this process")
+	refused("this process")
 	if out, err := child("lock", path).Output(); err == nil || !strings.Contains(string(out), spool.ErrLocked.Error()) {
 		t.Errorf("Open in another process = %q, %v, want ErrLocked", out, err)
 	}

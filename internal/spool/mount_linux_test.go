@@ -9,9 +9,9 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// TestFullDisk fills a real file system to the last page. Without the reserved space, a
-// write to a mapped page would then kill the process. The test needs the right to mount, as
-// root or as a user who may make namespaces. TestFileLimit needs no rights.
+// TestFullDisk fills a real file system to the last page. If the spool did not reserve space, a
+// write to a mapped page would then kill the process. The test needs the right to mount: it runs
+// as root, or as a user who may make namespaces. TestFileLimit needs no rights.
 func TestFullDisk(t *testing.T) {
 	soak.Long(t, "spool-disk")
 	cmd := child("full", t.TempDir(), fullMount+"=1")

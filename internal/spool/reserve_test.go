@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// TestFill reserves space in the way of systems without a call for that.
-func TestFill(t *testing.T) {
+// Fill reserves space by writing zeros. It is for systems without a call that reserves space.
+func TestFillWritesZeros(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -25,8 +25,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestOpenOfPlaceholder opens a folder with a file whose creation was interrupted.
-func TestOpenOfPlaceholder(t *testing.T) {
+// If making a file was interrupted, the file has only zeros. Open removes it.
+func TestOpenRemovesFilesThatHaveOnlyZeros(t *testing.T) {
 	for _, size := range []int{0, 1, 127, 128, 4096} {
 		path := t.TempDir()
 		if err := os.WriteFile(filepath.Join(path, "segment-00000001"), make([]byte, size), 0o600); err != nil {

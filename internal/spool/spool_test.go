@@ -25,14 +25,15 @@ var (
 	start = time.Date(2026, 3, 4, 5, 6, 7, 891_000_001, time.UTC)
 )
 
-// small has the configuration of a folder with small segments.
+// small returns the configuration of a folder with small segments.
 func small() spool.Config {
 	return spool.Config{Head: "[", MaxData: 64, MaxMessages: 4}
 }
 
-// eachMode runs a test with written-through files and, where possible, with mapped files.
+// eachMode runs a test with files that are written with system calls and, where the system can map
+// files, with mapped files.
 func eachMode(t *testing.T, f func(t *testing.T, c spool.Config)) {
-	t.Run("written through", func(t *testing.T) {
+	t.Run("not mapped", func(t *testing.T) {
 		c := small()
 		spool.Plain(&c)
 		f(t, c)
@@ -42,7 +43,8 @@ func eachMode(t *testing.T, f func(t *testing.T, c spool.Config)) {
 	}
 }
 
-// open opens a folder, and closes it when the test ends.
+// open opens a folder, and closes it when the test ends. Unless c.Report is set, the test fails if
+// damage is reported.
 func open(t testing.TB, path string, c spool.Config) (*spool.Dir, []*spool.Segment) {
 	t.Helper()
 	if c.Report == nil {
@@ -130,7 +132,7 @@ func equal(t testing.TB, what string, got, want any) {
 	}
 }
 
-func TestSegmentIsFoundAgain(t *testing.T) {
+func TestASegmentIsFoundByTheNextOpen(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := filepath.Join(t.TempDir(), "a", "b")
 		d, backlog := open(t, path, c)
@@ -153,10 +155,10 @@ func TestSegmentIsFoundAgain(t *testing.T) {
 		equal(t, "ID", s.ID(), idA)
 		equal(t, "Opened", s.Opened(), start)
 		if s.Fits(1) {
-			t.Error("a loaded segment takes further messages")
+			t.Error("Fits(1) of a loaded segment = true, want false")
 		}
 		if err := s.Append([]byte("1"), 0); err == nil {
-			t.Error("Append to a loaded segment succeeds")
+			t.Error("Append to a loaded segment = nil, want an error")
 		}
 		if err := s.Unload(); err != nil {
 			t.Error(err)
@@ -174,7 +176,7 @@ func TestSegmentIsFoundAgain(t *testing.T) {
 	})
 }
 
-func TestHeadOfAnEarlierProcessIsReplaced(t *testing.T) {
+func TestLoadReplacesTheHeadByTheConfiguredOne(t *testing.T) {
 	for _, head := range []string{"", `{"batch":[`} {
 		eachMode(t, func(t *testing.T, c spool.Config) {
 			path := t.TempDir()
@@ -189,9 +191,9 @@ func TestHeadOfAnEarlierProcessIsReplaced(t *testing.T) {
 	}
 }
 
-// TestOtherSizes reads segments that have more or less room than those of the process that
-// reads them.
-func TestOtherSizes(t *testing.T) {
+// A process reads segments that are larger or smaller than its own, because an earlier process had
+// other limits.
+func TestSegmentsOfOtherSizesAreRead(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		for i, room := range []int{4, 400, 1} {
@@ -212,7 +214,7 @@ func TestOtherSizes(t *testing.T) {
 	})
 }
 
-func TestBounds(t *testing.T) {
+func TestFitsAndAppendAgreeAtTheBounds(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
 		tests := []struct {
@@ -222,11 +224,11 @@ func TestBounds(t *testing.T) {
 			fits     bool
 		}{
 			{"empty message", nil, 0, false},
-			{"all the room", nil, 63, true},
-			{"one byte more", nil, 64, false},
-			{"the rest of it", []string{"1"}, 61, true},
+			{"a message that fills the segment", nil, 63, true},
+			{"a message of one byte more", nil, 64, false},
+			{"a message that fills the rest", []string{"1"}, 61, true},
 			{"no room for the comma", []string{"1"}, 62, false},
-			{"last message", []string{"1", "2", "3"}, 1, true},
+			{"the last message", []string{"1", "2", "3"}, 1, true},
 			{"one message more", []string{"1", "2", "3", "4"}, 1, false},
 		}
 		for _, tt := range tests {
@@ -250,7 +252,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestOrderOfSegments(t *testing.T) {
+func TestOpenReturnsSegmentsInTheOrderTheyWereMade(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		var want []string
@@ -266,7 +268,7 @@ func TestOrderOfSegments(t *testing.T) {
 					continue
 				}
 				want = append(want, fmt.Sprint(next))
-				// The next segment reuses a file.
+				// Make the files spare, so that the next segment reuses one of them.
 				for _, s := range spare {
 					remove(t, s)
 				}
@@ -287,12 +289,12 @@ func TestOrderOfSegments(t *testing.T) {
 	})
 }
 
-func TestSteadyFlowMakesNoFiles(t *testing.T) {
+func TestRemovedSegmentsLeaveSpareFilesForNewOnes(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		d, _ := open(t, path, c)
 		if s, _, err := d.Take(idA, start); s != nil || err != nil {
-			t.Error("Take of a new folder returns a segment")
+			t.Errorf("Take without spare files = %v, %v, want nil, nil", s, err)
 		}
 		var before []string
 		for round := range 20 {
@@ -301,7 +303,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 			switch now := files(t, path); {
 			case round == 0:
 				before = now
-			case round%2 == 1: // the order of the two steps alternates
+			case round%2 == 1: // in odd rounds the two segments have swapped their files
 				equal(t, "files", now, before)
 			}
 			remove(t, a)
@@ -318,14 +320,14 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 		}
 		equal(t, "files, all spare", len(files(t, path)), 5)
 		if s, _, err := d.Take(idA, start); s == nil || err != nil {
-			t.Error("Take returns nil with spare segments")
+			t.Errorf("Take with spare files = %v, %v, want a segment", s, err)
 		}
 		closeDir(t, d)
 		equal(t, "files after Close", files(t, path), []string(nil))
 	})
 }
 
-func TestMaxBytes(t *testing.T) {
+func TestNewReturnsErrFullAtMaxBytes(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		c.MaxData = 2000
@@ -357,9 +359,9 @@ func TestMaxBytes(t *testing.T) {
 			}
 			onDisk += info.Size()
 		}
-		equal(t, "Used by segments that wait", d.Used(), onDisk)
+		equal(t, "Used with unloaded segments", d.Used(), onDisk)
 		if onDisk >= size {
-			t.Errorf("two segments with a message each use %d bytes while they wait, want less than one full one, %d", onDisk, size)
+			t.Errorf("two unloaded segments with a message each use %d bytes, want less than one of full size, %d", onDisk, size)
 		}
 		newSegment(t, d, "3")
 		closeDir(t, d)
@@ -378,7 +380,7 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
-func TestReadAt(t *testing.T) {
+func TestReadAtReadsALoadedSegment(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
 		s := newSegment(t, d, `{"a":1}`, `{}`)
@@ -397,7 +399,7 @@ func TestReadAt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := s.ReadAt(make([]byte, 1), 0); n != 0 || err == nil {
-			t.Errorf("ReadAt of a segment that waits = %d, %v, want an error", n, err)
+			t.Errorf("ReadAt of an unloaded segment = %d, %v, want an error", n, err)
 		}
 		load(t, s)
 		read()
@@ -408,8 +410,8 @@ func TestReadAt(t *testing.T) {
 	})
 }
 
-// TestLateReaders reads segments while they are removed, reused, unloaded and loaded. A
-// reader must get the bytes of its segment or an error.
+// TestLateReaders reads segments while they are unloaded, loaded and removed, and while their
+// files are reused. A reader must get the bytes of its segment or an error.
 func TestLateReaders(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
@@ -447,7 +449,7 @@ func TestLateReaders(t *testing.T) {
 	})
 }
 
-func TestAfterClose(t *testing.T) {
+func TestCallsAfterCloseReturnErrClosed(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		d, _ := open(t, path, c)
@@ -475,7 +477,7 @@ func TestAfterClose(t *testing.T) {
 				t.Errorf("Unload = %v", err)
 			}
 			if s.Fits(1) || s.Append([]byte("1"), 0) == nil {
-				t.Error("a segment of a closed folder takes messages")
+				t.Error("a segment of a closed folder accepts messages, want none")
 			}
 		}
 		remove(t, empty)
@@ -484,8 +486,8 @@ func TestAfterClose(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce makes, fills, unloads and removes segments in several goroutines. It then
-// finds the segments that were not removed.
+// TestManyAtOnce makes, unloads, loads and removes segments in several goroutines. Then Open finds
+// exactly the segments that were not removed.
 func TestManyAtOnce(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		for range soak.Seeds(t, 1) {
@@ -541,9 +543,9 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestPermissions(t *testing.T) {
+func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // the permissions of files come from their folder
+		return // Windows derives the permissions of files from their folder
 	}
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := filepath.Join(t.TempDir(), "spool")
@@ -566,7 +568,7 @@ func TestPermissions(t *testing.T) {
 	})
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestOpenReturnsAnErrorForAnInvalidConfig(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*spool.Config)
@@ -591,19 +593,19 @@ func TestConfigIsChecked(t *testing.T) {
 				t.Errorf("Open = %v, want an error that names %s", err, tt.want)
 			}
 			if _, err := os.Stat(path); err == nil {
-				t.Error("a folder was made")
+				t.Error("Open made the folder, want none")
 			}
 		})
 	}
 }
 
-func TestOpenOfAFileThatIsNotAFolder(t *testing.T) {
+func TestOpenOfAFileReturnsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := spool.Open(path, small()); err == nil {
-		t.Error("Open of a file succeeds")
+		t.Error("Open of a file = nil, want an error")
 	}
 }
 

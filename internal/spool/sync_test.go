@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-func TestCommit(t *testing.T) {
+func TestCommitSyncsTheMessagesOfAllGoroutines(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		c.SyncEach = true
 		c.MaxMessages, c.MaxData = 500, 1<<14
@@ -38,7 +38,7 @@ func TestCommit(t *testing.T) {
 		}
 		all.Wait()
 		if n := spool.Synced(s); n != 160 {
-			t.Errorf("%d messages are on the disk, want 160", n)
+			t.Errorf("%d messages are synced, want 160", n)
 		}
 		remove(t, s)
 		if err := s.Commit(160); err != nil {
@@ -47,9 +47,9 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// A sync covers all messages that were appended before it, so their Commits have nothing
-// left to do.
-func TestCommitIsShared(t *testing.T) {
+// One sync covers all messages that were appended before it. So the later Commits of these
+// messages have nothing to do.
+func TestOneCommitSyncsAllEarlierMessages(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		c.SyncEach = true
 		d, _ := open(t, t.TempDir(), c)
@@ -58,23 +58,23 @@ func TestCommitIsShared(t *testing.T) {
 			if err := s.Commit(n); err != nil {
 				t.Error(err)
 			}
-			equal(t, "messages on the disk", spool.Synced(s), 3)
+			equal(t, "synced messages", spool.Synced(s), 3)
 		}
 	})
 }
 
-func TestCommitWithoutSync(t *testing.T) {
+func TestCommitDoesNotSyncWithoutSyncEach(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
 		s := newSegment(t, d, "1")
 		if err := s.Commit(1); err != nil {
 			t.Error(err)
 		}
-		equal(t, "messages on the disk", spool.Synced(s), 0)
+		equal(t, "synced messages", spool.Synced(s), 0)
 	})
 }
 
-func TestSyncInterval(t *testing.T) {
+func TestMessagesAreSyncedAfterSyncInterval(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := small()
@@ -88,7 +88,7 @@ func TestSyncInterval(t *testing.T) {
 				t.Helper()
 				time.Sleep(wait)
 				synctest.Wait()
-				equal(t, "messages on the disk", spool.Synced(s), synced)
+				equal(t, "synced messages", spool.Synced(s), synced)
 			}
 			after(time.Second-time.Nanosecond, 0)
 			after(time.Nanosecond, 1)
