@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-func TestAppendAppends(t *testing.T) {
+func TestAppendWritesTheCanonicalFormAfterDst(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
 		{"unchanged", `{"a":[1,"é"]}`, `{"a":[1,"é"]}`},
 		{"changed", ` { "a" : [ 1.0 ] } `, `{"a":[1]}`},
@@ -21,14 +21,14 @@ func TestAppendAppends(t *testing.T) {
 				dst := append(make([]byte, 0, 3+room), `{"b`...)
 				got, err := Append(dst, []byte(tt.src))
 				if err != nil || string(got) != `{"b`+tt.want {
-					t.Errorf("Append(%q, %q) with room for %d = %q, %v; want the former and %q", dst, tt.src, room, got, err, tt.want)
+					t.Errorf("Append(%q, %q) with room for %d = %q, %v; want dst and %q", dst, tt.src, room, got, err, tt.want)
 				}
 			}
 		})
 	}
 }
 
-func TestAppendErrors(t *testing.T) {
+func TestAppendReturnsWhereTheSyntaxErrorIs(t *testing.T) {
 	for _, tt := range []struct {
 		name, src string
 		want      SyntaxError
@@ -55,15 +55,15 @@ func TestAppendErrors(t *testing.T) {
 				t.Errorf("Append(%.20q) = %q, %v; want dst unchanged and %v", tt.src, got, err, &tt.want)
 			}
 			if errors.Is(err, ErrDepth) != (tt.name == "depth") {
-				t.Errorf("Append(%.20q): errors.Is(%v, ErrDepth) is wrong", tt.src, err)
+				t.Errorf("Append(%.20q): errors.Is(%v, ErrDepth) = %t, want %t", tt.src, err, errors.Is(err, ErrDepth), tt.name == "depth")
 			}
 		})
 	}
 }
 
-// TestAppendTakesLinearTime passes texts for which a simple algorithm takes quadratic time.
-// In the soak, each text is so large that such an algorithm takes minutes. In an ordinary
-// test run the texts are small, and the time is not checked.
+// TestAppendTakesLinearTime encodes texts for which a simple algorithm takes quadratic time. In the
+// soak, each text is so large that such an algorithm takes minutes. In an ordinary test run the
+// texts are small, and the test checks only the output.
 func TestAppendTakesLinearTime(t *testing.T) {
 	n := 3000
 	if soak.On() {
@@ -93,18 +93,18 @@ func TestAppendTakesLinearTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			if took := time.Since(start); soak.On() && took > time.Minute {
-				t.Errorf("Append took %v for %d bytes", took, len(tt.src))
+				t.Errorf("Append took %v for %d bytes, want at most a minute", took, len(tt.src))
 			}
 			again, err := Append(nil, out)
 			if err != nil || string(again) != string(out) {
-				t.Errorf("the output of %d bytes is not a fixed point: %v", len(out), err)
+				t.Errorf("Append changes its own output of %d bytes, error %v", len(out), err)
 			}
 		})
 	}
 }
 
-func TestTypicalBodySize(t *testing.T) {
+func TestTypicalBodyHasATypicalSize(t *testing.T) {
 	if n := len(typicalBody); n < 440 || n > 480 {
-		t.Errorf("the typical body has %d bytes", n)
+		t.Errorf("typicalBody has %d bytes, want 440 to 480", n)
 	}
 }

@@ -69,7 +69,7 @@ func tenProperties() map[string]any {
 	}
 }
 
-// BenchmarkAppendValue also reports its time divided by that of json.Marshal for the same
+// BenchmarkAppendValue also reports the ratio of its time to that of json.Marshal for the same
 // value. It runs the two alternately.
 func BenchmarkAppendValue(b *testing.B) {
 	for _, bench := range []struct {
@@ -99,17 +99,17 @@ func BenchmarkAppendValue(b *testing.B) {
 				dst, _ = AppendValue(dst[:0], bench.value)
 			}
 			b.StopTimer()
-			// Other programs disturb the fastest of many short runs the least.
-			turns, each := min(200, b.N), min(50, b.N)
+			// The fastest of many short runs is the one that other programs disturb least.
+			rounds, calls := min(200, b.N), min(50, b.N)
 			own, std := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-			for range turns {
+			for range rounds {
 				start := time.Now()
-				for range each {
+				for range calls {
 					dst, _ = AppendValue(dst[:0], bench.value)
 				}
 				own = min(own, time.Since(start))
 				start = time.Now()
-				for range each {
+				for range calls {
 					_, _ = json.Marshal(bench.value)
 				}
 				std = min(std, time.Since(start))

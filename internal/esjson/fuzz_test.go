@@ -27,7 +27,7 @@ func FuzzAppend(f *testing.F) {
 		}
 	}
 	if seeds < 200 {
-		f.Fatalf("only %d seeds", seeds)
+		f.Fatalf("inputs has %d texts, want at least 200", seeds)
 	}
 	f.Add([]byte(typicalBody))
 	f.Add([]byte(nastyBody))
@@ -35,22 +35,22 @@ func FuzzAppend(f *testing.F) {
 		before := bytes.Clone(src)
 		out, err := Append([]byte("kept"), src)
 		if !bytes.Equal(src, before) {
-			t.Fatalf("Append(%+q) writes to its source", before)
+			t.Fatalf("Append(%+q) changed its source", before)
 		}
 		if !bytes.HasPrefix(out, []byte("kept")) {
-			t.Fatalf("Append(kept, %+q) = %+q", src, out)
+			t.Fatalf("Append(kept, %+q) = %+q, want it to begin with kept", src, out)
 		}
-		agreeOnMembers(t, src, out[4:], err)
+		checkMembers(t, src, out[4:], err)
 		if valid := json.Valid(src); valid != (err == nil) && !errors.Is(err, ErrDepth) {
-			t.Fatalf("Append(%+q): %v, json.Valid says %v", src, err, valid)
+			t.Fatalf("Append(%+q): error %v, but json.Valid = %v", src, err, valid)
 		}
 		if err != nil {
 			if string(out) != "kept" {
-				t.Fatalf("Append(kept, %+q) = %+q, %v", src, out, err)
+				t.Fatalf("Append(kept, %+q) = %+q, %v, want only kept after an error", src, out, err)
 			}
 			var syntax *SyntaxError
 			if !errors.As(err, &syntax) || syntax.Offset < 0 || syntax.Offset > len(src) {
-				t.Fatalf("Append(%+q): %#v", src, err)
+				t.Fatalf("Append(%+q): %#v, want a *SyntaxError with an offset in the text", src, err)
 			}
 			return
 		}
@@ -60,30 +60,30 @@ func FuzzAppend(f *testing.F) {
 		}
 		again, err := Append(nil, out)
 		if err != nil || !bytes.Equal(out, again) {
-			t.Fatalf("Append(%+q) = %+q, and of that %+q, %v", src, out, again, err)
+			t.Fatalf("Append(%+q) = %+q, but Append of that is %+q, %v, want no change", src, out, again, err)
 		}
 		if utf8.Valid(src) && !surrogate.Match(src) {
 			if got, want := decoded(t, out), decoded(t, src); !reflect.DeepEqual(got, want) {
-				t.Fatalf("Append(%+q) = %+q, which is not the same value:\n%v\n%v", src, out, got, want)
+				t.Fatalf("Append(%+q) = %+q, which decodes to\n%v\nwant, as the source,\n%v", src, out, got, want)
 			}
 		}
 	})
 }
 
-// agreeOnMembers checks that Check, Members, AppendMembers and Outline agree with Append,
-// which returned out and err for src.
-func agreeOnMembers(t *testing.T, src, out []byte, err error) {
+// checkMembers checks that Check, Members, AppendMembers and Outline agree with Append. out and err
+// are the result of Append for src.
+func checkMembers(t *testing.T, src, out []byte, err error) {
 	t.Helper()
 	var syntax, checked *SyntaxError
 	errors.As(err, &syntax)
 	errors.As(Check(src), &checked)
 	if !reflect.DeepEqual(syntax, checked) {
-		t.Fatalf("%+q: Append says %v, Check %v", src, err, checked)
+		t.Fatalf("%+q: the error of Append is %v, that of Check %v, want the same", src, err, checked)
 	}
-	agreeOnElements(t, src, err)
+	checkElements(t, src, err)
 	if !bytes.HasPrefix(bytes.TrimLeft(src, " \t\r\n"), []byte("{")) {
 		if Members(src, nil) == nil {
-			t.Fatalf("%+q has members", src)
+			t.Fatalf("Members(%+q) = nil, want an error", src)
 		}
 		return
 	}
@@ -95,7 +95,7 @@ func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	})
 	_, foundForms := AppendMembers(nil, src, func(key, value, form []byte) error {
 		if again, err := Append(nil, value); err != nil || !bytes.Equal(again, form) {
-			t.Fatalf("%+q: the form of %+q is %+q, Append says %+q, %v", src, value, form, again, err)
+			t.Fatalf("%+q: the form of %+q is %+q, want %+q, %v, as Append returns", src, value, form, again, err)
 		}
 		formed = append(AppendString(append(formed, ','), string(key)), ':')
 		formed = append(formed, form...)
@@ -106,11 +106,11 @@ func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 		var foundSyntax *SyntaxError
 		errors.As(found, &foundSyntax)
 		if !reflect.DeepEqual(syntax, foundSyntax) {
-			t.Fatalf("%+q: Append says %v, Members or AppendMembers %v", src, err, found)
+			t.Fatalf("%+q: the error of Append is %v, that of Members or AppendMembers %v, want the same", src, err, found)
 		}
 	}
 	if !errors.Is(err, ErrDepth) && !reflect.DeepEqual(found, loose) {
-		t.Fatalf("%+q: Members says %v, Outline %v", src, found, loose)
+		t.Fatalf("%+q: the error of Members is %v, that of Outline %v, want the same", src, found, loose)
 	}
 	if err != nil || surrogate.Match(src) {
 		return
@@ -118,33 +118,33 @@ func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	for _, parts := range [][]byte{rebuilt, formed} {
 		whole := fmt.Appendf(nil, "{%s}", bytes.TrimPrefix(parts, []byte(",")))
 		if got, err := Append(nil, whole); err != nil || !bytes.Equal(got, out) {
-			t.Fatalf("Append(%+q) = %+q\nput together from its parts: %+q, %v", src, out, got, err)
+			t.Fatalf("Append(%+q) = %+q\nAppend of its members put together: %+q, %v, want the same", src, out, got, err)
 		}
 	}
 }
 
-// agreeOnElements checks that Outline finds the elements of src if src is an array, and no
-// elements otherwise. err is the error of Append for src.
-func agreeOnElements(t *testing.T, src []byte, err error) {
+// checkElements checks that Outline finds the elements of src if src is an array, and none
+// otherwise. err is the error of Append for src.
+func checkElements(t *testing.T, src []byte, err error) {
 	t.Helper()
 	elements, members, found := outlined(fmt.Appendf(nil, `{"a":%s}`, src))
 	if err != nil {
 		return
 	}
 	if found != nil || len(members) != 1 {
-		t.Fatalf("Outline finds %q in an object with %+q, and returns %v", members, src, found)
+		t.Fatalf("Outline of an object with the member %+q finds %q, %v, want one member", src, members, found)
 	}
 	whole := members[0][2:]
 	if whole[0] != '[' {
 		if elements != nil {
-			t.Fatalf("Outline finds elements in %+q", src)
+			t.Fatalf("Outline finds the elements %q in %+q, want none", elements, src)
 		}
 		return
 	}
 	got, gotErr := Append(nil, []byte("["+strings.Join(elements, ",")+"]"))
 	want, wantErr := Append(nil, src)
 	if !bytes.Equal(got, want) || gotErr != nil || wantErr != nil {
-		t.Fatalf("the elements of %+q are %+q", src, elements)
+		t.Fatalf("Outline finds the elements %+q in %+q, want others", elements, src)
 	}
 }
 
@@ -180,7 +180,8 @@ func rounded(v any) any {
 	return v
 }
 
-// FuzzValue builds Go values from bytes. Some of them have no JSON form.
+// FuzzValue builds Go values from bytes. AppendValue must write each value like encoding/json, or
+// return a *ValueError.
 func FuzzValue(f *testing.F) {
 	for i := range 256 {
 		f.Add([]byte{byte(i), 3, 'a', 'b', 'c', byte(i + 1), 2, '1', '2', byte(i + 2), 1, 'x'})
@@ -193,12 +194,12 @@ func FuzzValue(f *testing.F) {
 		if err != nil {
 			var value *ValueError
 			if !errors.As(err, &value) || value.Problem == "" || string(out) != "kept" {
-				t.Fatalf("AppendValue = %+q, %#v", out, err)
+				t.Fatalf("AppendValue = %+q, %#v, want kept and a *ValueError with a problem", out, err)
 			}
 			return
 		}
 		if !bytes.HasPrefix(out, []byte("kept")) {
-			t.Fatalf("AppendValue = %+q", out)
+			t.Fatalf("AppendValue = %+q, want it to begin with kept", out)
 		}
 		out = out[4:]
 		fixed, err := Append(nil, out)
@@ -206,17 +207,17 @@ func FuzzValue(f *testing.F) {
 			t.Fatalf("AppendValue = %+q, but Append changes it to %+q, %v", out, fixed, err)
 		}
 		if again, err := AppendValue(nil, v); err != nil || !bytes.Equal(again, out) {
-			t.Fatalf("AppendValue = %+q, and then %+q, %v", out, again, err)
+			t.Fatalf("AppendValue = %+q, and the second time %+q, %v, want the same", out, again, err)
 		}
 		if b.differs {
 			return
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
-			t.Fatalf("AppendValue = %+q, but encoding/json: %v", out, err)
+			t.Fatalf("AppendValue = %+q, but encoding/json returns the error %v", out, err)
 		}
 		if want, err := Append(nil, text); err != nil || !bytes.Equal(want, out) {
-			t.Fatalf("AppendValue = %+q, encoding/json gives %+q, %v", out, want, err)
+			t.Fatalf("AppendValue = %+q, want %+q, %v, as encoding/json writes", out, want, err)
 		}
 	})
 }
@@ -225,8 +226,8 @@ func FuzzValue(f *testing.F) {
 type builder struct {
 	rest []byte
 
-	// differs reports that encoding/json writes the value differently: a time in its own
-	// zone and with all digits, or one U+FFFD for each byte that is not UTF-8.
+	// differs is set if encoding/json writes the value differently. It writes a time in its
+	// own zone and with all digits, and one U+FFFD for each byte that is not UTF-8.
 	differs bool
 }
 

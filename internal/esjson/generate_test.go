@@ -13,8 +13,8 @@ import (
 // A generator makes JSON texts and Go values that are hard to encode.
 type generator struct {
 	*rand.Rand
-	// plain restricts Go values to those that encoding/json writes in the same way: valid
-	// UTF-8, and no times.
+	// plain restricts Go values to those that encoding/json writes in the same way. They have
+	// only valid UTF-8, and no times.
 	plain bool
 }
 
@@ -210,7 +210,7 @@ func (g *generator) mutated(text []byte) []byte {
 	return b
 }
 
-// goString returns a random string, which is valid UTF-8 only if g.plain is set.
+// goString returns a random string. The string is valid UTF-8 if g.plain is set.
 func (g *generator) goString() string {
 	var b []byte
 	for g.IntN(5) != 0 {

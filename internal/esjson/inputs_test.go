@@ -1,7 +1,7 @@
 package esjson
 
-// inputs are JSON texts, and invalid texts that look like JSON. Each tests something that
-// encoders often get wrong. The expected results are in the golden file, which Node made.
+// inputs are JSON texts, and invalid texts that look like JSON. Each has something that encoders
+// often get wrong. The golden file has the expected results, which Node computed.
 var inputs = []struct {
 	topic string
 	texts []string

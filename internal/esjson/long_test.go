@@ -13,8 +13,9 @@ type longText struct{ s string }
 
 func (l longText) MarshalText() ([]byte, error) { return []byte(l.s), nil }
 
-// A value that is too long costs little more than the limit, however long it is.
-func TestAppendMember(t *testing.T) {
+// If a value is longer than the limit, AppendMember returns ErrLong. It allocates little more
+// memory than the limit, however long the value is.
+func TestAppendMemberOfALongValueAllocatesLittle(t *testing.T) {
 	const limit, huge = 1000, 20_000_000
 	text := strings.Repeat("x", huge)
 	type named string
@@ -60,17 +61,16 @@ func TestAppendMember(t *testing.T) {
 			out, err := AppendMember(dst, tt.value, limit)
 			runtime.ReadMemStats(&after)
 			if !errors.Is(err, ErrLong) || string(out) != "before" {
-				t.Errorf("%.20q, %v, want ErrLong", out, err)
+				t.Errorf("AppendMember = %.20q, %v, want dst unchanged and ErrLong", out, err)
 			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 200*limit {
-				t.Errorf("%d bytes of memory were allocated", n)
+				t.Errorf("AppendMember allocated %d bytes, want at most %d", n, 200*limit)
 			}
 		})
 	}
 }
 
-// A value whose size equals the limit is written.
-func TestAppendMemberAtTheLimit(t *testing.T) {
+func TestAppendMemberWritesAValueOfExactlyTheLimit(t *testing.T) {
 	for _, v := range []any{"text", 12345, []int{1, 2, 3}, map[string]any{"a": "b", "c": []string{"d"}}, map[string]int{"a": 1}, struct{ A int }{7}} {
 		want, err := AppendValue(nil, v)
 		if err != nil {

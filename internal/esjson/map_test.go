@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Keys are compared by their first eight bytes. If these are equal, the complete keys are
-// compared.
-func keysInOrder(t *testing.T, g *generator) {
+// checkKeyOrder checks the order in which AppendValue writes the keys of a map. The encoder first
+// compares the first eight bytes of two keys. If these are equal, it compares the complete keys.
+func checkKeyOrder(t *testing.T, g *generator) {
 	keys := []string{
 		"", "\x00", "a", "a\x00", "a\x00\x00", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh", "abcdefghi",
 		"abcdefg\x00", "abcdefg\x01", "abcdefgg", "abcdefgi", "product_id", "product_name", "product_price", "product_",
@@ -47,7 +47,7 @@ func keysInOrder(t *testing.T, g *generator) {
 				t.Fatal(err)
 			}
 			if !slices.Equal(got, want) {
-				t.Fatalf("keys in the order\n%q, want\n%q", got, want)
+				t.Fatalf("keys in the order\n%q\nwant\n%q", got, want)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func TestMembers(t *testing.T) {
 		{"bad key", `{"\x":1}`, nil, "invalid JSON at byte 2: invalid escape sequence"},
 		{"cut short", `{"a":1`, []pair{{"a", "1"}}, "invalid JSON at byte 6: unexpected end"},
 		{"second value", `{"a":1} {}`, []pair{{"a", "1"}}, "invalid JSON at byte 8: more after the value"},
-		{"as deep as may be", `{"a":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`,
+		{"as deep as allowed", `{"a":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`,
 			[]pair{{"a", strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1)}}, ""},
 		{"objects too deep", strings.Repeat(`{"a":`, MaxDepth+1), nil, "invalid JSON at byte 5000: nested deeper than 1000 levels"},
 		{"arrays too deep", `{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, nil, "invalid JSON at byte 1004: nested deeper than 1000 levels"},
@@ -49,7 +49,7 @@ func TestMembers(t *testing.T) {
 				t.Errorf("Members(%.40q) returns %q, want %q", tt.src, text, tt.err)
 			}
 			if tooDeep := strings.Contains(tt.err, "deeper"); errors.Is(err, ErrDepth) != tooDeep {
-				t.Errorf("Members(%.40q): errors.Is(%v, ErrDepth) is %v", tt.src, err, !tooDeep)
+				t.Errorf("Members(%.40q): errors.Is(%v, ErrDepth) = %v, want %v", tt.src, err, !tooDeep, tooDeep)
 			}
 		})
 	}
@@ -66,8 +66,8 @@ func outlined(src []byte) (elements, members []string, err error) {
 	return elements, members, err
 }
 
-// TestOutline checks that values may be nested deeper than MaxDepth, and that the elements
-// of an array are reported before its member.
+// TestOutline checks that Outline accepts values nested deeper than MaxDepth, and that it yields
+// the elements of an array before the member that has the array.
 func TestOutline(t *testing.T) {
 	const levels = 300_000
 	deep := string(nested(`[{"a":`, "1", "}]", levels/2))
@@ -87,15 +87,15 @@ func TestOutline(t *testing.T) {
 		{"second value", `{"a":[1]},`, []string{"1"}, []string{"a:[1]"}, "invalid JSON at byte 9: more after the value"},
 		{"deep", `{"a":[` + deep + `, ` + deep + ` ,1]}`, []string{deep, deep, "1"}, []string{`a:[` + deep + `, ` + deep + ` ,1]`}, ""},
 		{"deep member", `{"a":{"b":` + deep + `}}`, nil, []string{`a:{"b":` + deep + `}`}, ""},
-		{"a bit deeper", `{"a":[` + bit + `]}`, []string{bit}, []string{`a:[` + bit + `]`}, ""},
-		{"the wrong bracket", `{"a":[1,` + deep[:len(deep)-1] + `}`, []string{"1"}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 8+len(deep)-1)},
+		{"one level deeper", `{"a":[` + bit + `]}`, []string{bit}, []string{`a:[` + bit + `]`}, ""},
+		{"the wrong closing bracket", `{"a":[1,` + deep[:len(deep)-1] + `}`, []string{"1"}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 8+len(deep)-1)},
 		{"a comma and a bracket", `{"a":[1,` + deep[:len(deep)-2] + `,}]`, []string{"1"}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 8+len(deep)-1)},
 		{"cut short", `{"a":[1,` + deep, []string{"1", deep}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected end", 8+len(deep))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			elements, members, err := outlined([]byte(tt.src))
 			if !slices.Equal(elements, tt.elements) || !slices.Equal(members, tt.members) {
-				t.Errorf("Outline(%.40q) gives %.99q and %.99q, want %.99q and %.99q", tt.src, elements, members, tt.elements, tt.members)
+				t.Errorf("Outline(%.40q) yields the elements %.99q and members %.99q, want %.99q and %.99q", tt.src, elements, members, tt.elements, tt.members)
 			}
 			if text := errorText(err); text != tt.err {
 				t.Errorf("Outline(%.40q) returns %q, want %q", tt.src, text, tt.err)
@@ -104,15 +104,16 @@ func TestOutline(t *testing.T) {
 	}
 }
 
-// TestAppendMembers checks that a form is a part of the source if the value is in canonical
-// form, and that later forms do not change earlier ones.
+// TestAppendMembers checks the canonical form of each value. If a value is already in canonical
+// form, the form must be that part of the source, not a copy. Appending to a form must not change
+// later ones.
 func TestAppendMembers(t *testing.T) {
 	src := []byte(`{"a" : [1,{"b":"c"}], "d":1.0,"e":{"x":1, "x":2},"f":"\/", "a":{"z":1,"0":{"y":1,"y":2}},"g":"é"}`)
 	want := []string{`[1,{"b":"c"}]`, "1", `{"x":2}`, `"/"`, `{"0":{"y":2},"z":1}`, `"é"`}
 	var forms [][]byte
 	dst, err := AppendMembers([]byte("kept"), src, func(key, value, form []byte) error {
 		if same := &value[0] == &form[0]; same != (string(value) == string(form)) {
-			t.Errorf("the form %s of %s is a part of the source: %v", form, value, same)
+			t.Errorf("the form %s of %s is a part of the source: %v, want %v", form, value, same, !same)
 		}
 		_ = append(form, '!')
 		forms = append(forms, form)
@@ -136,16 +137,16 @@ func TestCheck(t *testing.T) {
 		{"nothing", ` `, "invalid JSON at byte 1: unexpected end"},
 		{"cut short", `[1,`, "invalid JSON at byte 3: unexpected end"},
 		{"more", `1 2`, "invalid JSON at byte 2: more after the value"},
-		{"as deep as may be", string(nested("[", "", "]", MaxDepth)), ""},
+		{"as deep as allowed", string(nested("[", "", "]", MaxDepth)), ""},
 		{"too deep", string(nested("[", "", "]", MaxDepth+1)), "invalid JSON at byte 1000: nested deeper than 1000 levels"},
 	} {
 		if text := errorText(Check([]byte(tt.src))); text != tt.err {
-			t.Errorf("%s: Check gives %q, want %q", tt.name, text, tt.err)
+			t.Errorf("%s: Check = %q, want %q", tt.name, text, tt.err)
 		}
 	}
 }
 
-func TestMembersStops(t *testing.T) {
+func TestWalkingMembersStopsAtTheFirstErrorOfTheCallback(t *testing.T) {
 	stop := errors.New("enough")
 	calls := 0
 	at := func(key []byte) error {
@@ -169,14 +170,14 @@ func TestMembersStops(t *testing.T) {
 	} {
 		calls = 0
 		if err := tt.walk(); err != stop || calls != 2 {
-			t.Errorf("%s calls %d times and returns %v, want 2 and %v", tt.name, calls, err, stop)
+			t.Errorf("%s called the callback %d times and returned %v, want 2 and %v", tt.name, calls, err, stop)
 		}
 	}
 }
 
-// TestMembersLimitsCapacity checks that appending to a key or value does not overwrite the
-// source after it.
-func TestMembersLimitsCapacity(t *testing.T) {
+// The callback may append to a key or a value. This does not overwrite the bytes after it in the
+// source.
+func TestAppendingToAMemberDoesNotChangeTheSource(t *testing.T) {
 	src := []byte(`{"a":1,"b":[2,3]}`)
 	if err := Members(src, func(key, value []byte) error {
 		_, _ = append(key, '!'), append(value, '!')

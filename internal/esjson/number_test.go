@@ -39,39 +39,41 @@ func TestAppendFloat(t *testing.T) {
 	}
 }
 
-// canonicalNumbers checks that every number which skipNumber calls canonical is in
+// checkCanonicalNumbers checks that every number which skipNumber calls canonical is in
 // canonical form.
-func canonicalNumbers(t *testing.T, g *generator) {
+func checkCanonicalNumbers(t *testing.T, g *generator) {
 	canonical := 0
 	for range 10_000 {
 		n := g.number(nil)
 		end, ok, err := skipNumber(n, 0)
 		if err != nil || end != len(n) {
-			t.Fatalf("skipNumber(%s) = %d, %v", n, end, err)
+			t.Fatalf("skipNumber(%s) = %d, %v, want %d", n, end, err, len(n))
 		}
 		want := appendNumber(nil, n)
 		if ok && !bytes.Equal(n, want) {
-			t.Errorf("skipNumber says that %s is canonical, but that is %s", n, want)
+			t.Errorf("skipNumber reports %s as canonical, but the canonical form is %s", n, want)
 		}
 		if ok {
 			canonical++
 		}
 	}
 	if canonical < 1000 {
-		t.Errorf("only %d of the generated numbers were canonical", canonical)
+		t.Errorf("skipNumber reported %d generated numbers as canonical, want at least 1000", canonical)
 	}
 }
 
-// skipNumber recognizes typical numbers, which is the fast path.
-func TestUsualNumbersAreCanonical(t *testing.T) {
+// skipNumber must recognize typical numbers as canonical, because they then take the fast path.
+func TestSkipNumberReportsTypicalNumbersAsCanonical(t *testing.T) {
 	for _, n := range []string{"0", "7", "-7", "1234567890", "999999999999999", "0.5", "-0.5", "39.95", "0.000001", "123456789.012345", "1716986889010"} {
 		if _, ok, _ := skipNumber([]byte(n), 0); !ok {
-			t.Errorf("skipNumber does not recognize that %s is canonical", n)
+			t.Errorf("skipNumber reports %s as not canonical, want canonical", n)
 		}
 	}
 }
 
-func integersRoundAsDoubles(t *testing.T, g *generator) {
+// checkIntegers checks that appendInt and appendUint write integers like appendNumber, which rounds
+// them to the nearest double.
+func checkIntegers(t *testing.T, g *generator) {
 	for range 3000 {
 		i := g.Int64() >> g.IntN(63) * int64(1-2*g.IntN(2))
 		want := string(appendNumber(nil, strconv.AppendInt(nil, i, 10)))
@@ -114,9 +116,9 @@ func TestAppendFloat32(t *testing.T) {
 	}
 }
 
-// fewDecimals tests the fast path of AppendFloat for numbers of few decimals, and their
-// neighbours, which have many decimals.
-func fewDecimals(t *testing.T, g *generator) {
+// checkFewDecimals tests the fast path of AppendFloat, which is for numbers with few decimals. It
+// also tests the neighbours of these numbers, which have many decimals.
+func checkFewDecimals(t *testing.T, g *generator) {
 	quick := 0
 	for range 5000 {
 		scale := math.Pow10(g.IntN(9))
@@ -135,6 +137,6 @@ func fewDecimals(t *testing.T, g *generator) {
 		}
 	}
 	if quick < 500 {
-		t.Errorf("only %d of the numbers had few decimals", quick)
+		t.Errorf("%d numbers had few decimals, want at least 500", quick)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/golden.txt with what Node says")
+var update = flag.Bool("update", false, "rewrite testdata/golden.txt with the results of Node")
 
 // golden holds the results of Node for inputs. Each line has the quoted text, a tab, and
 // then the quoted result with its HMAC, or the word error.
@@ -65,7 +65,7 @@ func node(t *testing.T, texts [][]byte) []answer {
 	}
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if len(lines) != len(texts) {
-		t.Fatalf("node answered %d of %d texts", len(lines), len(texts))
+		t.Fatalf("node answered %d texts, want %d", len(lines), len(texts))
 	}
 	answers := make([]answer, len(lines))
 	for i, line := range lines {
@@ -82,7 +82,7 @@ func node(t *testing.T, texts [][]byte) []answer {
 	return answers
 }
 
-// ours returns the answer of this package for a text.
+// ours returns the answer of Append for a text.
 func ours(text []byte) answer {
 	out, err := Append(nil, text)
 	if err != nil {
@@ -176,8 +176,8 @@ func (g *generator) texts() (texts [][]byte) {
 	return texts
 }
 
-// TestAppendAgreesWithNode runs Node on the texts of the golden file, on generated texts,
-// and on the output of AppendValue, which Node must leave unchanged.
+// TestAppendAgreesWithNode compares Append with Node on the texts of the golden file and on
+// generated texts. It also runs Node on the output of AppendValue, which Node must not change.
 func TestAppendAgreesWithNode(t *testing.T) {
 	nodeProgram(t)
 	for seed := range soak.Seeds(t, 1) {
@@ -185,7 +185,7 @@ func TestAppendAgreesWithNode(t *testing.T) {
 		texts := append(inputTexts(), g.texts()...)
 		texts = append(texts, nested("[", "", "]", MaxDepth), nested(`{"a":`, "1", "}", MaxDepth),
 			nested(`{"b":0,"1":`, "1", `,"b":2}`, MaxDepth), manyKeys(1000))
-		ownFrom := len(texts)
+		valuesFrom := len(texts)
 		for range 500 {
 			for _, v := range []any{g.value(4), g.float(), g.float32()} {
 				text, err := AppendValue(nil, v)
@@ -199,8 +199,8 @@ func TestAppendAgreesWithNode(t *testing.T) {
 			if got := ours(texts[i]); got != want {
 				t.Errorf("seed %d: Append(%+q) gives\n\t%v\nwant\n\t%v", seed, texts[i], got, want)
 			}
-			if i >= ownFrom && want.text != string(texts[i]) {
-				t.Errorf("seed %d: Node makes of %+q\n\t%v", seed, texts[i], want)
+			if i >= valuesFrom && want.text != string(texts[i]) {
+				t.Errorf("seed %d: AppendValue wrote %+q, but Node changes that to\n\t%v", seed, texts[i], want)
 			}
 		}
 		if t.Failed() {
@@ -209,11 +209,11 @@ func TestAppendAgreesWithNode(t *testing.T) {
 	}
 }
 
-// TestGenerated checks properties that hold for any text, value or number.
+// TestGenerated checks rules that hold for every text, value and number, on generated ones.
 func TestGenerated(t *testing.T) {
 	for seed := range soak.Seeds(t, 3) {
 		for _, check := range []func(*testing.T, *generator){
-			textsKeepTheirForm, valuesAgreeWithEncodingJSON, canonicalNumbers, integersRoundAsDoubles, fewDecimals, keysInOrder,
+			checkTexts, checkValues, checkCanonicalNumbers, checkIntegers, checkFewDecimals, checkKeyOrder,
 		} {
 			check(t, newGenerator(seed))
 		}
@@ -223,25 +223,25 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// textsKeepTheirForm checks that Append accepts JSON and nothing else, and that it leaves
-// its own output unchanged.
-func textsKeepTheirForm(t *testing.T, g *generator) {
+// checkTexts checks that Append accepts JSON and nothing else, and that it leaves its own output
+// unchanged.
+func checkTexts(t *testing.T, g *generator) {
 	accepted, texts := 0, g.texts()
 	for _, text := range texts {
 		got := ours(text)
 		if got.ok != json.Valid(text) || got.ok && ours([]byte(got.text)) != got {
-			t.Errorf("Append(%+q) gives %v", text, got)
+			t.Errorf("Append(%+q) gives %v, want success: %t, and output that Append does not change", text, got, json.Valid(text))
 		}
 		if got.ok {
 			accepted++
 		}
 	}
 	if refused := len(texts) - accepted; accepted < 500 || refused < 20 {
-		t.Errorf("generated %d valid and %d invalid texts, too few of one kind to prove anything", accepted, refused)
+		t.Errorf("generated %d valid and %d invalid texts, want at least 500 and 20", accepted, refused)
 	}
 }
 
-func TestAppendRefusesDepth(t *testing.T) {
+func TestAppendRefusesTextsNestedTooDeep(t *testing.T) {
 	for _, text := range [][]byte{
 		nested("[", "", "]", MaxDepth+1),
 		nested(`{"a":`, "1", "}", MaxDepth+1),
@@ -251,7 +251,7 @@ func TestAppendRefusesDepth(t *testing.T) {
 	} {
 		out, err := Append([]byte("kept"), text)
 		if !errors.Is(err, ErrDepth) || string(out) != "kept" {
-			t.Errorf("Append(%.20q...) = %.20q, %v; want ErrDepth", text, out, err)
+			t.Errorf("Append(%.20q...) = %.20q, %v; want dst unchanged and ErrDepth", text, out, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-//lint:file-ignore SA5008,U1000 The tags, and fields that nobody reads, are what is tested.
+//lint:file-ignore SA5008,U1000 The tests are about invalid tags and about fields that nothing reads.
 
 package esjson
 
@@ -75,8 +75,8 @@ func (z zeroMinus) IsZero() bool     { return z == -1 }
 func (z *zeroMinusPtr) IsZero() bool { return *z == -1 }
 func (zeroPanics) IsZero() bool      { panic("out of order") }
 
-// structs are values for which AppendValue writes the same as encoding/json and Append
-// together, with every Go release.
+// structs are values that AppendValue writes like encoding/json followed by Append, in every Go
+// release.
 var structs = []struct {
 	name  string
 	value any
@@ -125,11 +125,11 @@ var structs = []struct {
 		right
 		A int
 	}{A: 1}, `{"D":0,"A":1}`},
-	{"of two names at one depth the one with a tag", struct {
+	{"of two equal names at one depth, the one with a tag", struct {
 		plainTwice
 		taggedTwice
 	}{plainTwice{1}, taggedTwice{2}}, `{"X":2}`},
-	{"two names at one depth", struct {
+	{"two equal names at one depth are both left out", struct {
 		plainTwice
 		Also struct{ X int } `json:"also"`
 		Exported
@@ -148,19 +148,19 @@ var structs = []struct {
 	}{&point{1, 2}, []point{{3, 4}}, []*point{nil}, json.RawMessage(`{"b":1.0,"1":2}`), map[string]point{"a": {5, 6}}},
 		`{"Any":{"X":1,"Y":2},"List":[{"X":3,"Y":4}],"Ptrs":[null],"Raw":{"1":2,"b":1},"Map":{"a":{"X":5,"Y":6}}}`},
 	{"methods with a pointer receiver", struct {
-		Value   pointerly
-		Pointer *pointerly
-		List    []pointerly
-		Array   [1]pointerly
+		Value   pointerMarshaler
+		Pointer *pointerMarshaler
+		List    []pointerMarshaler
+		Array   [1]pointerMarshaler
 		Any     any
-	}{pointerly{"a"}, &pointerly{"b"}, []pointerly{{"c"}}, [1]pointerly{{"d"}}, pointerly{"e"}},
+	}{pointerMarshaler{"a"}, &pointerMarshaler{"b"}, []pointerMarshaler{{"c"}}, [1]pointerMarshaler{{"d"}}, pointerMarshaler{"e"}},
 		`{"Value":{},"Pointer":{"s":"b"},"List":[{"s":"c"}],"Array":[{}],"Any":{}}`},
 	{"methods with a pointer receiver, by pointer", &struct {
-		Value  pointerly
-		Array  [1]pointerly
+		Value  pointerMarshaler
+		Array  [1]pointerMarshaler
 		Colour coloured `json:",string"`
-		Inner  struct{ Value pointerly }
-	}{Value: pointerly{"a"}, Array: [1]pointerly{{"d"}}, Colour: 3},
+		Inner  struct{ Value pointerMarshaler }
+	}{Value: pointerMarshaler{"a"}, Array: [1]pointerMarshaler{{"d"}}, Colour: 3},
 		`{"Value":{"s":"a"},"Array":[{"s":"d"}],"Colour":"#3","Inner":{"Value":{"s":""}}}`},
 }
 
@@ -174,7 +174,7 @@ func TestAppendValueOfStructs(t *testing.T) {
 				}
 			}
 			if want := standard(t, tt.value); tt.want != want {
-				t.Errorf("encoding/json writes %#v as\n%s, the table has\n%s", tt.value, want, tt.want)
+				t.Errorf("encoding/json and Append write %#v as\n%s\nbut this table has\n%s", tt.value, want, tt.want)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ func TestAppendString(t *testing.T) {
 		{"quotes", `a"b\c/d`, `"a\"b\\c/d"`},
 		{"control characters", "\x00\x07\b\t\n\v\f\r\x1b\x1f", `"\u0000\u0007\b\t\n\u000b\f\r\u001b\u001f"`},
 		{"markup", "<a href='x'>&amp;</a>\u2028\u2029\x7f", "\"<a href='x'>&amp;</a>\u2028\u2029\x7f\""},
-		{"text of all lengths", "é€😀", `"é€😀"`},
-		{"behind eight bytes", "12345678\n12345678\"1234567é", `"12345678\n12345678\"1234567é"`},
+		{"characters of two to four bytes", "é€😀", `"é€😀"`},
+		{"after eight bytes", "12345678\n12345678\"1234567é", `"12345678\n12345678\"1234567é"`},
 		{"replacement character", "\ufffd", "\"\ufffd\""},
 		{"stray bytes", "a\x80b\xffc", "\"a\ufffdb\ufffdc\""},
 		{"maximal subparts", "\xf0\x9f\x98\xe2\x82\xc3", "\"\ufffd\ufffd\ufffd\""},
@@ -71,8 +71,9 @@ func TestAppendTextErrors(t *testing.T) {
 	}
 }
 
-// If there is room, a string of plain ASCII is copied while it is checked.
-func TestAppendStringWithAndWithoutRoom(t *testing.T) {
+// If dst has room, appendString copies a string while it checks whether the string is plain ASCII.
+// The result must not depend on the room, and the bytes after the result must not change.
+func TestAppendStringWritesTheSameWithAndWithoutRoom(t *testing.T) {
 	for n := range 40 {
 		for at := -1; at < n; at++ {
 			for _, c := range []byte{0, 0x1f, ' ', '"', '\\', '~', 0x7f, 0x80, 0xff} {
@@ -91,7 +92,7 @@ func TestAppendStringWithAndWithoutRoom(t *testing.T) {
 					past := dst[4:cap(dst)]
 					for _, b := range past[min(len(past), len(got)-4):] {
 						if b != 0 {
-							t.Fatalf("with room for %d, appendString(%q) writes past its end", room, s)
+							t.Fatalf("with room for %d, appendString(%q) wrote after the end of its result", room, s)
 						}
 					}
 				}

@@ -1,4 +1,4 @@
-//lint:file-ignore SA5008,U1000 The tags, and fields that nobody reads, are what is tested.
+//lint:file-ignore SA5008,U1000 The tests are about invalid tags and about fields that nothing reads.
 
 package esjson
 
@@ -15,45 +15,47 @@ import (
 )
 
 type (
-	upper      string // has MarshalText on the value
-	point      struct{ X, Y int }
-	pointerly  struct{ s string } // has MarshalJSON on the pointer
-	panicking  struct{}
-	failing    struct{}
-	invalid    struct{}
-	raw        string
-	keyed      int // has MarshalText, as a map key
-	bytesNamed []byte
-	digits     []digit
-	digit      byte // has MarshalText on the value
-	coloured   byte // has MarshalText on the pointer
-	recursive  []recursive
-	selfish    *selfish
-	anyMap     map[string]any
-	nameMap    map[namedString]int
-	floats     []namedFloat
-	onOff      bool
-	alike      int // has MarshalText, which returns the same text for all keys
-	size       uint32
+	upper            string // has MarshalText on the value
+	point            struct{ X, Y int }
+	pointerMarshaler struct{ s string } // has MarshalJSON on the pointer
+	panicking        struct{}
+	failing          struct{}
+	invalid          struct{}
+	raw              string
+	keyed            int // has MarshalText, as a map key
+	bytesNamed       []byte
+	digits           []digit
+	digit            byte // has MarshalText on the value
+	coloured         byte // has MarshalText on the pointer
+	recursive        []recursive
+	selfPointer      *selfPointer
+	anyMap           map[string]any
+	nameMap          map[namedString]int
+	floats           []namedFloat
+	onOff            bool
+	sameText         int // has MarshalText, which returns the same text for all keys
+	size             uint32
 )
 
 var errFailing = errors.New("no luck")
 
-func (u upper) MarshalText() ([]byte, error)      { return []byte(strings.ToUpper(string(u))), nil }
-func (p *pointerly) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, `{ "s" : %q }`, p.s), nil }
-func (panicking) MarshalJSON() ([]byte, error)    { panic("out of order") }
-func (failing) MarshalText() ([]byte, error)      { return nil, errFailing }
-func (invalid) MarshalJSON() ([]byte, error)      { return []byte(`{"a":}`), nil }
-func (r raw) MarshalJSON() ([]byte, error)        { return []byte(r), nil }
-func (k keyed) MarshalText() ([]byte, error)      { return fmt.Appendf(nil, "key %d", int(k)), nil }
-func (alike) MarshalText() ([]byte, error)        { return []byte("same"), nil }
-func (d digit) MarshalText() ([]byte, error)      { return []byte{'0' + byte(d)}, nil }
-func (c *coloured) MarshalText() ([]byte, error)  { return fmt.Appendf(nil, "#%d", *c), nil }
+func (u upper) MarshalText() ([]byte, error) { return []byte(strings.ToUpper(string(u))), nil }
+func (p *pointerMarshaler) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{ "s" : %q }`, p.s), nil
+}
+func (panicking) MarshalJSON() ([]byte, error)   { panic("out of order") }
+func (failing) MarshalText() ([]byte, error)     { return nil, errFailing }
+func (invalid) MarshalJSON() ([]byte, error)     { return []byte(`{"a":}`), nil }
+func (r raw) MarshalJSON() ([]byte, error)       { return []byte(r), nil }
+func (k keyed) MarshalText() ([]byte, error)     { return fmt.Appendf(nil, "key %d", int(k)), nil }
+func (sameText) MarshalText() ([]byte, error)    { return []byte("same"), nil }
+func (d digit) MarshalText() ([]byte, error)     { return []byte{'0' + byte(d)}, nil }
+func (c *coloured) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "#%d", *c), nil }
 
 func ptr[T any](v T) *T { return &v }
 
-// values are values for which AppendValue writes the same as encoding/json and Append
-// together. The test compares with both encoding/json and want.
+// values are values that AppendValue writes like encoding/json followed by Append. The test
+// compares with both and with want.
 var values = []struct {
 	name  string
 	value any
@@ -134,14 +136,14 @@ var values = []struct {
 	{"list of named bytes", bytesNamed("abc"), `"YWJj"`},
 	{"list of bytes that marshal", digits{1, 2}, `["1","2"]`},
 	{"list of bytes that marshal by pointer", []coloured{1, 2}, `["#1","#2"]`},
-	{"list of pointer receivers", []pointerly{{"a"}, {"b"}}, `[{"s":"a"},{"s":"b"}]`},
+	{"list of pointer receivers", []pointerMarshaler{{"a"}, {"b"}}, `[{"s":"a"},{"s":"b"}]`},
 	{"list of lists", [][]int{{1}, nil, {}}, `[[1],null,[]]`},
 	{"list of pointers", []*int{ptr(1), nil}, `[1,null]`},
 	{"list of a type of itself", recursive{{}, {{}}, nil}, `[[],[[]],null]`},
 	{"array", [3]int{1, 2, 3}, `[1,2,3]`},
 	{"array of bytes", [3]byte{1, 2, 3}, `[1,2,3]`},
-	{"array of pointer receivers", [1]pointerly{{"a"}}, `[{}]`},
-	{"array of pointer receivers by pointer", &[1]pointerly{{"a"}}, `[{"s":"a"}]`},
+	{"array of pointer receivers", [1]pointerMarshaler{{"a"}}, `[{}]`},
+	{"array of pointer receivers by pointer", &[1]pointerMarshaler{{"a"}}, `[{"s":"a"}]`},
 
 	{"pointer to string", ptr("a"), `"a"`},
 	{"pointer to bool", ptr(true), `true`},
@@ -154,7 +156,7 @@ var values = []struct {
 	{"pointer to interface", ptr(any([]int{1})), `[1]`},
 	{"pointer to nil interface", ptr(any(nil)), `null`},
 	{"pointer to pointer to struct", ptr(&point{1, 2}), `{"X":1,"Y":2}`},
-	{"nil pointers", []any{(*string)(nil), (*bool)(nil), (*int)(nil), (*int64)(nil), (*float64)(nil), (*time.Time)(nil), (*point)(nil), (*pointerly)(nil), (*netip.Addr)(nil), ptr((*int)(nil))}, `[null,null,null,null,null,null,null,null,null,null]`},
+	{"nil pointers", []any{(*string)(nil), (*bool)(nil), (*int)(nil), (*int64)(nil), (*float64)(nil), (*time.Time)(nil), (*point)(nil), (*pointerMarshaler)(nil), (*netip.Addr)(nil), ptr((*int)(nil))}, `[null,null,null,null,null,null,null,null,null,null]`},
 
 	{"named basic types", []any{namedString("a"), namedInt(1), namedFloat(0.1), time.Tuesday, ptr(namedString("b")), onOff(true), size(7)}, `["a",1,0.1,2,"b",true,7]`},
 	{"struct", point{1, 2}, `{"X":1,"Y":2}`},
@@ -164,9 +166,9 @@ var values = []struct {
 		A *int    `json:"1"`
 		D string  `json:"-"`
 	}{C: 1e21}, `{"1":null,"2":1e+21}`},
-	{"struct with a pointer receiver", struct{ P pointerly }{pointerly{"a"}}, `{"P":{}}`},
-	{"struct with a pointer receiver by pointer", &struct{ P pointerly }{pointerly{"a"}}, `{"P":{"s":"a"}}`},
-	{"Marshaler", &pointerly{"é"}, `{"s":"é"}`},
+	{"struct with a pointer receiver", struct{ P pointerMarshaler }{pointerMarshaler{"a"}}, `{"P":{}}`},
+	{"struct with a pointer receiver by pointer", &struct{ P pointerMarshaler }{pointerMarshaler{"a"}}, `{"P":{"s":"a"}}`},
+	{"Marshaler", &pointerMarshaler{"é"}, `{"s":"é"}`},
 	{"Marshaler in a form of its own", raw(`{"b":1.0,"b":2,"1":"\u003c"}`), `{"1":"<","b":2}`},
 	{"big integer", new(big.Int).Lsh(big.NewInt(1), 70), `1.1805916207174113e+21`},
 	{"TextMarshaler", upper("grüße"), `"GRÜßE"`},
@@ -194,13 +196,13 @@ func TestAppendValue(t *testing.T) {
 				t.Errorf("AppendValue(%#v) = %s\nwant x and %s", tt.value, got, tt.want)
 			}
 			if want := standard(t, tt.value); string(got) != "x"+want {
-				t.Errorf("AppendValue(%#v) = %s\nwant, by encoding/json, x and %s", tt.value, got, want)
+				t.Errorf("AppendValue(%#v) = %s\nwant, as encoding/json writes, x and %s", tt.value, got, want)
 			}
 		})
 	}
 }
 
-// standard returns the JSON of encoding/json, brought into canonical form by Append.
+// standard returns the JSON of encoding/json in the canonical form of Append.
 func standard(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -214,7 +216,8 @@ func standard(t *testing.T, v any) string {
 	return string(text)
 }
 
-func valuesAgreeWithEncodingJSON(t *testing.T, g *generator) {
+// checkValues checks that AppendValue writes values like encoding/json followed by Append.
+func checkValues(t *testing.T, g *generator) {
 	g.plain = true
 	for range 500 {
 		v := g.value(5)
@@ -228,9 +231,9 @@ func valuesAgreeWithEncodingJSON(t *testing.T, g *generator) {
 	}
 }
 
-// TestAppendValueOwnWays tests values that encoding/json writes differently, or differently
-// from one Go release to another.
-func TestAppendValueOwnWays(t *testing.T) {
+// TestAppendValueWhereEncodingJSONDiffers tests values that encoding/json writes differently, or
+// differently in different Go releases.
+func TestAppendValueWhereEncodingJSONDiffers(t *testing.T) {
 	noon := time.Date(2024, 5, 6, 12, 0, 0, 123456789, time.FixedZone("", 2*3600))
 	for _, tt := range []struct {
 		name  string
@@ -243,8 +246,8 @@ func TestAppendValueOwnWays(t *testing.T) {
 		{"pointer to pointer to time", ptr(&noon), `"2024-05-06T10:00:00.123Z"`},
 		{"zero time", time.Time{}, `"0001-01-01T00:00:00.000Z"`},
 		{"times in a struct", struct{ T, P any }{noon, &noon}, `{"T":"2024-05-06T10:00:00.123Z","P":"2024-05-06T10:00:00.123Z"}`},
-		{"time of a struct", &struct{ T time.Time }{noon}, `{"T":"2024-05-06T10:00:00.123Z"}`},
-		{"tag with a name that is not one", struct {
+		{"time in a struct by pointer", &struct{ T time.Time }{noon}, `{"T":"2024-05-06T10:00:00.123Z"}`},
+		{"tag with an invalid name", struct {
 			A int `json:"a\\b"`
 		}{1}, `{"A":1}`},
 		{"number as a string", struct {
@@ -256,7 +259,7 @@ func TestAppendValueOwnWays(t *testing.T) {
 		{"markup as a string", struct {
 			S string `json:",string"`
 		}{"<"}, `{"S":"\"<\""}`},
-		{"keys that marshal alike", map[alike]int{1: 1, 2: 1}, `{"same":1}`},
+		{"keys that marshal to the same text", map[sameText]int{1: 1, 2: 1}, `{"same":1}`},
 		{"invalid UTF-8", "a\xe2\x82b", "\"a\ufffdb\""},
 		{"keys that become one", map[string]any{"\xfe": 1, "\xff": 2, "a": 3, "\xff\x00": 4}, "{\"a\":3,\"\ufffd\":2,\"\ufffd\\u0000\":4}"},
 		{"keys that become one, as long as before", map[string]int{"\xf0\x90\x80": 1, "\ufffd": 2}, "{\"\ufffd\":1}"},
@@ -281,7 +284,7 @@ func TestAppendValueErrors(t *testing.T) {
 	cyclicPointer = &cyclicPointer
 	cyclicStruct := new(chain)
 	cyclicStruct.Next = cyclicStruct
-	var self selfish
+	var self selfPointer
 	self = &self
 	for _, tt := range []struct {
 		name          string
@@ -352,17 +355,17 @@ func TestAppendValueErrors(t *testing.T) {
 				samePath = strings.HasPrefix(value.Path, begin) && strings.HasSuffix(value.Path, "…") && len(value.Path) <= maxPath+len("…")
 			}
 			if !samePath || value.Problem != tt.problem {
-				t.Errorf("AppendValue refuses %q for %q\nwant %q for %q", value.Path, value.Problem, tt.path, tt.problem)
+				t.Errorf("AppendValue refuses %q because of %q\nwant %q because of %q", value.Path, value.Problem, tt.path, tt.problem)
 			}
 			if tt.is != nil && !errors.Is(err, tt.is) || tt.is != ErrDepth && errors.Is(err, ErrDepth) {
-				t.Errorf("errors.Is does not tell what %v is", err)
+				t.Errorf("errors.Is(%v, %v) = false, or errors.Is(err, ErrDepth) is wrong", err, tt.is)
 			}
 		})
 	}
 }
 
-// deep nests v in so many lists that, inside a map, v exceeds MaxDepth if v is itself a
-// level.
+// deep nests v in MaxDepth-1 lists. If v is itself a level of nesting, a map that has the result
+// exceeds MaxDepth.
 func deep(v any) any {
 	for range MaxDepth - 1 {
 		v = []any{v}
@@ -370,7 +373,7 @@ func deep(v any) any {
 	return v
 }
 
-func TestAppendValueTakesTheDepthThatAppendDoes(t *testing.T) {
+func TestAppendValueAcceptsTheSameDepthAsAppend(t *testing.T) {
 	for _, v := range []any{deep([]string{}), deep(map[string]string{"a": ""}), deep(floats{1}), deep(point{}), deep([]any{map[string]any{"a": "b"}}).([]any)[0], json.RawMessage(nested("[", "", "]", MaxDepth))} {
 		text, err := AppendValue(nil, v)
 		if err != nil {
@@ -393,9 +396,8 @@ func TestAppendValueErrorText(t *testing.T) {
 	}
 }
 
-// TestEncoderKeepsNothing checks that the encoder holds no entries after a call, whether
-// the call succeeded or failed.
-func TestEncoderKeepsNothing(t *testing.T) {
+// A released encoder holds no keys or values of its last call, whether that succeeded or failed.
+func TestAReleasedEncoderKeepsNoEntries(t *testing.T) {
 	e := new(encoder)
 	for _, v := range []any{
 		map[string]any{"a": "b", "c": map[string]any{"d": []any{map[string]string{"e": "f"}}}},
@@ -409,7 +411,7 @@ func TestEncoderKeepsNothing(t *testing.T) {
 				key   string
 				value any
 			}{}) {
-				t.Errorf("after %v entry %d still is %v", v, i, entry)
+				t.Errorf("after encoding %v, entry %d is %v, want it empty", v, i, entry)
 			}
 		}
 	}

@@ -161,8 +161,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// TestAFileWithZeroedPartsIsReadAsFarAsPossible zeroes parts of a file. A loss of power has this effect on
-// pages that the system has not written yet.
+// TestAFileWithZeroedPartsIsReadAsFarAsPossible zeroes parts of a file. A loss of power has this
+// effect on pages that the system has not written yet.
 func TestAFileWithZeroedPartsIsReadAsFarAsPossible(t *testing.T) {
 	whole := image(t)
 	const index, entry = 128, 8
