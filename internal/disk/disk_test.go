@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/internal/simdisk"
 )
 
-// Both disks do the same.
-func TestDisk(t *testing.T) {
+// A simulated disk returns the same results as a folder of the file system.
+func TestSimulatedDiskBehavesLikeAFolder(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) disk.Disk{
 		"folder":    func(t *testing.T) disk.Disk { return disk.Folder(t.TempDir()) },
 		"simulated": func(*testing.T) disk.Disk { return simdisk.New(1) },
@@ -31,12 +31,12 @@ func testDisk(t *testing.T, d disk.Disk) {
 		}
 	}
 	if _, err := d.Open("a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Open of no file: %v", err)
+		t.Errorf("Open of a file that does not exist: %v, want ErrNotExist", err)
 	}
 	f, err := d.Create("a")
 	must(err)
 	if _, err := d.Create("a"); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("Create of a file that is there: %v", err)
+		t.Errorf("Create of a file that exists: %v, want ErrExist", err)
 	}
 	_, err = f.WriteAt([]byte("hello"), 3)
 	must(err)
@@ -44,27 +44,27 @@ func testDisk(t *testing.T, d disk.Disk) {
 	must(d.SyncNames())
 	got := make([]byte, 20)
 	if n, err := f.ReadAt(got, 1); n != 7 || err == nil || !bytes.Equal(got[:n], []byte("\x00\x00hello")) {
-		t.Errorf("ReadAt = %q, %v", got[:n], err)
+		t.Errorf("ReadAt = %q, %v, want 7 bytes and an error", got[:n], err)
 	}
 	must(f.Truncate(4))
 	if size, err := f.Size(); size != 4 || err != nil {
-		t.Errorf("Size = %d, %v", size, err)
+		t.Errorf("Size = %d, %v, want 4, nil", size, err)
 	}
 	must(d.Rename("a", "b"))
 	if err := f.Is("a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Is of the old name: %v", err)
+		t.Errorf("Is of the name before Rename: %v, want ErrNotExist", err)
 	}
 	must(f.Is("b"))
 	other, err := d.Create("a")
 	must(err)
 	if err := f.Is("a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Is of the name of another: %v", err)
+		t.Errorf("Is of the name of another file: %v, want ErrNotExist", err)
 	}
 	must(other.Close())
 	l, err := d.Lock("lock")
 	must(err)
 	if _, err := d.Lock("lock"); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("Lock of what is locked: %v", err)
+		t.Errorf("Lock of a locked file: %v, want ErrLocked", err)
 	}
 	must(l.Close())
 	l, err = d.Lock("lock")
@@ -76,10 +76,10 @@ func testDisk(t *testing.T, d disk.Disk) {
 	}
 	must(d.Remove("b"))
 	if n, err := f.ReadAt(got[:4], 0); n != 4 || err != nil {
-		t.Errorf("ReadAt of a removed file = %d, %v", n, err)
+		t.Errorf("ReadAt of a removed file = %d, %v, want 4, nil", n, err)
 	}
 	must(f.Close())
 	if _, err := disk.Folder(filepath.Join(t.TempDir(), "none")).List(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("List of no folder: %v", err)
+		t.Errorf("List of a folder that does not exist: %v, want ErrNotExist", err)
 	}
 }

@@ -27,15 +27,15 @@ func TestParse(t *testing.T) {
 		{"offset without a colon", "2006-01-02T15:04:05+0130", at(2006, 1, 2, 13, 34, 5, 0)},
 		{"negative offset", "2006-01-02T15:04:05.5-08:00", at(2006, 1, 2, 23, 4, 5, 500e6)},
 		{"negative offset without a colon", "2006-01-02T23:04:05-0800", at(2006, 1, 3, 7, 4, 5, 0)},
-		{"offset of nothing", "2006-01-02T15:04:05-00:00", at(2006, 1, 2, 15, 4, 5, 0)},
-		{"largest offsets", "2006-01-02T15:04:05+23:59", at(2006, 1, 1, 15, 5, 5, 0)},
+		{"zero offset", "2006-01-02T15:04:05-00:00", at(2006, 1, 2, 15, 4, 5, 0)},
+		{"largest offset", "2006-01-02T15:04:05+23:59", at(2006, 1, 1, 15, 5, 5, 0)},
 		{"one-digit month", "2015-2-02T00:00:00Z", at(2015, 2, 2, 0, 0, 0, 0)},
 		{"one-digit day", "2015-02-2T00:00:00Z", at(2015, 2, 2, 0, 0, 0, 0)},
 		{"one-digit month and day", "2015-2-2T00:00:00.000Z", at(2015, 2, 2, 0, 0, 0, 0)},
 		{"leap day", "2024-02-29T23:59:59Z", at(2024, 2, 29, 23, 59, 59, 0)},
 		{"leap day of a century", "2000-02-29T00:00:00Z", at(2000, 2, 29, 0, 0, 0, 0)},
 		{"first time", "0001-01-01T00:00:00Z", at(1, 1, 1, 0, 0, 0, 0)},
-		{"first time, elsewhere", "0001-01-01T01:00:00+01:00", at(1, 1, 1, 0, 0, 0, 0)},
+		{"first time, in another zone", "0001-01-01T01:00:00+01:00", at(1, 1, 1, 0, 0, 0, 0)},
 		{"last time", "9999-12-31T23:59:59.999999999Z", at(9999, 12, 31, 23, 59, 59, 999999999)},
 		{"before 1970", "1969-12-31T23:59:59.9Z", at(1969, 12, 31, 23, 59, 59, 900e6)},
 	} {
@@ -125,9 +125,9 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestParseTakesWhatRFC3339Does compares Parse with the parser of package time. That one
-// also takes a comma, which is not tested here.
-func TestParseTakesWhatRFC3339Does(t *testing.T) {
+// TestParseAgreesWithPackageTime compares Parse with the parser of package time, on valid and
+// invalid dates. Only package time accepts a comma before the fraction, so the test has none.
+func TestParseAgreesWithPackageTime(t *testing.T) {
 	for year := 1; year < 10000; year += 7 {
 		for month := 0; month <= 13; month++ {
 			for _, day := range []int{0, 1, 28, 29, 30, 31, 32} {
@@ -136,13 +136,14 @@ func TestParseTakesWhatRFC3339Does(t *testing.T) {
 				want, wantErr := time.Parse(time.RFC3339, s)
 				got, err := isotime.Parse(s)
 				if (err == nil) != (wantErr == nil) || !got.Equal(want) {
-					t.Fatalf("Parse(%q) = %v, %v; package time says %v, %v", s, got, err, want, wantErr)
+					t.Fatalf("Parse(%q) = %v, %v; want %v, %v, as package time returns", s, got, err, want, wantErr)
 				}
 			}
 		}
 	}
 }
 
+// two returns the two decimal digits of n.
 func two(n int) string { return string([]byte{'0' + byte(n/10), '0' + byte(n%10)}) }
 
 func TestParseJSON(t *testing.T) {
@@ -239,16 +240,16 @@ func TestAppend(t *testing.T) {
 	}{
 		{"milliseconds", at(2006, 1, 2, 15, 4, 5, 678e6), "2006-01-02T15:04:05.678Z"},
 		{"no milliseconds", at(2006, 11, 22, 0, 0, 0, 0), "2006-11-22T00:00:00.000Z"},
-		{"cut, not rounded", at(2006, 1, 2, 15, 4, 5, 999999999), "2006-01-02T15:04:05.999Z"},
-		{"cut before 1970", at(1969, 12, 31, 23, 59, 59, 999999999), "1969-12-31T23:59:59.999Z"},
-		{"elsewhere", time.Date(2006, 1, 1, 1, 30, 0, 0, time.FixedZone("", 2*3600)), "2005-12-31T23:30:00.000Z"},
+		{"truncated, not rounded", at(2006, 1, 2, 15, 4, 5, 999999999), "2006-01-02T15:04:05.999Z"},
+		{"truncated before 1970", at(1969, 12, 31, 23, 59, 59, 999999999), "1969-12-31T23:59:59.999Z"},
+		{"another zone", time.Date(2006, 1, 1, 1, 30, 0, 0, time.FixedZone("", 2*3600)), "2005-12-31T23:30:00.000Z"},
 		{"zero", time.Time{}, "0001-01-01T00:00:00.000Z"},
 		{"leap day", at(2000, 2, 29, 12, 0, 0, 0), "2000-02-29T12:00:00.000Z"},
 		{"last", at(9999, 12, 31, 23, 59, 59, 999e6), "9999-12-31T23:59:59.999Z"},
 		{"year 0", at(0, 1, 1, 0, 0, 0, 0), "0000-01-01T00:00:00.000Z"},
 		{"year 10000", at(10000, 1, 1, 0, 0, 0, 0), "+010000-01-01T00:00:00.000Z"},
 		{"year -1", at(-1, 12, 31, 0, 0, 0, 0), "-000001-12-31T00:00:00.000Z"},
-		{"last of ECMAScript", at(275760, 9, 13, 0, 0, 0, 0), "+275760-09-13T00:00:00.000Z"},
+		{"last time of ECMAScript", at(275760, 9, 13, 0, 0, 0, 0), "+275760-09-13T00:00:00.000Z"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := string(isotime.Append([]byte("at "), tt.t)); got != "at "+tt.want {
@@ -286,7 +287,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if n := testing.AllocsPerRun(100, tt.call); n != 0 {
-				t.Errorf("%s allocates %v times", tt.name, n)
+				t.Errorf("%s allocates %v times, want 0", tt.name, n)
 			}
 		})
 	}
@@ -303,7 +304,7 @@ func FuzzAppend(f *testing.F) {
 		got, err := isotime.Parse(text)
 		if year := tm.UTC().Year(); year < 1 || year > 9999 {
 			if err == nil {
-				t.Fatalf("Parse(%q) = %v of the year %d", text, got, year)
+				t.Fatalf("Parse(%q) = %v, want an error for the year %d", text, got, year)
 			}
 			return
 		}
@@ -311,13 +312,13 @@ func FuzzAppend(f *testing.F) {
 			t.Fatalf("Parse(%q) = %v, %v; want %v", text, got, err, want)
 		}
 		if again := string(isotime.Append(nil, got)); again != text {
-			t.Fatalf("Append(Parse(%q)) = %q", text, again)
+			t.Fatalf("Append(Parse(%q)) = %q, want the same text", text, again)
 		}
 	})
 }
 
-// FuzzParseJSON checks that an accepted time is in range, and that Append and Parse keep
-// it. If package time accepts the text, too, it must agree.
+// FuzzParseJSON checks that an accepted time is in range, and that Append and Parse keep it. If
+// package time also accepts the text, both must return the same time.
 func FuzzParseJSON(f *testing.F) {
 	for _, raw := range []string{
 		`"2006-01-02T15:04:05Z"`, `"2006-01-02T15:04:05.678+01:00"`, `"2015-2-2T00:00:00-0800"`, `"0001-01-01T00:00:00+00:01"`,
@@ -329,19 +330,19 @@ func FuzzParseJSON(f *testing.F) {
 		got, err := isotime.ParseJSON(raw)
 		if err != nil {
 			if len(err.Error()) > 100 || !got.IsZero() {
-				t.Fatalf("ParseJSON(%q) = %v, %v", raw, got, err)
+				t.Fatalf("ParseJSON(%q) = %v, %v, want the zero time and an error of at most 100 bytes", raw, got, err)
 			}
 			return
 		}
 		if year := got.Year(); year < 1 || year > 9999 || got.Location() != time.UTC {
-			t.Fatalf("ParseJSON(%q) = %v", raw, got)
+			t.Fatalf("ParseJSON(%q) = %v, want the years 1 to 9999 and UTC", raw, got)
 		}
 		text := string(isotime.Append(nil, got))
 		if again, err := isotime.Parse(text); err != nil || !again.Equal(got.Truncate(time.Millisecond)) {
-			t.Fatalf("ParseJSON(%q) = %v, Parse(%q) = %v, %v", raw, got, text, again, err)
+			t.Fatalf("ParseJSON(%q) = %v, but Parse(%q) = %v, %v, want the same time", raw, got, text, again, err)
 		}
 		if std, err := time.Parse(`"`+time.RFC3339+`"`, string(raw)); err == nil && !std.Equal(got) {
-			t.Fatalf("ParseJSON(%q) = %v, package time says %v", raw, got, std)
+			t.Fatalf("ParseJSON(%q) = %v, want %v, as package time returns", raw, got, std)
 		}
 	})
 }

@@ -36,9 +36,8 @@ func tcpPair(t *testing.T) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// TestConnEndsAsTCPDoes takes the same steps on connections in memory and on real TCP
-// connections.
-func TestConnEndsAsTCPDoes(t *testing.T) {
+// TestConnClosesLikeTCP takes the same steps on connections in memory and on real TCP connections.
+func TestConnClosesLikeTCP(t *testing.T) {
 	write := func(t *testing.T, c net.Conn, s string) {
 		t.Helper()
 		if n, err := io.WriteString(c, s); n != len(s) || err != nil {
@@ -52,7 +51,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 			t.Fatalf("ReadAll = %q, %v; want %q, %v", got, err, want, wantErr)
 		}
 	}
-	// awaitEnd waits until b has noticed that a has ended.
+	// awaitEnd waits until b has noticed that the other end is closed.
 	awaitEnd := func(t *testing.T, b net.Conn) {
 		t.Helper()
 		_, _ = b.Read(make([]byte, 1))
@@ -61,7 +60,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 		name string
 		do   func(t *testing.T, a, b net.Conn)
 	}{
-		{"CloseWrite leaves the other direction", func(t *testing.T, a, b net.Conn) {
+		{"CloseWrite leaves the other direction open", func(t *testing.T, a, b net.Conn) {
 			write(t, a, "question")
 			if err := a.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 				t.Fatalf("CloseWrite = %v; want nil", err)
@@ -100,7 +99,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 			a.Close()
 			read(t, b, "said before", syscall.ECONNRESET)
 		}},
-		{"reset lets the peer read what had arrived", func(t *testing.T, a, b net.Conn) {
+		{"Reset lets the peer read the bytes that had arrived", func(t *testing.T, a, b net.Conn) {
 			write(t, a, "arrived")
 			if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
 				t.Fatal(err)
@@ -108,7 +107,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 			Reset(a)
 			read(t, b, "rrived", syscall.ECONNRESET)
 		}},
-		{"everything fails after the own Close", func(t *testing.T, a, b net.Conn) {
+		{"every call fails after Close", func(t *testing.T, a, b net.Conn) {
 			a.Close()
 			_, rerr := a.Read(make([]byte, 1))
 			_, werr := a.Write([]byte("x"))
@@ -143,7 +142,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 		}},
 	}
 	nets := map[string]func(*testing.T) (net.Conn, net.Conn){"memory": memPair}
-	if runtime.GOOS == "linux" { // Conn behaves like TCP on this system
+	if runtime.GOOS == "linux" { // TCP differs on other systems
 		nets["tcp"] = tcpPair
 	}
 	for network, pair := range nets {
@@ -158,7 +157,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 	}
 }
 
-func TestConnCarriesBothWays(t *testing.T) {
+func TestConnTransfersBytesInBothDirections(t *testing.T) {
 	a, b := memPair(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, 5*window+17)
@@ -188,7 +187,7 @@ func TestConnCarriesBothWays(t *testing.T) {
 	wg.Wait()
 }
 
-func TestConnDeadlines(t *testing.T) {
+func TestReadsAndWritesEndAtTheirDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memPair(t)
 		start := time.Now()
@@ -207,7 +206,7 @@ func TestConnDeadlines(t *testing.T) {
 		_ = a.SetReadDeadline(start.Add(6 * time.Second))
 		time.AfterFunc(500*time.Millisecond, func() { _ = a.SetReadDeadline(start.Add(9 * time.Second)) })
 		_, err = a.Read(make([]byte, 1))
-		elapsed(9*time.Second, "Read with a deadline put off", err)
+		elapsed(9*time.Second, "Read with its deadline postponed", err)
 
 		// A deadline in the past wakes a waiting read.
 		_ = a.SetReadDeadline(time.Time{})
@@ -215,7 +214,7 @@ func TestConnDeadlines(t *testing.T) {
 		_, err = a.Read(make([]byte, 1))
 		elapsed(10*time.Second, "Read with the deadline moved to the past", err)
 
-		// A write waits for room. When it fails, it returns the number of bytes written.
+		// A write waits until there is room. If it fails, it returns the number of bytes written.
 		_ = a.SetWriteDeadline(start.Add(12 * time.Second))
 		n, err := a.Write(make([]byte, window+1))
 		elapsed(12*time.Second, "Write", err)

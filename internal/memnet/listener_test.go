@@ -52,7 +52,7 @@ func TestDialReachesAccept(t *testing.T) {
 	a.conn.Close()
 }
 
-func TestDialWithoutAccept(t *testing.T) {
+func TestDialWithoutAcceptFailsAtTheDeadlineAndOnClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Listen(serverAddr)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -78,7 +78,7 @@ func TestDialWithoutAccept(t *testing.T) {
 	})
 }
 
-func TestResetOfAnUnknownConn(t *testing.T) {
+func TestResetPanicsForAConnOfAnotherPackage(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("Reset of a net.Pipe did not panic")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestNetwork(t *testing.T) {
+func TestNetworkConnectsClientsToListeners(t *testing.T) {
 	var n Network
 	ctx := t.Context()
 	l, err := n.Listen(ctx, "tcp", "localhost:0")
@@ -22,7 +22,7 @@ func TestNetwork(t *testing.T) {
 	if other, err := n.Listen(ctx, "tcp", ":0"); err != nil || other.Addr().String() == address {
 		t.Errorf("Listen on any port = %v, %v, want another address than %s", other, err, address)
 	}
-	go func() { // ends when l closes
+	go func() { // ends when l is closed
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -41,7 +41,7 @@ func TestNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(c); string(got) != from || err != nil {
-			t.Errorf("the server sees a client from %q, %v, want %s", got, err, from)
+			t.Errorf("the server sees a client at the address %q, %v, want %s", got, err, from)
 		}
 		c.Close()
 	}
@@ -51,16 +51,16 @@ func TestNetwork(t *testing.T) {
 		_, err := n.DialContext(ctx, "tcp", to)
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" {
-			t.Errorf("DialContext to %s, where nobody listens = %v, want ECONNREFUSED of dial", to, err)
+			t.Errorf("DialContext to %s without a listener = %v, want a *net.OpError of dial with ECONNREFUSED", to, err)
 		}
 	}
 	var unknown *net.DNSError
 	if _, err := n.DialContext(ctx, "tcp", "a.example:80"); !errors.As(err, &unknown) {
-		t.Errorf("DialContext to a name = %v, want a DNSError", err)
+		t.Errorf("DialContext to an unknown name = %v, want a *net.DNSError", err)
 	}
 	again, err := n.Listen(ctx, "tcp", address)
 	if err != nil {
-		t.Fatalf("Listen on %s once it is free = %v", address, err)
+		t.Fatalf("Listen on %s after its listener was closed = %v, want nil", address, err)
 	}
 	again.Close()
 }

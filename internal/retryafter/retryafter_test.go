@@ -18,8 +18,8 @@ func TestParse(t *testing.T) {
 		{"seconds", "120", 2 * time.Minute, true},
 		{"surrounding space", " 7\t", 7 * time.Second, true},
 		{"leading zeros", "007", 7 * time.Second, true},
-		{"over an int64 of seconds", strings.Repeat("9", 40), Max, true},
-		{"over an int64 of nanoseconds", "9223372037", Max, true},
+		{"more seconds than an int64 holds", strings.Repeat("9", 40), Max, true},
+		{"more nanoseconds than an int64 holds", "9223372037", Max, true},
 		{"negative", "-1", 0, false},
 		{"fraction", "1.5", 0, false},
 		{"unit", "5s", 0, false},
@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 		{"asctime", "Wed Mar  4 05:07:07 2026", time.Minute, true},
 		{"past date", "Wed, 04 Mar 2026 05:06:06 GMT", 0, true},
 		{"far date", "Fri, 31 Dec 9999 23:59:59 GMT", Max, true},
-		{"no date", "tomorrow", 0, false},
+		{"neither number nor date", "tomorrow", 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, ok := Parse(tt.value, now)
@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		got, ok := Parse(s, now)
 		if got < 0 || got > Max || (!ok && got != 0) {
-			t.Errorf("Parse(%q) = %v, %v", s, got, ok)
+			t.Errorf("Parse(%q) = %v, %v, want 0 to %v, and 0 without ok", s, got, ok, Max)
 		}
 	})
 }

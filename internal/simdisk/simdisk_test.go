@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/internal/simdisk"
 )
 
-// create makes a file, whose name is durable.
+// create makes a file and syncs its name.
 func create(t *testing.T, d disk.Disk, name string) disk.File {
 	t.Helper()
 	f, err := d.Create(name)
@@ -30,8 +30,9 @@ func write(t *testing.T, f disk.File, b []byte, off int64) {
 	}
 }
 
-// What was synced survives each loss of power; of what was not, any sectors do.
-func TestPower(t *testing.T) {
+// After a loss of power, the disk has all synced data. Of the data and names that were not synced,
+// it has any part: the seed decides which sectors. If only the process ends, nothing is lost.
+func TestSyncedDataSurvivesALossOfPower(t *testing.T) {
 	outcomes := make(map[string]int)
 	for seed := range uint64(200) {
 		d := simdisk.New(seed)
@@ -46,11 +47,11 @@ func TestPower(t *testing.T) {
 		}
 		after := d.Reboot(simdisk.Power)
 		if _, err := f.Size(); !errors.Is(err, simdisk.ErrCrashed) {
-			t.Fatalf("Size after a crash: %v", err)
+			t.Fatalf("Size after a crash: %v, want ErrCrashed", err)
 		}
 		got := after.ReadFile("a")
 		if len(got) < 1024 || !bytes.Equal(got[:512], bytes.Repeat([]byte("a"), 512)) {
-			t.Fatalf("seed %d lost what was synced", seed)
+			t.Fatalf("seed %d: the loss of power lost synced data", seed)
 		}
 		outcome := ""
 		for i := 0; i < len(got); i += 512 {
@@ -61,18 +62,19 @@ func TestPower(t *testing.T) {
 		}
 		outcomes[outcome]++
 		if got := d.Reboot(simdisk.Process).ReadFile("a"); len(got) != 2048 || got[2047] != 'b' {
-			t.Fatalf("the end of the process lost something: %d bytes", len(got))
+			t.Fatalf("the file has %d bytes after the end of the process, want all 2048", len(got))
 		}
 	}
 	for _, want := range []string{"aa", "abbb", "ab", "aa\x00b", "aabb", "ab new"} {
 		if outcomes[want] == 0 {
-			t.Errorf("no seed leads to %q: %v", want, outcomes)
+			t.Errorf("no seed leads to the outcome %q, want one; outcomes: %v", want, outcomes)
 		}
 	}
 }
 
-// A Sync that fails loses writes for good, though the process still sees them.
-func TestSyncFails(t *testing.T) {
+// A failed Sync may lose the writes before it. The process still reads them, and a later Sync
+// succeeds. But a loss of power can remove them.
+func TestWritesBeforeAFailedSyncMayBeLost(t *testing.T) {
 	lost := 0
 	for seed := range uint64(40) {
 		d := simdisk.New(seed)
@@ -85,55 +87,55 @@ func TestSyncFails(t *testing.T) {
 			return nil
 		})
 		if err := f.Sync(); !errors.Is(err, syscall.EIO) {
-			t.Fatalf("Sync: %v", err)
+			t.Fatalf("Sync: %v, want EIO", err)
 		}
 		d.OnOp(nil)
 		if err := f.Sync(); err != nil {
 			t.Fatal(err)
 		}
 		if len(d.ReadFile("a")) != 1 {
-			t.Fatal("the process does not see what it wrote")
+			t.Fatal("the process does not read the byte that it wrote")
 		}
 		if len(d.Reboot(simdisk.Power).ReadFile("a")) == 0 {
 			lost++
 		}
 	}
 	if lost == 0 || lost == 40 {
-		t.Errorf("%d of 40 writes were lost", lost)
+		t.Errorf("%d of 40 writes were lost, want some, but not all", lost)
 	}
 }
 
-func TestCrashAt(t *testing.T) {
+func TestEachOperationFromCrashAtOnFails(t *testing.T) {
 	d := simdisk.New(1)
 	f := create(t, d, "a")
 	d.CrashAt(2)
 	write(t, f, []byte("a"), 0)
 	if err := f.Sync(); !errors.Is(err, simdisk.ErrCrashed) {
-		t.Errorf("the last operation: %v", err)
+		t.Errorf("the second operation: %v, want ErrCrashed", err)
 	}
 	if _, err := d.Lock("lock"); !errors.Is(err, simdisk.ErrCrashed) || !d.Crashed() {
-		t.Errorf("after it: %v", err)
+		t.Errorf("an operation after the crash: %v, want ErrCrashed", err)
 	}
 	if _, err := d.Reboot(simdisk.Power).Open("a"); err != nil {
-		t.Errorf("Open after Reboot: %v", err)
+		t.Errorf("Open after Reboot: %v, want nil", err)
 	}
 }
 
-func TestCapacity(t *testing.T) {
+func TestWritesBeyondTheCapacityFail(t *testing.T) {
 	d := simdisk.New(1)
 	d.SetCapacity(1000)
 	f := create(t, d, "a")
 	write(t, f, make([]byte, 900), 0)
 	if n, err := f.WriteAt(make([]byte, 200), 800); n != 200 || err != nil {
-		t.Errorf("WriteAt to the last byte = %d, %v", n, err)
+		t.Errorf("WriteAt up to the capacity = %d, %v, want 200, nil", n, err)
 	}
 	if n, err := f.WriteAt(make([]byte, 200), 900); n != 100 || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("WriteAt beyond the last byte = %d, %v", n, err)
+		t.Errorf("WriteAt beyond the capacity = %d, %v, want 100, ENOSPC", n, err)
 	}
 	if err := d.Remove("a"); err != nil || d.Used() != 1000 {
-		t.Errorf("Remove of an open file: %v, %d bytes used", err, d.Used())
+		t.Errorf("Remove of an open file: %v, %d bytes used, want nil, 1000", err, d.Used())
 	}
 	if err := f.Close(); err != nil || d.Used() != 0 {
-		t.Errorf("Close: %v, %d bytes used", err, d.Used())
+		t.Errorf("Close: %v, %d bytes used, want nil, 0", err, d.Used())
 	}
 }
