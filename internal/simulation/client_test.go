@@ -19,19 +19,20 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// A sender is a program that tracks. It has one client after another, with the same spool or none.
+// A sender is a program that tracks messages. It uses one client after another. Either all of them
+// have the same spool, or none has one.
 type sender struct {
 	w    *world
 	name string
-	dir  string // of the spool; empty without one
+	dir  string // the folder of the spool; empty if there is no spool
 	rnd  *rand.Rand
 
-	mu     sync.Mutex // never held across a wait, which would stop the clock
-	away   bool       // between two clients
-	client *analytics.Client
-	link   *link
-	lives  int
-	sent   []string // ids that the present client took
+	mu         sync.Mutex // not held during a wait, which would stop the clock of the bubble
+	restarting bool       // the previous client has ended and the next one has not started
+	client     *analytics.Client
+	link       *link
+	clients    int      // how many clients were started
+	sent       []string // ids of the messages that the current client accepted
 }
 
 func newSender(w *world, name string, spooled bool) *sender {
@@ -39,24 +40,25 @@ func newSender(w *world, name string, spooled bool) *sender {
 	if spooled {
 		s.dir = filepath.Join(w.t.TempDir(), name)
 	}
-	s.begin()
+	s.startClient()
 	return s
 }
 
-func (s *sender) begin() {
-	s.lives++
+func (s *sender) startClient() {
+	s.clients++
 	s.sent = nil
-	s.link = &link{w: s.w, rnd: s.w.random(fmt.Sprint(s.name, s.lives))}
+	s.link = &link{w: s.w, rnd: s.w.random(fmt.Sprint(s.name, s.clients))}
 	s.client = analytics.New("key")
 	s.client.Endpoint = "http://collector.example"
 	s.client.Transport = s.link
 	s.client.FlushAt = 1 + s.rnd.IntN(10)
 	s.client.SpoolDir = s.dir
-	s.client.OnDelivery = s.told
+	s.client.OnDelivery = s.onDelivery
 }
 
-// told excuses messages that a client reports as dropped.
-func (s *sender) told(d analytics.Delivery) {
+// onDelivery tells the ledger that the messages which a client has dropped may be lost. It ignores
+// messages dropped at the end of a process: crash and drain handle these.
+func (s *sender) onDelivery(d analytics.Delivery) {
 	if d.Reason == "" || d.Reason == analytics.ReasonShutdown {
 		return
 	}
@@ -64,7 +66,7 @@ func (s *sender) told(d analytics.Delivery) {
 	for message := range d.Messages() {
 		ids = append(ids, idOf(message))
 	}
-	s.w.ledger.excuse(ids, string(d.Reason))
+	s.w.ledger.allowLoss(ids, string(d.Reason))
 }
 
 func idOf(message []byte) string {
@@ -82,7 +84,7 @@ func (s *sender) run(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", s.name, n)
 		s.mu.Lock()
-		if !s.away {
+		if !s.restarting {
 			err := s.client.Track(&analytics.Track{UserId: fmt.Sprint("user-", s.rnd.IntN(20)), Event: "Tick", MessageId: id,
 				Properties: map[string]any{"text": string(bytes.Repeat([]byte("x"), s.rnd.IntN(2000)))}})
 			if err == nil {
@@ -90,7 +92,7 @@ func (s *sender) run(ctx context.Context) {
 				s.w.ledger.track(id, "")
 			}
 		}
-		wait := time.Duration(s.rnd.ExpFloat64() * float64(s.w.pace))
+		wait := time.Duration(s.rnd.ExpFloat64() * float64(s.w.meanWait))
 		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -99,51 +101,51 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// crash ends the client as if its process ended, and begins another. A client without a spool loses the
-// messages in its memory.
+// crash ends the client as if its process ended, and starts another one. A client without a spool
+// loses the messages in its memory.
 func (s *sender) crash() error {
 	s.mu.Lock()
-	s.away = true
+	s.restarting = true
 	s.mu.Unlock()
 	s.link.cut()
 	if s.dir == "" {
-		s.w.ledger.excuse(s.sent, "the process of a client without a spool ended")
+		s.w.ledger.allowLoss(s.sent, "the process of a client without a spool ended")
 	} else {
-		synctest.Wait() // a copy of files that change is none of a moment
-		next := filepath.Join(s.w.t.TempDir(), fmt.Sprint(s.name, "-", s.lives))
+		synctest.Wait() // so that no file changes during the copy
+		next := filepath.Join(s.w.t.TempDir(), fmt.Sprint(s.name, "-", s.clients))
 		if err := os.CopyFS(next, os.DirFS(s.dir)); err != nil {
 			return err
 		}
 		s.dir = next
 	}
-	if err := s.end(0); err != nil {
+	if err := s.shutdown(0); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin()
-	s.away = false
+	s.startClient()
+	s.restarting = false
 	return nil
 }
 
-// finish sends the remaining messages. A client that cannot reach the collector leaves them in the spool,
-// so finish tries with further clients.
-func (s *sender) finish() error {
+// drain sends the remaining messages. A client that cannot reach the collector leaves them in the
+// spool, so drain tries again with further clients.
+func (s *sender) drain() error {
 	for range 10 {
-		_ = s.client.Flush(context.Background()) // opens the spool; Shutdown says the same
+		_ = s.client.Flush(context.Background()) // opens the spool; its error is that of Shutdown
 		err := s.client.Shutdown(context.Background())
 		if err == nil || s.dir == "" {
-			return nil // what is dropped is excused
+			return nil // onDelivery has allowed the loss of dropped messages
 		}
 		time.Sleep(time.Minute)
-		s.begin()
+		s.startClient()
 	}
-	return fmt.Errorf("%s cannot send what is in its spool", s.name)
+	return fmt.Errorf("%s cannot send the messages in its spool", s.name)
 }
 
-// end ends the client, which has a time to send the messages it has.
-func (s *sender) end(patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// shutdown ends the client. The client may use the timeout to send its messages.
+func (s *sender) shutdown(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var undelivered *analytics.UndeliveredError
 	if err := s.client.Shutdown(ctx); err != nil && !errors.As(err, &undelivered) {
@@ -173,7 +175,7 @@ func (l *link) draw() (delay time.Duration, request, answer bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delay = time.Duration(l.rnd.Int64N(int64(200 * time.Millisecond)))
-	bad := l.w.trouble.Load()
+	bad := l.w.networkFails.Load()
 	return delay, !l.off && !(bad && l.rnd.IntN(2) == 0), !(bad && l.rnd.IntN(2) == 0)
 }
 
@@ -209,16 +211,16 @@ func acknowledged(request, answer []byte) (ids []string) {
 			MessageID string `json:"messageId"`
 		} `json:"batch"`
 	}
-	var said struct {
+	var result struct {
 		Rejected []struct {
 			Index int `json:"index"`
 		} `json:"rejected"`
 	}
-	if err := errors.Join(json.Unmarshal(request, &batch), json.Unmarshal(answer, &said)); err != nil {
+	if err := errors.Join(json.Unmarshal(request, &batch), json.Unmarshal(answer, &result)); err != nil {
 		panic(err)
 	}
 	rejected := make(map[int]bool)
-	for _, r := range said.Rejected {
+	for _, r := range result.Rejected {
 		rejected[r.Index] = true
 	}
 	for i, call := range batch.Batch {

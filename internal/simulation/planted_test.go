@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// The simulation finds faults: the test plants each of these into the store or the disk, and at least one
-// seed must fail.
+// The simulation finds faults. The test plants each fault in the store or the disk, and the
+// simulation must then fail for at least one seed.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	soak.Only(t, "planted")
 	onDisk := func(plant func(disk.Disk) disk.Disk) opener {
@@ -23,19 +23,19 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			return filequeue.OpenOn(plant(d), filequeue.Config{Logger: slog.New(slog.DiscardHandler)})
 		}
 	}
-	inStore := func(plant func(*planted)) opener {
+	inStore := func(plant func(*faultyStore)) opener {
 		return func(d *simdisk.Disk) (webhook.Store, error) {
 			s, err := open(d)
 			if err != nil {
 				return nil, err
 			}
-			p := &planted{Store: s, settle: func(s webhook.Settlement) (webhook.Settlement, bool) { return s, true }}
+			p := &faultyStore{Store: s, settle: func(s webhook.Settlement) (webhook.Settlement, bool) { return s, true }}
 			plant(p)
 			return p, nil
 		}
 	}
-	turn := func(from, to webhook.Verdict) opener {
-		return inStore(func(p *planted) {
+	changeVerdict := func(from, to webhook.Verdict) opener {
+		return inStore(func(p *faultyStore) {
 			p.settle = func(s webhook.Settlement) (webhook.Settlement, bool) {
 				if s.Verdict == from {
 					s.Verdict = to
@@ -48,24 +48,24 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		name string
 		open opener
 	}{
-		{"a sync of a file is left out", onDisk(func(d disk.Disk) disk.Disk { return lazyDisk{Disk: d, files: true} })},
-		{"a sync of names is left out", onDisk(func(d disk.Disk) disk.Disk { return lazyDisk{Disk: d, names: true} })},
-		{"a reserve is not kept", onDisk(func(d disk.Disk) disk.Disk { return spendthrift{d} })},
-		{"a delivery is settled before the answer", inStore(func(p *planted) { p.early = true })},
-		{"an index entry is missing", inStore(func(p *planted) { p.drop = 50 })},
-		{"a claim is handed out twice", inStore(func(p *planted) { p.twice = true })},
-		{"a retry is taken for done", turn(webhook.Retry, webhook.Done)},
-		{"a dead letter is taken for done", turn(webhook.Bury, webhook.Done)},
-		{"a returned claim is kept", inStore(func(p *planted) {
+		{"files are not synced", onDisk(func(d disk.Disk) disk.Disk { return noSyncDisk{Disk: d, files: true} })},
+		{"names of files are not synced", onDisk(func(d disk.Disk) disk.Disk { return noSyncDisk{Disk: d, names: true} })},
+		{"the reserve takes no space", onDisk(func(d disk.Disk) disk.Disk { return noReserveDisk{d} })},
+		{"a delivery is settled before the answer", inStore(func(p *faultyStore) { p.settlesEarly = true })},
+		{"a waiting delivery is not found", inStore(func(p *faultyStore) { p.hidesEvery = 50 })},
+		{"a delivery is claimed twice", inStore(func(p *faultyStore) { p.repeatsClaims = true })},
+		{"a retry is settled as done", changeVerdict(webhook.Retry, webhook.Done)},
+		{"a dead letter is settled as done", changeVerdict(webhook.Bury, webhook.Done)},
+		{"a claim that is given back stays claimed", inStore(func(p *faultyStore) {
 			p.settle = func(s webhook.Settlement) (webhook.Settlement, bool) { return s, s.Verdict != webhook.Return }
 		})},
-		{"a put that failed is acknowledged", inStore(func(p *planted) { p.bold = true })},
-		{"nothing is remembered", func(d *simdisk.Disk) (webhook.Store, error) {
+		{"a failed put is acknowledged", inStore(func(p *faultyStore) { p.hidesPutErrors = true })},
+		{"the dedup window has two ids", func(d *simdisk.Disk) (webhook.Store, error) {
 			return filequeue.OpenOn(d, filequeue.Config{DedupMax: 2, Logger: slog.New(slog.DiscardHandler)})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			const seeds = 500 // far more than any takes
+			const seeds = 500 // far more than any of the faults needs
 			for seed := range uint64(seeds) {
 				var err error
 				synctest.Test(t, func(t *testing.T) { err = simulate(t, seed+1, tt.open) })
@@ -74,42 +74,42 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("not found by %d seeds", seeds)
+			t.Errorf("%d seeds did not find the fault, want at least one that does", seeds)
 		})
 	}
 }
 
-// A lazyDisk leaves out syncs.
-type lazyDisk struct {
+// A noSyncDisk ignores syncs of files or of names.
+type noSyncDisk struct {
 	disk.Disk
 	files, names bool
 }
 
-func (d lazyDisk) SyncNames() error {
+func (d noSyncDisk) SyncNames() error {
 	if d.names {
 		return nil
 	}
 	return d.Disk.SyncNames()
 }
 
-func (d lazyDisk) Create(name string) (disk.File, error) { return d.wrap(d.Disk.Create(name)) }
-func (d lazyDisk) Open(name string) (disk.File, error)   { return d.wrap(d.Disk.Open(name)) }
+func (d noSyncDisk) Create(name string) (disk.File, error) { return d.wrap(d.Disk.Create(name)) }
+func (d noSyncDisk) Open(name string) (disk.File, error)   { return d.wrap(d.Disk.Open(name)) }
 
-func (d lazyDisk) wrap(f disk.File, err error) (disk.File, error) {
+func (d noSyncDisk) wrap(f disk.File, err error) (disk.File, error) {
 	if err != nil || !d.files {
 		return f, err
 	}
-	return lazyFile{f}, nil
+	return noSyncFile{f}, nil
 }
 
-type lazyFile struct{ disk.File }
+type noSyncFile struct{ disk.File }
 
-func (lazyFile) Sync() error { return nil }
+func (noSyncFile) Sync() error { return nil }
 
-// A spendthrift makes a reserve that takes no space.
-type spendthrift struct{ disk.Disk }
+// On a noReserveDisk, the file that reserves space is empty.
+type noReserveDisk struct{ disk.Disk }
 
-func (d spendthrift) Create(name string) (disk.File, error) {
+func (d noReserveDisk) Create(name string) (disk.File, error) {
 	f, err := d.Disk.Create(name)
 	if err != nil || name != "reserve" {
 		return f, err
@@ -123,27 +123,28 @@ type emptyFile struct{ disk.File }
 func (emptyFile) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
 func (emptyFile) Truncate(int64) error                   { return nil }
 
-// A planted is a store with a fault.
-type planted struct {
+// A faultyStore is a store with the faults that its fields describe.
+type faultyStore struct {
 	webhook.Store
-	settle func(webhook.Settlement) (_ webhook.Settlement, keep bool)
-	early  bool // settles what it hands out
-	bold   bool // acknowledges puts that failed
-	twice  bool // hands out again what it has handed out
-	drop   int  // hands out all but each so-manieth delivery
+	// settle returns the settlement that the store gets instead of another, unless keep is false.
+	settle         func(webhook.Settlement) (_ webhook.Settlement, keep bool)
+	settlesEarly   bool // settles deliveries as done when they are claimed
+	hidesPutErrors bool // acknowledges failed puts
+	repeatsClaims  bool // returns the deliveries of the previous Fetch again
+	hidesEvery     int  // hides every n-th delivery from Fetch, if not 0
 
 	mu   sync.Mutex
 	n    int
 	last []webhook.Delivery
 }
 
-func (p *planted) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (p *faultyStore) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	err := p.Store.Put(ctx, ps, out)
-	if err != nil && p.bold {
+	if err != nil && p.hidesPutErrors {
 		clear(out)
 		return nil
 	}
-	if err == nil && p.early {
+	if err == nil && p.settlesEarly {
 		var ds []webhook.Delivery
 		for i, r := range out {
 			if r.Claim != 0 {
@@ -151,19 +152,19 @@ func (p *planted) Put(ctx context.Context, ps []webhook.Put, out []webhook.Resul
 				ds[len(ds)-1].Claim = r.Claim
 			}
 		}
-		p.end(ctx, ds)
+		p.settleDone(ctx, ds)
 	}
 	return err
 }
 
-func (p *planted) end(ctx context.Context, ds []webhook.Delivery) {
+func (p *faultyStore) settleDone(ctx context.Context, ds []webhook.Delivery) {
 	for _, d := range ds {
 		d.Body = nil
 		_, _ = p.Store.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Done, Delivery: d}})
 	}
 }
 
-func (p *planted) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (p *faultyStore) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	n := len(dst)
 	ds, err := p.Store.Fetch(ctx, wants, maxBytes, dst)
 	if err != nil {
@@ -171,18 +172,18 @@ func (p *planted) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.early {
-		p.end(ctx, ds[n:])
+	if p.settlesEarly {
+		p.settleDone(ctx, ds[n:])
 	}
-	if p.twice {
+	if p.repeatsClaims {
 		fetched := append([]webhook.Delivery(nil), ds[n:]...)
 		ds = append(ds, p.last...)
 		p.last = fetched
 	}
-	if p.drop > 0 {
+	if p.hidesEvery > 0 {
 		kept := ds[:n]
 		for _, d := range ds[n:] {
-			if p.n++; p.n%p.drop != 0 {
+			if p.n++; p.n%p.hidesEvery != 0 {
 				kept = append(kept, d)
 			}
 		}
@@ -191,7 +192,7 @@ func (p *planted) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 	return ds, nil
 }
 
-func (p *planted) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (p *faultyStore) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	kept := make([]webhook.Settlement, 0, len(ss))
 	for _, s := range ss {
 		if s, keep := p.settle(s); keep {

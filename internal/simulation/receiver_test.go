@@ -9,26 +9,26 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A mood is how a receiver answers for a while.
-type mood int
+// A behavior is how a receiver answers for a while.
+type behavior int
 
 const (
-	healthy mood = iota
+	healthy behavior = iota
 	flaky
 	slow
 	down
 	refusing
-	moods
+	behaviors // the number of behaviors
 )
 
-// An endpoint is a receiver that changes its mood.
+// An endpoint is a receiver whose behavior changes during a run.
 type endpoint struct {
 	url string
 	w   *world
 
-	mu   sync.Mutex
-	rnd  *rand.Rand
-	mood mood
+	mu       sync.Mutex
+	rnd      *rand.Rand
+	behavior behavior
 }
 
 func newEndpoint(w *world, url string) *endpoint {
@@ -37,25 +37,25 @@ func newEndpoint(w *world, url string) *endpoint {
 	return e
 }
 
-func (e *endpoint) set(m mood) {
+func (e *endpoint) set(b behavior) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mood = m
+	e.behavior = b
 }
 
-// answer chooses the answer to a request, and notes it if that takes the delivery.
+// answer chooses the answer to a request. It records a receipt if the answer has a 2xx status.
 func (e *endpoint) answer(r *webhooktest.Request) webhooktest.Step {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	id, _ := r.JSON["messageId"].(string)
 	if r.Signature != nil || id == "" {
-		e.w.fail(fmt.Errorf("%s got a request with the signature %v and the messageId %q", e.url, r.Signature, id))
+		e.w.fail(fmt.Errorf("%s got a request with the signature error %v and the messageId %q", e.url, r.Signature, id))
 	}
-	m := e.mood
-	if m == flaky && e.rnd.IntN(2) == 0 {
-		m = healthy
+	b := e.behavior
+	if b == flaky && e.rnd.IntN(2) == 0 {
+		b = healthy
 	}
-	switch m {
+	switch b {
 	case down:
 		if e.rnd.IntN(2) == 0 {
 			return webhooktest.Close()
@@ -76,13 +76,13 @@ func (e *endpoint) answer(r *webhooktest.Request) webhooktest.Step {
 		case 4:
 			return webhooktest.Hang()
 		}
-		e.w.ledger.take(e.url, id) // and the answer comes too late
-		e.w.ledger.doubt(e.url, id)
+		e.w.ledger.receive(e.url, id) // but the answer comes after the timeout
+		e.w.ledger.unconfirm(e.url, id)
 		return webhooktest.Answer(200).After(6 * time.Second)
 	}
-	e.w.ledger.take(e.url, id)
+	e.w.ledger.receive(e.url, id)
 	step := webhooktest.Answer(200 + e.rnd.IntN(5))
-	if m == slow {
+	if b == slow {
 		step = step.After(time.Duration(e.rnd.Int64N(int64(4 * time.Second))))
 	}
 	return step

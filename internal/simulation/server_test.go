@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A server is one life of the service: a store on a disk, the forwarder and the collector.
+// A server is one process of the service. It has a store on a disk, a forwarder and a collector.
 type server struct {
 	disk      *simdisk.Disk
 	store     webhook.Store
@@ -50,12 +50,13 @@ func (w *world) start() error {
 	if err != nil {
 		return fmt.Errorf("the collector: %w", err)
 	}
-	go func() { s.ran <- s.forwarder.Run(context.Background()) }() // ended by stop
+	go func() { s.ran <- s.forwarder.Run(context.Background()) }() // stop ends it
 	w.server.Store(s)
 	return nil
 }
 
-// stop ends the server: in order, or as if its process ended if its disk has crashed.
+// stop ends the server. If its disk has crashed, stop ends it as if its process ended. Otherwise
+// the server shuts down in order.
 func (w *world) stop() error {
 	s := w.server.Swap(nil)
 	if s == nil {
@@ -69,20 +70,20 @@ func (w *world) stop() error {
 	stopped := s.forwarder.Shutdown(ctx)
 	ran := <-s.ran
 	closed := s.store.Close()
-	if s.disk.Crashed() || w.failing { // what it could not settle comes again
+	if s.disk.Crashed() || w.diskFails { // deliveries that were not settled are repeated
 		w.ledger.crash()
 		return nil
 	}
 	for _, err := range []error{stopped, ran, closed} {
 		if err != nil {
-			return fmt.Errorf("a stop in order: %w", err)
+			return fmt.Errorf("an orderly stop: %w", err)
 		}
 	}
 	return nil
 }
 
-// restart ends the server if it runs, and starts it on what its disk has left. If the disk fails the
-// start, a later event tries again.
+// restart ends the server if it runs, and starts it on the data that is still on its disk. If the
+// start fails because of the disk, a later event tries again.
 func (w *world) restart(loss simdisk.Loss) error {
 	if err := w.stop(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (w *world) restart(loss simdisk.Loss) error {
 		w.disk.OnOp(w.fault)
 	}
 	err := w.start()
-	if err != nil && !w.disk.Crashed() && !w.failing {
+	if err != nil && !w.disk.Crashed() && !w.diskFails {
 		return fmt.Errorf("the server does not start: %w", err)
 	}
 	return nil

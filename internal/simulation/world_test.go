@@ -17,7 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A world is one run of the simulation.
+// A world is one run of the simulation. It has the server, its disk and clock, the clients and the
+// receivers.
 type world struct {
 	t       *testing.T
 	seed    uint64
@@ -29,49 +30,52 @@ type world struct {
 	destinations []webhook.Destination
 	endpoints    map[string][]*endpoint // by destination
 	senders      []*sender
-	pace         time.Duration // between the messages of a sender, about
+	meanWait     time.Duration // mean wait between two messages of a sender
 
-	server   atomic.Pointer[server]
-	disk     *simdisk.Disk
-	capacity int64                  // of the disk; 0 is no bound
-	fault    func(simdisk.Op) error // of the disk
-	failing  bool                   // the disk fails, or is full
-	trouble  atomic.Bool            // the network between clients and the collector fails
-	clock    *rand.Rand             // draws when and how the server's clock is set
-	ahead    time.Duration          // of the server's clock
-	setBack  time.Duration          // how much longer something may be due, as the clock was set back
+	server       atomic.Pointer[server] // nil while no server runs
+	disk         *simdisk.Disk
+	capacity     int64                  // of the disk; 0 is no bound
+	fault        func(simdisk.Op) error // fails operations of the disk; nil if none fail
+	diskFails    bool                   // the disk fails, or is full
+	networkFails atomic.Bool            // the network between the clients and the collector fails
+	clock        *rand.Rand             // draws when and how the server's clock is set
+	clockAhead   time.Duration          // how far the server's clock is ahead
+	setBack      time.Duration          // how much later deliveries may be due, because the clock was set back
 
-	mu    sync.Mutex
-	wrong error
+	mu       sync.Mutex
+	firstErr error // the first error of fail
 }
 
-// diskSize is the size of the disk, except while it is full. The segments of a small disk are short.
+// diskSize is the capacity of the disk, except while it is full. It is small, so that the store
+// makes small segments.
 const diskSize = 4 << 20
 
 // An opener opens the store on a disk.
 type opener func(*simdisk.Disk) (webhook.Store, error)
 
-// random returns a random source for one part of the world.
+// random returns a random source for one part of the world. Each part has its own source, so that a
+// change in one part does not change the others.
 func (w *world) random(part string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(part))
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// fail notes an error. The first one is the result of the run.
+// fail records an error. The first one becomes the result of the run.
 func (w *world) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.wrong == nil {
-		w.wrong = err
+	if w.firstErr == nil {
+		w.firstErr = err
 	}
 }
 
-// simulate runs a world from a seed, within a bubble, and returns what went wrong.
+// simulate runs the world of a seed and returns an error if a rule was broken. It must run in a
+// bubble.
 func simulate(t *testing.T, seed uint64, open opener) error {
 	w := &world{t: t, seed: seed, ledger: newLedger(), open: open, endpoints: make(map[string][]*endpoint)}
 	w.rnd, w.clock = w.random("world"), w.random("clock")
-	w.pace = time.Duration(5+w.rnd.IntN(20)) * time.Second
+	w.meanWait = time.Duration(5+w.rnd.IntN(20)) * time.Second
 	w.disk = simdisk.New(seed)
 	w.capacity = diskSize
 	w.disk.SetCapacity(diskSize)
@@ -97,28 +101,28 @@ func simulate(t *testing.T, seed uint64, open opener) error {
 	for _, s := range w.senders {
 		running.Go(func() { s.run(ctx) })
 	}
-	err := w.happen()
+	err := w.runEvents()
 	cancel()
 	running.Wait()
 	if err == nil {
-		err = w.settle()
+		err = w.drainAndCheck()
 	}
 	for _, s := range w.senders {
-		err = errors.Join(err, s.end(0))
+		err = errors.Join(err, s.shutdown(0))
 	}
-	w.calm()
+	w.endFaults()
 	err = errors.Join(err, w.stop())
-	return errors.Join(w.wrong, err)
+	return errors.Join(w.firstErr, err)
 }
 
-// happen makes events happen for a while.
-func (w *world) happen() error {
+// runEvents runs a sequence of random events. After a crash it restarts the server.
+func (w *world) runEvents() error {
 	for range 12 {
 		time.Sleep(time.Duration(w.rnd.ExpFloat64() * float64(time.Minute)))
 		if w.clock.IntN(4) == 0 {
 			w.setClock()
 		}
-		if err := w.event(); err != nil {
+		if err := w.runEvent(); err != nil {
 			return err
 		}
 		if w.disk.Crashed() || w.server.Load() == nil {
@@ -133,28 +137,28 @@ func (w *world) happen() error {
 	return nil
 }
 
-// setClock sets the server's clock forward or back, by seconds or by up to an hour.
+// setClock sets the server's clock forward or back, by up to ten seconds or up to an hour.
 func (w *world) setClock() {
 	most := []time.Duration{10 * time.Second, time.Hour}[w.clock.IntN(2)]
 	by := time.Duration(w.clock.Int64N(2*int64(most))) - most
-	w.ahead += by
+	w.clockAhead += by
 	w.setBack += max(-by, 0)
-	w.disk.SetClock(w.ahead)
+	w.disk.SetClock(w.clockAhead)
 }
 
-// event makes one event happen.
-func (w *world) event() error {
+// runEvent runs one random event.
+func (w *world) runEvent() error {
 	switch w.rnd.IntN(11) {
-	case 0, 1: // the process or the machine ends, now
+	case 0, 1: // the process or the machine ends now
 		w.disk.Crash()
-	case 2: // ... in the middle of what it does next
+	case 2: // the process or the machine ends at one of the next operations of the disk
 		w.disk.CrashAt(1 + w.rnd.IntN(60))
-	case 3:
-		return w.restart(simdisk.Process) // in order
-	case 4: // the disk fails now and then
+	case 3: // an orderly restart
+		return w.restart(simdisk.Process)
+	case 4: // the disk begins to fail now and then
 		rnd := w.random(fmt.Sprint("fault", w.rnd.Uint64()))
 		var mu sync.Mutex
-		w.failing = true
+		w.diskFails = true
 		w.fault = func(op simdisk.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -164,57 +168,57 @@ func (w *world) event() error {
 			return nil
 		}
 		w.disk.OnOp(w.fault)
-	case 5: // the disk is full, or nearly
-		w.failing = true
+	case 5: // the disk becomes full, or nearly full
+		w.diskFails = true
 		w.capacity = w.disk.Used() + w.rnd.Int64N(64<<10)
 		w.disk.SetCapacity(w.capacity)
 	case 6:
-		w.calm()
+		w.endFaults()
 	case 7:
 		return w.drainFull()
 	case 8:
 		return w.senders[w.rnd.IntN(len(w.senders))].crash()
 	case 9:
-		w.trouble.Store(!w.trouble.Load())
+		w.networkFails.Store(!w.networkFails.Load())
 	default:
 		for _, d := range w.destinations {
 			for _, e := range w.endpoints[d.ID] {
-				e.set(mood(w.rnd.IntN(int(moods))))
+				e.set(behavior(w.rnd.IntN(int(behaviors))))
 			}
 		}
 	}
 	return nil
 }
 
-// drainFull fills the disk, and checks that everything that waits is delivered anyway.
+// drainFull fills the disk, and checks that all waiting deliveries are delivered anyway.
 func (w *world) drainFull() error {
 	s := w.server.Load()
-	if w.failing || s == nil || w.disk.Crashed() {
+	if w.diskFails || s == nil || w.disk.Crashed() {
 		return nil
 	}
-	w.please()
-	w.failing = true
+	w.healReceivers()
+	w.diskFails = true
 	w.capacity = w.disk.Used()
 	w.disk.SetCapacity(w.capacity)
 	for begin := time.Now(); time.Since(begin) < 40*time.Minute+w.setBack; {
 		time.Sleep(time.Minute)
 		counts, err := s.store.Count(context.Background())
-		if w.disk.Crashed() { // as an event before wanted it
+		if w.disk.Crashed() { // an earlier event asked for this crash
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if counts.Waiting == 0 {
-			w.calm()
+			w.endFaults()
 			return nil
 		}
 	}
-	return errors.New("what waits is not delivered while the disk is full")
+	return errors.New("deliveries that wait are not delivered while the disk is full")
 }
 
-// please makes all receivers healthy.
-func (w *world) please() {
+// healReceivers makes all receivers healthy.
+func (w *world) healReceivers() {
 	for _, d := range w.destinations {
 		for _, e := range w.endpoints[d.ID] {
 			e.set(healthy)
@@ -222,27 +226,27 @@ func (w *world) please() {
 	}
 }
 
-// calm ends all faults.
-func (w *world) calm() {
-	w.failing, w.fault, w.capacity = false, nil, diskSize
+// endFaults ends all faults of the disk and of the network.
+func (w *world) endFaults() {
+	w.diskFails, w.fault, w.capacity = false, nil, diskSize
 	w.disk.OnOp(nil)
 	w.disk.CrashAt(0)
 	w.disk.SetCapacity(diskSize)
-	w.trouble.Store(false)
+	w.networkFails.Store(false)
 }
 
-// settle ends all faults, waits until everything that was accepted has arrived, and checks the ledger.
-func (w *world) settle() error {
-	w.calm()
+// drainAndCheck ends all faults, waits until no delivery waits, and checks the ledger.
+func (w *world) drainAndCheck() error {
+	w.endFaults()
 	if w.disk.Crashed() || w.server.Load() == nil {
 		w.ledger.crash()
 		if err := w.restart(simdisk.Power); err != nil {
 			return err
 		}
 	}
-	w.please()
+	w.healReceivers()
 	for _, s := range w.senders {
-		if err := s.finish(); err != nil {
+		if err := s.drain(); err != nil {
 			return err
 		}
 	}
@@ -257,7 +261,7 @@ func (w *world) settle() error {
 			break
 		}
 		if time.Since(begin) > 6*time.Hour+w.setBack {
-			return fmt.Errorf("%d deliveries wait after %v without a fault: %+v", counts.Waiting, time.Since(begin), counts)
+			return fmt.Errorf("%d deliveries still wait after %v without a fault: %+v", counts.Waiting, time.Since(begin), counts)
 		}
 	}
 	var found []string
@@ -278,7 +282,7 @@ func (w *world) settle() error {
 	found = append(found, w.ledger.unsent()...)
 	found = append(found, w.ledger.repeats()...)
 	if len(found) > 0 {
-		return errors.New(some(found))
+		return errors.New(summary(found))
 	}
 	return nil
 }
