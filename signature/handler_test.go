@@ -18,10 +18,10 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// unsized hides the type of its reader. So http.NewRequest cannot set the Content-Length.
+// unsized hides the type of its reader. So httptest.NewRequest cannot set the Content-Length.
 type unsized struct{ io.Reader }
 
-func TestHandler(t *testing.T) {
+func TestHandlerPassesOnOnlyRequestsWithAValidSignature(t *testing.T) {
 	const body = `{"type":"track","userId":"u1"}`
 	good := mustSign(t, body, "secret")
 	secrets := []signature.Secret{"secret"}
@@ -37,21 +37,21 @@ func TestHandler(t *testing.T) {
 	}{
 		{"good", "POST", strings.NewReader(body), []string{good}, secrets, 0, 200, "ok"},
 		{"good without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, 0, 200, "ok"},
-		{"good in single bytes", "POST", unsized{iotest.OneByteReader(strings.NewReader(body))}, []string{good}, secrets, 0, 200, "ok"},
+		{"good, read in single bytes", "POST", unsized{iotest.OneByteReader(strings.NewReader(body))}, []string{good}, secrets, 0, 200, "ok"},
 		{"good with the old secret", "POST", strings.NewReader(body), []string{good}, []signature.Secret{"new", "secret"}, 0, 200, "ok"},
 		{"good at the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)), 200, "ok"},
-		{"missing", "POST", strings.NewReader(body), nil, secrets, 0, 401, "the signature is missing\n"},
-		{"empty", "POST", strings.NewReader(body), []string{""}, secrets, 0, 401, "the signature is missing\n"},
-		{"malformed", "POST", strings.NewReader(body), []string{"sha1=" + good}, secrets, 0, 401, "the signature is malformed\n"},
-		{"upper case", "POST", strings.NewReader(body), []string{strings.ToUpper(good)}, secrets, 0, 401, "the signature is malformed\n"},
+		{"no signature", "POST", strings.NewReader(body), nil, secrets, 0, 401, "the signature is missing\n"},
+		{"empty signature", "POST", strings.NewReader(body), []string{""}, secrets, 0, 401, "the signature is missing\n"},
+		{"malformed signature", "POST", strings.NewReader(body), []string{"sha1=" + good}, secrets, 0, 401, "the signature is malformed\n"},
+		{"upper-case signature", "POST", strings.NewReader(body), []string{strings.ToUpper(good)}, secrets, 0, 401, "the signature is malformed\n"},
 		{"two headers", "POST", strings.NewReader(body), []string{good, good}, secrets, 0, 401, "the signature is malformed\n"},
-		{"wrong", "POST", strings.NewReader(body + " "), []string{good}, secrets, 0, 401, "the signature does not match\n"},
+		{"signature of another body", "POST", strings.NewReader(body + " "), []string{good}, secrets, 0, 401, "the signature does not match\n"},
 		{"no secret", "POST", strings.NewReader(body), []string{good}, nil, 0, 500, "no secret is configured\n"},
 		{"empty secret", "POST", strings.NewReader(body), []string{emptySecretSignature(body)}, []signature.Secret{""}, 0, 500, "no secret is configured\n"},
-		{"over the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
-		{"over the limit without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
-		{"over the default limit", "POST", strings.NewReader(strings.Repeat("x", signature.DefaultMaxBody+1)), []string{good}, secrets, 0, 413, "the body is too large\n"},
-		{"cut off", "POST", unsized{io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))}, []string{good}, secrets, 0, 400, "the body could not be read\n"},
+		{"body over the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
+		{"body over the limit without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
+		{"body over the default limit", "POST", strings.NewReader(strings.Repeat("x", signature.DefaultMaxBody+1)), []string{good}, secrets, 0, 413, "the body is too large\n"},
+		{"body cut off", "POST", unsized{io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))}, []string{good}, secrets, 0, 400, "the body could not be read\n"},
 		{"GET", "GET", http.NoBody, []string{good}, secrets, 0, 405, "the method is not POST\n"},
 		{"PUT", "PUT", strings.NewReader(body), []string{good}, secrets, 0, 405, "the method is not POST\n"},
 	} {
@@ -81,22 +81,22 @@ func TestHandler(t *testing.T) {
 				t.Errorf("answered %d %q, want %d %q", w.Code, w.Body, tt.status, tt.answer)
 			}
 			if (passed != nil) != (tt.status == 200) {
-				t.Errorf("passed on: %v", passed != nil)
+				t.Errorf("passed on: %v, want %v", passed != nil, tt.status == 200)
 			}
 			if r.Body != before || passed == r {
-				t.Error("the handler changed the request it was given")
+				t.Error("the handler changed the request or passed on the same one, want a copy")
 			}
 			if strings.Contains(w.Body.String(), good) {
-				t.Errorf("the answer gives the signature away: %s", w.Body)
+				t.Errorf("the answer contains the expected signature: %s", w.Body)
 			}
 			if allow := w.Header().Get("Allow"); (allow == "POST") != (tt.status == 405) {
-				t.Errorf("Allow: %q", allow)
+				t.Errorf("the Allow header is %q, want POST only with the status 405", allow)
 			}
 		})
 	}
 }
 
-// If the handler would refuse a request with any body, it does not read the body.
+// If the handler can refuse a request without looking at the body, it does not read the body.
 func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 	good := mustSign(t, "{}", "secret")
 	secrets := []signature.Secret{"secret"}
@@ -118,7 +118,7 @@ func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := &signature.Handler{Secrets: tt.secrets, Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				t.Error("passed on")
+				t.Error("the request was passed on, want it refused")
 			})}
 			r := httptest.NewRequest(tt.method, "/hook", iotest.ErrReader(errors.New("the body was read")))
 			r.Header[signature.Header] = tt.header
@@ -132,17 +132,17 @@ func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 }
 
 // If the body of a request ends before its Content-Length, the request is not passed on.
-func TestHandlerBrokenConnection(t *testing.T) {
+func TestHandlerRefusesABodyThatEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addr := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}
 		listener := memnet.Listen(addr)
 		srv := &http.Server{Handler: &signature.Handler{
 			Secrets: []signature.Secret{"secret"},
 			Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				t.Error("passed on")
+				t.Error("the request was passed on, want it refused")
 			}),
 		}}
-		go srv.Serve(listener) // ends when srv closes
+		go srv.Serve(listener) // ends when srv is closed
 		defer srv.Close()
 		conn, err := listener.Dial(t.Context(), addr)
 		if err != nil {

@@ -42,8 +42,8 @@ var secrets = []signature.Secret{
 	signature.Secret(strings.Repeat("longer than a block of the hash ", 20)),
 }
 
-// signed returns the signatures of every body: X-Signature with every secret, and one by a
-// private key. questions is the input for the oracle: the bodies and secrets.
+// signed returns the signatures of every body, first with every secret for X-Signature, and then
+// with a private key. questions is the input of the Node program: bodies and secrets.
 func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	t.Helper()
 	questions = new(bytes.Buffer)
@@ -74,9 +74,8 @@ func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	return got, questions
 }
 
-// TestSignAgainstGolden compares with the signatures in the golden file, which Node
-// computed.
-func TestSignAgainstGolden(t *testing.T) {
+// The golden file has the signatures that Node computed.
+func TestSignAgreesWithGolden(t *testing.T) {
 	got, _ := signed(t)
 	want, err := os.ReadFile(golden)
 	if err != nil {
@@ -87,8 +86,8 @@ func TestSignAgainstGolden(t *testing.T) {
 	}
 }
 
-// TestSignAgainstNode compares with the signatures that a receiver computes in Node.
-func TestSignAgainstNode(t *testing.T) {
+// A receiver in Node computes the same signatures.
+func TestSignAgreesWithNode(t *testing.T) {
 	cmd := exec.Command(testkit.Program(t, "node", "apt-get install nodejs, or https://nodejs.org"), "testdata/oracle.js")
 	got, questions := signed(t)
 	cmd.Stdin, cmd.Stderr = questions, os.Stderr

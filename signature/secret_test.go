@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-func TestSecretHides(t *testing.T) {
+func TestSecretIsNotPrintedOrEncoded(t *testing.T) {
 	const value = "correct horse"
 	secret := signature.Secret(value)
 	type settings struct {
@@ -47,7 +47,7 @@ func TestSecretHides(t *testing.T) {
 	for _, p := range printed {
 		if strings.Contains(p, "correct") || strings.Contains(p, "horse") ||
 			strings.Contains(p, hex) || strings.Contains(strings.ToLower(p), hex) {
-			t.Errorf("the secret shows: %s", p)
+			t.Errorf("the output contains the secret: %s", p)
 		}
 	}
 
@@ -66,14 +66,14 @@ func TestSecretHides(t *testing.T) {
 	}
 }
 
-// A Secret is encoded as "[secret]", but decoded to its value, so that settings can be
-// read.
-func TestSecretDecodes(t *testing.T) {
+// Encoding a Secret gives "[secret]", but decoding gives its value. So a program can read its
+// settings from JSON.
+func TestSecretIsDecodedToItsValue(t *testing.T) {
 	var s struct{ Secret signature.Secret }
 	if err := json.Unmarshal([]byte(`{"Secret":"correct horse"}`), &s); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Secret.Reveal(); got != "correct horse" {
-		t.Errorf("decoded %q", got)
+		t.Errorf("decoded %q, want %q", got, "correct horse")
 	}
 }

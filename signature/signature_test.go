@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestSignVectors uses the test cases of RFC 2202, section 3.
-func TestSignVectors(t *testing.T) {
+// TestSignAgreesWithRFC2202 uses the test cases of RFC 2202, section 3.
+func TestSignAgreesWithRFC2202(t *testing.T) {
 	for _, tt := range []struct {
 		name, secret, body, want string
 	}{
@@ -75,32 +75,32 @@ func TestVerify(t *testing.T) {
 		{"empty secret and no header", body, "", list{""}, signature.ErrNoSecret},
 		{"signed with an empty secret", body, emptySecretSignature(body), list{"", "new"}, signature.ErrNoSecret},
 
-		{"missing", body, "", list{"new"}, signature.ErrMissing},
+		{"no signature", body, "", list{"new"}, signature.ErrMissing},
 
-		{"upper case", body, strings.ToUpper(good), list{"new"}, signature.ErrMalformed},
+		{"upper-case signature", body, strings.ToUpper(good), list{"new"}, signature.ErrMalformed},
 		{"one digit short", body, good[:39], list{"new"}, signature.ErrMalformed},
 		{"one digit more", body, good + "0", list{"new"}, signature.ErrMalformed},
-		{"white space before", body, " " + good, list{"new"}, signature.ErrMalformed},
-		{"white space in place of a digit", body, good[:39] + " ", list{"new"}, signature.ErrMalformed},
+		{"space before", body, " " + good, list{"new"}, signature.ErrMalformed},
+		{"space in place of a digit", body, good[:39] + " ", list{"new"}, signature.ErrMalformed},
 		{"a prefix", body, "sha1=" + good, list{"new"}, signature.ErrMalformed},
 		{"two signatures", body, good + ", " + good, list{"new"}, signature.ErrMalformed},
 		{"not hex", body, strings.Repeat("g", 40), list{"new"}, signature.ErrMalformed},
 		{"beyond ASCII", body, strings.Repeat("é", 20), list{"new"}, signature.ErrMalformed},
-		{"of SHA-256", body, strings.Repeat("0", 64), list{"new"}, signature.ErrMalformed},
+		{"signature of SHA-256", body, strings.Repeat("0", 64), list{"new"}, signature.ErrMalformed},
 
-		{"made up", body, wellFormed, list{"new"}, signature.ErrMismatch},
-		{"another secret", body, good, list{"other"}, signature.ErrMismatch},
-		{"a secret with a space more", body, good, list{"new "}, signature.ErrMismatch},
-		{"another body", body + " ", good, list{"new"}, signature.ErrMismatch},
-		{"last digit", body, good[:39] + flip(good[39]), list{"new"}, signature.ErrMismatch},
-		{"first digit", body, flip(good[0]) + good[1:], list{"new", "old"}, signature.ErrMismatch},
+		{"arbitrary digits", body, wellFormed, list{"new"}, signature.ErrMismatch},
+		{"wrong secret", body, good, list{"other"}, signature.ErrMismatch},
+		{"secret with a space more", body, good, list{"new "}, signature.ErrMismatch},
+		{"wrong body", body + " ", good, list{"new"}, signature.ErrMismatch},
+		{"wrong last digit", body, good[:39] + flip(good[39]), list{"new"}, signature.ErrMismatch},
+		{"wrong first digit", body, flip(good[0]) + good[1:], list{"new", "old"}, signature.ErrMismatch},
 	} {
 		got := signature.Verify([]byte(tt.body), tt.header, tt.secrets...)
 		if !errors.Is(got, tt.want) || (got == nil) != (tt.want == nil) {
 			t.Errorf("%s: Verify(%q, %q) = %v, want %v", tt.name, tt.body, tt.header, got, tt.want)
 		}
 		if got != nil && (strings.Contains(got.Error(), good) || strings.Contains(got.Error(), "new")) {
-			t.Errorf("%s: the error gives away the signature or the secret: %v", tt.name, got)
+			t.Errorf("%s: the error contains the signature or the secret: %v", tt.name, got)
 		}
 	}
 }
@@ -114,14 +114,14 @@ func mustSign(t *testing.T, body string, secret signature.Secret) string {
 	return s
 }
 
-// emptySecretSignature is made with an empty secret. Anyone can make it.
+// emptySecretSignature returns the signature of body with an empty secret. Anyone can compute it.
 func emptySecretSignature(body string) string {
 	mac := hmac.New(sha1.New, nil)
 	mac.Write([]byte(body))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// flip returns a hex digit that differs from c.
+// flip returns a hexadecimal digit that differs from digit.
 func flip(digit byte) string {
 	if digit == '0' {
 		return "1"
@@ -138,7 +138,7 @@ func TestSignRefusesEmptySecret(t *testing.T) {
 	}
 }
 
-func TestSignerConcurrently(t *testing.T) {
+func TestSignerCanBeUsedConcurrently(t *testing.T) {
 	signer, err := signature.NewSigner("secret")
 	if err != nil {
 		t.Fatal(err)
@@ -170,11 +170,11 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("Sign with secret %q: %v", secret, signErr)
 		}
 		if (err == nil) != (signErr == nil && header == want) {
-			t.Fatalf("Verify(%q, %q, %q) = %v; the signature is %q", body, header, secret, err, want)
+			t.Fatalf("Verify(%q, %q, %q) = %v, but the signature is %q", body, header, secret, err, want)
 		}
 		if signErr == nil {
 			if err := signature.Verify(body, want, "other", signature.Secret(secret)); err != nil {
-				t.Fatalf("Verify of what Sign made: %v", err)
+				t.Fatalf("Verify of the signature that Sign returned: %v", err)
 			}
 		}
 	})

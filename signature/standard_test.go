@@ -18,9 +18,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// This is the example that the specification's reference libraries for all languages use in
-// their tests (github.com/standard-webhooks/standard-webhooks,
-// libraries/go/webhook_test.go).
+// This is the example in the tests of the specification's reference libraries for all languages
+// (github.com/standard-webhooks/standard-webhooks, libraries/go/webhook_test.go).
 const (
 	specSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	specID        = "msg_p5jXN8AQM9LWM0D4loKWxJek"
@@ -45,11 +44,11 @@ func standardHeader(id, timestamp, signatures string) http.Header {
 	return h
 }
 
-// otherByKey is well formed, but signs something else.
+// otherByKey is a well-formed signature of something else, like specOther, by a private key.
 var otherByKey = specByKey[:4] + strings.ToLower(specByKey[4:88]) + specByKey[88:]
 
-// The private key may include its public half or not.
-func TestStandardKeys(t *testing.T) {
+// A private key may include its public half or not. Both forms have the same public key.
+func TestStandardPublicKeyOfBothFormsOfAPrivateKey(t *testing.T) {
 	key, err := base64.StdEncoding.DecodeString(specPrivate[5:])
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +91,11 @@ func TestStandardKeys(t *testing.T) {
 		}
 	}
 	if _, err := signature.NewStandardSigner(specPublic); !errors.Is(err, signature.ErrSecretFormat) {
-		t.Errorf("NewStandardSigner with a public key = %v", err)
+		t.Errorf("NewStandardSigner with a public key = %v, want ErrSecretFormat", err)
 	}
 }
 
-func TestSignStandardVector(t *testing.T) {
+func TestSignStandardAgreesWithTheSpecification(t *testing.T) {
 	got, err := signature.SignStandard([]byte(specBody), specID, time.Unix(specTime, 999_999_999), specSecret)
 	if err != nil || got != specSignature {
 		t.Errorf("SignStandard = %q, %v, want %q", got, err, specSignature)
@@ -184,9 +183,9 @@ func TestVerifyStandard(t *testing.T) {
 		{"two ids", twice(signature.StandardID), 0, list{specSecret}, signature.ErrMalformed},
 		{"two timestamps", twice(signature.StandardTimestamp), 0, list{specSecret}, signature.ErrMalformed},
 		{"two signature headers", twice(signature.StandardSignature), 0, list{specSecret}, signature.ErrMalformed},
-		{"id with a full stop, well signed", signed("a."+now, specTime), 0, list{specSecret}, signature.ErrMalformed},
-		{"id with a space, well signed", signed("a b", specTime), 0, list{specSecret}, signature.ErrMalformed},
-		{"id beyond ASCII, well signed", signed("ä", specTime), 0, list{specSecret}, signature.ErrMalformed},
+		{"id with a full stop, correctly signed", signed("a."+now, specTime), 0, list{specSecret}, signature.ErrMalformed},
+		{"id with a space, correctly signed", signed("a b", specTime), 0, list{specSecret}, signature.ErrMalformed},
+		{"id beyond ASCII, correctly signed", signed("ä", specTime), 0, list{specSecret}, signature.ErrMalformed},
 		{"id too long", signed(strings.Repeat("x", 1025), specTime), 0, list{specSecret}, signature.ErrMalformed},
 		{"timestamp not a number", with(signature.StandardTimestamp, "hello"), 0, list{specSecret}, signature.ErrMalformed},
 		{"timestamp with a sign", with(signature.StandardTimestamp, "+"+now), 0, list{specSecret}, signature.ErrMalformed},
@@ -194,29 +193,29 @@ func TestVerifyStandard(t *testing.T) {
 		{"timestamp with a fraction", with(signature.StandardTimestamp, now+".0"), 0, list{specSecret}, signature.ErrMalformed},
 		{"timestamp with a space", with(signature.StandardTimestamp, now+" "), 0, list{specSecret}, signature.ErrMalformed},
 		{"negative timestamp", with(signature.StandardTimestamp, "-1"), 0, list{specSecret}, signature.ErrMalformed},
-		{"endless timestamp", with(signature.StandardTimestamp, strings.Repeat("9", 13)), 0, list{specSecret}, signature.ErrMalformed},
+		{"timestamp with too many digits", with(signature.StandardTimestamp, strings.Repeat("9", 13)), 0, list{specSecret}, signature.ErrMalformed},
 		{"no version", with(signature.StandardSignature, specSignature[3:]), 0, list{specSecret}, signature.ErrMalformed},
 		{"unknown version", with(signature.StandardSignature, "v2"+specSignature[2:]), 0, list{specSecret}, signature.ErrMalformed},
 		{"partial signature", with(signature.StandardSignature, specSignature[:8]), 0, list{specSecret}, signature.ErrMalformed},
-		{"nothing behind the version", with(signature.StandardSignature, "v1,"), 0, list{specSecret}, signature.ErrMalformed},
+		{"nothing after the version", with(signature.StandardSignature, "v1,"), 0, list{specSecret}, signature.ErrMalformed},
 		{"URL alphabet", with(signature.StandardSignature, strings.NewReplacer("+", "-", "/", "_").Replace(specSignature)), 0, list{specSecret}, signature.ErrMalformed},
 		{"too long a list", with(signature.StandardSignature, specSignature+strings.Repeat(" "+specOther, 4096/48+1)), 0, list{specSecret}, signature.ErrMalformed},
 
-		{"wrong", with(signature.StandardSignature, specOther), 0, list{specSecret}, signature.ErrMismatch},
-		{"two wrong", with(signature.StandardSignature, specOther+" "+specOther), 0, list{specSecret, otherSecret}, signature.ErrMismatch},
-		{"another secret", good, 0, list{otherSecret}, signature.ErrMismatch},
-		{"another id", with(signature.StandardID, specID+"x"), 0, list{specSecret}, signature.ErrMismatch},
-		{"another time", with(signature.StandardTimestamp, strconv.Itoa(specTime+1)), 0, list{specSecret}, signature.ErrMismatch},
+		{"wrong signature", with(signature.StandardSignature, specOther), 0, list{specSecret}, signature.ErrMismatch},
+		{"two wrong signatures", with(signature.StandardSignature, specOther+" "+specOther), 0, list{specSecret, otherSecret}, signature.ErrMismatch},
+		{"wrong secret", good, 0, list{otherSecret}, signature.ErrMismatch},
+		{"wrong id", with(signature.StandardID, specID+"x"), 0, list{specSecret}, signature.ErrMismatch},
+		{"wrong time", with(signature.StandardTimestamp, strconv.Itoa(specTime+1)), 0, list{specSecret}, signature.ErrMismatch},
 
 		{"as old as tolerated", signed(specID, specTime-300), 0, list{specSecret}, nil},
 		{"too old", signed(specID, specTime-301), 0, list{specSecret}, signature.ErrTooOld},
 		{"very old", with(signature.StandardTimestamp, "0"), 0, list{specSecret}, signature.ErrTooOld},
-		{"too old and wrong", with(signature.StandardTimestamp, "1"), 0, list{otherSecret}, signature.ErrTooOld},
+		{"too old, with a wrong signature", with(signature.StandardTimestamp, "1"), 0, list{otherSecret}, signature.ErrTooOld},
 		{"as new as tolerated", signed(specID, specTime+300), 0, list{specSecret}, nil},
 		{"too new", signed(specID, specTime+301), 0, list{specSecret}, signature.ErrTooNew},
 		{"very new", with(signature.StandardTimestamp, strings.Repeat("9", 12)), 0, list{specSecret}, signature.ErrTooNew},
-		{"within a tolerance of its own", signed(specID, specTime-3600), time.Hour, list{specSecret}, nil},
-		{"outside of a tolerance of its own", signed(specID, specTime+2), time.Second, list{specSecret}, signature.ErrTooNew},
+		{"within a tolerance of an hour", signed(specID, specTime-3600), time.Hour, list{specSecret}, nil},
+		{"outside a tolerance of a second", signed(specID, specTime+2), time.Second, list{specSecret}, signature.ErrTooNew},
 		{"negative tolerance is the default", signed(specID, specTime-300), -1, list{specSecret}, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -227,13 +226,13 @@ func TestVerifyStandard(t *testing.T) {
 				t.Errorf("%s: VerifyStandard = %v, want %v", tt.name, got, tt.want)
 			}
 			if fmt.Sprint(before) != fmt.Sprint(tt.header) {
-				t.Errorf("%s: the header was changed", tt.name)
+				t.Errorf("%s: VerifyStandard changed the header", tt.name)
 			}
 			if got != nil && (strings.Contains(got.Error(), specSecret[6:]) || strings.Contains(got.Error(), specSignature[3:])) {
-				t.Errorf("%s: the error gives away the signature or the secret: %v", tt.name, got)
+				t.Errorf("%s: the error contains the signature or the secret: %v", tt.name, got)
 			}
 			if err := signature.VerifyStandard([]byte(specBody+" "), tt.header, tt.tolerance, tt.secrets...); err == nil {
-				t.Errorf("%s: another body verifies", tt.name)
+				t.Errorf("%s: VerifyStandard of another body = nil, want an error", tt.name)
 			}
 		})
 	}
@@ -243,10 +242,10 @@ func TestNewStandardSecret(t *testing.T) {
 	a, b := signature.NewStandardSecret(), signature.NewStandardSecret()
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(a.Reveal(), "whsec_"))
 	if err != nil || len(key) != 32 || len(a.Reveal()) != 50 {
-		t.Errorf("NewStandardSecret() has %d bytes, %v, in a text of %d", len(key), err, len(a.Reveal()))
+		t.Errorf("NewStandardSecret() has %d bytes, %v, in a text of %d, want 32 bytes in 50", len(key), err, len(a.Reveal()))
 	}
 	if a == b {
-		t.Error("NewStandardSecret() returned the same twice")
+		t.Error("NewStandardSecret() returned the same secret twice")
 	}
 	if _, err := signature.NewStandardSigner(a); err != nil {
 		t.Errorf("NewStandardSigner(NewStandardSecret()): %v", err)
@@ -272,7 +271,7 @@ func TestStandardSignerRefusesBadSecrets(t *testing.T) {
 	}
 }
 
-func TestStandardSignerConcurrently(t *testing.T) {
+func TestStandardSignerCanBeUsedConcurrently(t *testing.T) {
 	signer, err := signature.NewStandardSigner(specSecret, otherSecret)
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +296,7 @@ func TestStandardSignerConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-func TestHandlerStandardWebhooks(t *testing.T) {
+func TestHandlerVerifiesStandardWebhooks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		age     time.Duration
@@ -327,7 +326,7 @@ func TestHandlerStandardWebhooks(t *testing.T) {
 				Tolerance: time.Minute,
 				Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if got, err := io.ReadAll(r.Body); err != nil || string(got) != tt.body {
-						t.Errorf("%s: Next reads %q, %v", tt.name, got, err)
+						t.Errorf("%s: Next reads %q, %v, want %q", tt.name, got, err, tt.body)
 					}
 					fmt.Fprint(w, "ok")
 				}),
@@ -339,7 +338,7 @@ func TestHandlerStandardWebhooks(t *testing.T) {
 			}
 			r := httptest.NewRequest("POST", "/hook", strings.NewReader(tt.body))
 			r.Header = standardHeader(specID, strconv.FormatInt(at.Unix(), 10), value)
-			// The key of X-Signature is the text of the secret, whatever its form is.
+			// The key of X-Signature is the text of the secret, including the prefix whsec_.
 			r.Header.Set(signature.Header, mustSign(t, specBody, specSecret))
 			if tt.change != nil {
 				tt.change(r.Header)
@@ -364,11 +363,11 @@ func FuzzVerifyStandard(f *testing.F) {
 		if err := signature.VerifyStandard(body, h, ages, specPublic); err == nil {
 			at, err := strconv.ParseInt(timestamp, 10, 64)
 			if err != nil {
-				t.Fatalf("the timestamp %q verifies", timestamp)
+				t.Fatalf("VerifyStandard with the timestamp %q = nil, want an error", timestamp)
 			}
-			// Nobody can make a different valid signature of the same bytes.
+			// Only the private key can make a valid signature, and it always makes the same one.
 			if want, err := signature.SignStandard(body, id, time.Unix(at, 0), specPrivate); err != nil || !strings.Contains(" "+signatures+" ", " "+want+" ") {
-				t.Fatalf("VerifyStandard(%q, %q) by the public key = nil; the signature is %q, %v", id, signatures, want, err)
+				t.Fatalf("VerifyStandard(%q, %q) by the public key = nil, but the signature is %q, %v", id, signatures, want, err)
 			}
 		}
 		err := signature.VerifyStandard(body, h, ages, specSecret)
@@ -377,12 +376,12 @@ func FuzzVerifyStandard(f *testing.F) {
 			known = known || errors.Is(err, e)
 		}
 		if !known {
-			t.Fatalf("VerifyStandard: %v", err)
+			t.Fatalf("VerifyStandard: %v, want nil or an exported error", err)
 		}
 		at, atErr := strconv.ParseInt(timestamp, 10, 64)
 		if atErr != nil {
 			if err == nil {
-				t.Fatalf("the timestamp %q verifies", timestamp)
+				t.Fatalf("VerifyStandard with the timestamp %q = nil, want an error", timestamp)
 			}
 			return
 		}
@@ -395,13 +394,13 @@ func FuzzVerifyStandard(f *testing.F) {
 			listed = listed || s == want
 		}
 		if err == nil && !listed {
-			t.Fatalf("VerifyStandard(%q, %q) = nil; the signature is %q", id, signatures, want)
+			t.Fatalf("VerifyStandard(%q, %q) = nil, but the signature is %q", id, signatures, want)
 		}
-		// If the headers are well formed, they verify once they are signed.
+		// Well-formed headers verify with the signature of SignStandard.
 		err = signature.VerifyStandard(body, standardHeader(id, timestamp, "v2,x "+want), ages, otherSecret, specSecret)
 		if err != nil && !errors.Is(err, signature.ErrMissing) && !errors.Is(err, signature.ErrMalformed) &&
 			!errors.Is(err, signature.ErrTooOld) && !errors.Is(err, signature.ErrTooNew) {
-			t.Fatalf("VerifyStandard of what SignStandard made for %q at %q: %v", id, timestamp, err)
+			t.Fatalf("VerifyStandard of the signature of SignStandard for %q at %q: %v", id, timestamp, err)
 		}
 	})
 }
