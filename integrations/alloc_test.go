@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes sync.Pool drop objects at random. So allocations are only counted
-// without it.
+// The race detector makes sync.Pool drop some of its objects at random. So allocations are only
+// counted without it.
 
 package integrations_test
 

@@ -31,16 +31,16 @@ var settings = []setting{
 	{name: "array", value: []any{false}, json: `[false]`},
 }
 
-// TestEnabledCombinations tries every value of All with every value of a destination's own
-// switch. The names of both switches also occur in the wrong case.
-func TestEnabledCombinations(t *testing.T) {
+// TestTheOwnSwitchOverridesAll tries every value of All with every value of a destination's own
+// switch. Both names also occur in the wrong case, which must have no effect.
+func TestTheOwnSwitchOverridesAll(t *testing.T) {
 	for _, all := range settings {
 		for _, own := range settings {
 			for _, key := range []string{"Webhooks", "webhooks", "WEBHOOKS", "Webhook", "Other"} {
 				for _, allKey := range []string{"All", "all", "ALL"} {
 					name := fmt.Sprintf("%s=%s,%s=%s", allKey, all.name, key, own.name)
 
-					// This repeats the rule as the contract states it.
+					// The rule of the contract: only false turns a destination off.
 					want := true
 					if allKey == "All" && !all.absent && all.json == "false" {
 						want = false
@@ -80,7 +80,7 @@ func TestEnabledCombinations(t *testing.T) {
 	}
 }
 
-func TestEnabledWithoutSwitches(t *testing.T) {
+func TestDestinationsAreEnabledWithoutSwitches(t *testing.T) {
 	if !integrations.Enabled(nil, integrations.Webhooks) {
 		t.Error("Enabled(nil) = false, want true")
 	}
@@ -102,11 +102,11 @@ func TestEnabledJSON(t *testing.T) {
 		{"the last duplicate counts, true", `{"Webhooks":false,"Webhooks":true}`, "Webhooks", true},
 		{"the last duplicate of All counts", `{"All":true,"All":false}`, "Webhooks", false},
 		{"an escaped name", `{"\u0057ebhooks":false}`, "Webhooks", false},
-		{"a switch deeper down", `{"Other":{"Webhooks":false,"All":false}}`, "Webhooks", true},
+		{"a nested switch", `{"Other":{"Webhooks":false,"All":false}}`, "Webhooks", true},
 		{"another destination's switch", `{"All":false,"Other":true}`, "Webhooks", false},
 		{"another destination", `{"All":false,"Other":true}`, "Other", true},
 		{"a name beyond ASCII", `{"Crème":false}`, "Crème", false},
-		{"white space about a value", "{\"Webhooks\" : \n false }", "Webhooks", false},
+		{"white space around a value", "{\"Webhooks\" : \n false }", "Webhooks", false},
 	} {
 		got, err := integrations.EnabledJSON([]byte(tt.src), tt.destination)
 		if err != nil || got != tt.want {
@@ -115,7 +115,7 @@ func TestEnabledJSON(t *testing.T) {
 	}
 }
 
-func TestEnabledJSONRefuses(t *testing.T) {
+func TestEnabledJSONRefusesMalformedSwitches(t *testing.T) {
 	for _, src := range []string{`true`, `"All"`, `[]`, `12`, `{`, `{"All"}`, `{"All":}`, `{"All":false}}`, `{"All":fals}`, `nullnull`, "\u00a0null"} {
 		if got, err := integrations.EnabledJSON([]byte(src), integrations.Webhooks); err == nil || got {
 			t.Errorf("EnabledJSON(%q) = %v, %v, want an error", src, got, err)
@@ -123,7 +123,7 @@ func TestEnabledJSONRefuses(t *testing.T) {
 	}
 }
 
-// FuzzEnabledJSON compares EnabledJSON with the result of Enabled after encoding/json.
+// FuzzEnabledJSON compares EnabledJSON with Enabled of the map that encoding/json decodes.
 func FuzzEnabledJSON(f *testing.F) {
 	for _, s := range settings {
 		if !s.absent {
@@ -136,8 +136,8 @@ func FuzzEnabledJSON(f *testing.F) {
 		got, err := integrations.EnabledJSON(src, name)
 		var switches map[string]any
 		if len(src) > 0 && json.Unmarshal(src, &switches) != nil {
-			// A number beyond the range of a double is an error only for encoding/json.
-			// Then there is nothing to compare with.
+			// There is nothing to compare with. EnabledJSON may have accepted the text: a number
+			// beyond the range of a double is an error only for encoding/json.
 			return
 		}
 		if errors.Is(err, esjson.ErrDepth) {
