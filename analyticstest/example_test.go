@@ -120,9 +120,9 @@ func ExampleDiscard() {
 	// <nil>
 }
 
-// Within a bubble of testing/synctest, retries take no real time, and their waits are
-// exact. An Example cannot show this, because it has no *testing.T.
-func TestExampleBubble(t *testing.T) {
+// In a bubble of testing/synctest, retries take no real time, and their waits are exact. This is a
+// test because an Example has no *testing.T.
+func TestRetriesInABubbleTakeVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t,
 			analyticstest.Answer(http.StatusTooManyRequests).With("Retry-After", "120"),

@@ -36,7 +36,7 @@ func track(t *testing.T, client *analytics.Client, event string) {
 	}
 }
 
-func TestCallsOfEachType(t *testing.T) {
+func TestCallsReturnsTheFieldsOfEachType(t *testing.T) {
 	srv := analyticstest.New(t)
 	client := newClient(srv)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 891e6, time.UTC)
@@ -80,7 +80,7 @@ func TestCallsOfEachType(t *testing.T) {
 	}
 }
 
-func TestBatchIsTheRequest(t *testing.T) {
+func TestBatchesReturnsTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
 		client := newClient(srv)
@@ -116,33 +116,33 @@ func TestBatchIsTheRequest(t *testing.T) {
 	})
 }
 
-// steps has every step, and its effect on a batch of three calls.
+// steps has every kind of step, and its effect on a batch of three calls.
 var steps = []struct {
 	name    string
 	step    analyticstest.Step
 	status  int              // status of the first attempt
 	calls   int              // number of calls in the first attempt
-	reason  analytics.Reason // why the calls are dropped; empty: they are delivered
-	retries int              // number of retries until then
+	reason  analytics.Reason // why the client drops the calls; empty if it delivers them
+	retries int              // number of retries until the calls are dropped or delivered
 	hangs   bool             // the step hangs until the client gives up
 }{
-	{name: "zero", status: 200, calls: 3},
+	{name: "zero Step", status: 200, calls: 3},
 	{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
 	{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
-	{name: "200 dripped", step: analyticstest.Answer(200).Drip(time.Nanosecond), status: 200, calls: 3},
+	{name: "200 in single bytes", step: analyticstest.Answer(200).Drip(time.Nanosecond), status: 200, calls: 3},
 	{name: "200 that hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), status: 200, calls: 3, hangs: true},
 	{name: "200 of a gigabyte", step: analyticstest.Stream(1 << 30), status: 200, calls: 3},
-	{name: "200 that claims too much", step: analyticstest.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
-	{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), status: 200, calls: 3},
+	{name: "200 with too large a Content-Length", step: analyticstest.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
+	{name: "200 with too small a Content-Length", step: analyticstest.Answer(200).Misstate(3), status: 200, calls: 3},
 	{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), status: 200, calls: 3},
 	{name: "204 and hangs up", step: analyticstest.Answer(204).HangUp(), status: 204, calls: 3},
-	{name: "200 cut", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
+	{name: "200 cut off", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
 	{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
 	{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
 	{name: "413", step: analyticstest.Answer(413).WithBody("too large"), status: 413, calls: 3, reason: analytics.ReasonRefused},
 	{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
 	{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
-	{name: "503 cut, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
+	{name: "503 cut off, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
 	{name: "Hang", step: analyticstest.Hang(), calls: 3, retries: 1, hangs: true},
 	{name: "HangReading", step: analyticstest.HangReading(), retries: 1, hangs: true},
 	{name: "Close", step: analyticstest.Close(), calls: 3, retries: 1},
@@ -157,14 +157,14 @@ var steps = []struct {
 	{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1, hangs: true},
 }
 
-// For every step, the client gets that step and then answers of 200.
-func TestSteps(t *testing.T) {
+// The server takes each step once, and then answers 200.
+func TestEachStepHasItsEffectOnAClient(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := analyticstest.New(t)
 				client := newClient(srv)
-				// A request that opens the connection.
+				// This request opens the connection.
 				track(t, client, "first")
 				if err := client.Flush(t.Context()); err != nil {
 					t.Fatal(err)
@@ -197,15 +197,15 @@ func TestSteps(t *testing.T) {
 					}
 				}
 				if got := len(srv.Calls()); got != want {
-					t.Errorf("%d calls taken, want %d", got, want)
+					t.Errorf("%d calls accepted, want %d", got, want)
 				}
 			})
 		})
 	}
 }
 
-// On real sockets, a client observes the same for every step as in memory.
-func TestStepsOnSockets(t *testing.T) {
+// On real sockets, a client gets the same answer from every step as in memory.
+func TestEachStepIsTheSameOnSockets(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
 			// exchange posts a batch. It returns the status and the beginning of the body.
@@ -234,11 +234,12 @@ func TestStepsOnSockets(t *testing.T) {
 				body, err := io.ReadAll(io.LimitReader(resp.Body, 1000))
 				return resp.StatusCode, string(body), err
 			}
-			// meet opens a connection with one request. The next request takes the step.
-			meet := func(srv *analyticstest.Server, transport *http.Transport, url string) (int, string, error) {
+			// takeStep opens a connection with one request. The server answers the next request
+			// with the step.
+			takeStep := func(srv *analyticstest.Server, transport *http.Transport, url string) (int, string, error) {
 				transport.MaxResponseHeaderBytes = 64 << 10
 				if status, _, err := exchange(srv, transport, url, false); status != 200 || err != nil {
-					t.Fatalf("the first request: %d, %v", status, err)
+					t.Fatalf("the first request: status %d, %v, want 200", status, err)
 				}
 				srv.SetScript(tt.step)
 				return exchange(srv, transport, url, tt.hangs)
@@ -246,8 +247,8 @@ func TestStepsOnSockets(t *testing.T) {
 			inMemory, srv := analyticstest.New(t), analyticstest.New(t)
 			web := httptest.NewServer(srv)
 			defer web.Close()
-			wantStatus, wantBody, wantErr := meet(inMemory, inMemory.Transport(), web.URL)
-			status, body, err := meet(srv, web.Client().Transport.(*http.Transport), web.URL)
+			wantStatus, wantBody, wantErr := takeStep(inMemory, inMemory.Transport(), web.URL)
+			status, body, err := takeStep(srv, web.Client().Transport.(*http.Transport), web.URL)
 			if status != wantStatus || body != wantBody || (err == nil) != (wantErr == nil) || status != tt.status {
 				t.Errorf("got %d, %q, %v; in memory %d, %q, %v; want the status %d", status, body, err, wantStatus, wantBody, wantErr, tt.status)
 			}
@@ -255,7 +256,7 @@ func TestStepsOnSockets(t *testing.T) {
 	}
 }
 
-func TestConnectionSteps(t *testing.T) {
+func TestRefuseAndUnreachableFailTheDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Refuse().After(3*time.Second), analyticstest.Unreachable(), analyticstest.Answer(200))
 		web := &http.Client{Transport: srv.Transport()}
@@ -288,9 +289,9 @@ func TestConnectionSteps(t *testing.T) {
 	})
 }
 
-// Calls made while the server refuses connections arrive afterwards. The client retries ten
-// times, after random waits that exceed five seconds in total.
-func TestCollectorThatComesBack(t *testing.T) {
+// Calls made while the server refuses connections arrive once it accepts them. The client retries
+// ten times, after random waits that exceed five seconds in total.
+func TestCallsArriveOnceTheServerAcceptsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Refuse())
 		client := newClient(srv)
@@ -307,7 +308,7 @@ func TestCollectorThatComesBack(t *testing.T) {
 	})
 }
 
-func TestAfterAndUntil(t *testing.T) {
+func TestAfterCountsFromTheEndOfUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate).After(2*time.Second))
@@ -325,7 +326,7 @@ func TestAfterAndUntil(t *testing.T) {
 	})
 }
 
-func TestWait(t *testing.T) {
+func TestWaitReturnsOnceEnoughHasArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Answer(503), analyticstest.Answer(200))
 		client := newClient(srv)
@@ -373,7 +374,7 @@ func post(t *testing.T, srv *analyticstest.Server, body []byte, header ...string
 	return resp.StatusCode
 }
 
-func TestGzip(t *testing.T) {
+func TestGzippedBatchesAreDecompressed(t *testing.T) {
 	srv := analyticstest.New(t)
 	const body = `{"batch":[{"type":"track","event":"e"}],"writeKey":"k","sentAt":"2026-03-04T05:06:07+0100"}`
 	var packed bytes.Buffer
@@ -386,11 +387,11 @@ func TestGzip(t *testing.T) {
 	b := srv.Batches()[0]
 	want := time.Date(2026, 3, 4, 4, 6, 7, 0, time.UTC)
 	if !b.Gzip || string(b.Body) != body || b.WriteKey != "k" || b.RetryCount != 2 || !b.SentAt.Equal(want) || len(srv.Calls()) != 1 {
-		t.Errorf("batch = %+v, want it inflated, with the key and the time of its body", b)
+		t.Errorf("batch = %+v, want its body decompressed, with the write key, the time and the retry count", b)
 	}
 }
 
-func TestServerRefusesWrongBatches(t *testing.T) {
+func TestServerRefusesInvalidBatches(t *testing.T) {
 	tests := []struct {
 		name   string
 		body   string
@@ -416,15 +417,15 @@ func TestServerRefusesWrongBatches(t *testing.T) {
 				t.Errorf("batch = %+v, want an error, no calls and 400", b)
 			}
 			if n := len(srv.Calls()); n != 0 {
-				t.Errorf("%d calls taken, want none", n)
+				t.Errorf("%d calls accepted, want none", n)
 			}
-			// The refused batch has taken no step of the script.
+			// The invalid batch has not used a step of the script.
 			if code := post(t, srv, []byte(`{"batch":[]}`)); code != 503 {
-				t.Errorf("a batch is then answered %d, want 503", code)
+				t.Errorf("the next batch is answered %d, want 503", code)
 			}
 		})
 	}
-	t.Run("as large as may be", func(t *testing.T) {
+	t.Run("as large as allowed", func(t *testing.T) {
 		srv := analyticstest.New(t)
 		if code := post(t, srv, []byte(`{"batch":[]}`+strings.Repeat(" ", analytics.MaxBatchSize-12))); code != 200 {
 			t.Errorf("answered %d, want 200", code)
@@ -443,7 +444,7 @@ func TestServerRefusesWrongBatches(t *testing.T) {
 	})
 }
 
-func TestCallsAreTakenOnce(t *testing.T) {
+func TestCallsHasEachMessageIdOnce(t *testing.T) {
 	srv := analyticstest.New(t)
 	for range 2 {
 		post(t, srv, []byte(`{"batch":[{"type":"track","messageId":"m","event":"a"},{"type":"track","messageId":"m","event":"b"},{"type":"track","event":"c"}]}`))
@@ -457,8 +458,8 @@ func TestCallsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// Close ends requests that hang, in memory and on sockets, and attempts to connect.
-func TestClose(t *testing.T) {
+// Close ends requests and dials that hang, in memory and on sockets.
+func TestCloseEndsHangingRequests(t *testing.T) {
 	for _, step := range []struct {
 		name string
 		step analyticstest.Step
@@ -514,7 +515,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestAnswerPanics(t *testing.T) {
+func TestAnswerPanicsForAnInvalidStatus(t *testing.T) {
 	for _, status := range []int{0, 100, 199, 600} {
 		func() {
 			defer func() {
@@ -527,7 +528,7 @@ func TestAnswerPanics(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
+func TestClientsCanSendConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
 		const clients, calls = 4, 500
@@ -552,7 +553,7 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-func TestDiscard(t *testing.T) {
+func TestDiscardAcceptsEveryRequest(t *testing.T) {
 	client := analytics.New("off")
 	client.Transport = analyticstest.Discard{}
 	for range 100 {
@@ -580,10 +581,10 @@ func TestDiscard(t *testing.T) {
 	broken := errors.New("broken")
 	req, _ = http.NewRequest("POST", "http://collector.example", &brokenBody{err: broken})
 	if _, err := (analyticstest.Discard{}).RoundTrip(req); !errors.Is(err, broken) {
-		t.Errorf("RoundTrip of a body that breaks = %v, want its error", err)
+		t.Errorf("RoundTrip of a body that cannot be read = %v, want its error", err)
 	}
 	if b := req.Body.(*brokenBody); !b.closed {
-		t.Error("RoundTrip left the body open")
+		t.Error("RoundTrip did not close the body")
 	}
 }
 
