@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// This is a program for v3. Only the import shows which package it uses.
+// This program is written for v3. Only its import is different.
 func Example() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -52,7 +52,7 @@ type outcome struct {
 	Err     error
 }
 
-// outcomes is a Callback that records its calls. It has no lock, so tests must have one
+// outcomes is a Callback that records its calls. It has no lock, so a test must have only one
 // upload at a time.
 type outcomes []outcome
 
@@ -80,7 +80,7 @@ func TestCallbackGetsEachMessage(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		steps []analyticstest.Step
-		lost  int // index of the message that is lost, -1 for all, 3 for none
+		lost  int // index of the lost message; -1 if all are lost, 3 if none is
 	}{
 		{"delivered", nil, 3},
 		{"rejected", []analyticstest.Step{analyticstest.Reject(1)}, 1},
@@ -97,7 +97,7 @@ func TestCallbackGetsEachMessage(t *testing.T) {
 				}
 				var lost *root.UndeliveredError
 				if err := client.Close(); errors.As(err, &lost) != (tt.lost != 3) {
-					t.Errorf("Close() = %v", err)
+					t.Errorf("Close() = %v, want an *UndeliveredError: %t", err, tt.lost != 3)
 				}
 				got := map[string]bool{}
 				for _, o := range told {
@@ -108,16 +108,16 @@ func TestCallbackGetsEachMessage(t *testing.T) {
 					want[m.Event] = tt.lost == -1 || tt.lost == i
 				}
 				if diff := cmp.Diff(want, got); diff != "" || len(told) != len(sent) {
-					t.Errorf("told %d times; which messages were lost (-want +got):\n%s", len(told), diff)
+					t.Errorf("the callback was called %d times, want %d; lost messages (-want +got):\n%s", len(told), len(sent), diff)
 				}
 			})
 		})
 	}
 }
 
-// v3 finds some errors in the background. Here Enqueue returns them, and the callback and
-// the log still get them.
-func TestRefusedMessages(t *testing.T) {
+// v3 finds some errors in the background and reports them to the callback and the log. This package
+// does that, too, but Enqueue also returns the error.
+func TestARefusedMessageIsReturnedLoggedAndReported(t *testing.T) {
 	big := strings.Repeat("x", 40000)
 	for _, tt := range []struct {
 		name string
@@ -137,20 +137,21 @@ func TestRefusedMessages(t *testing.T) {
 				t.Errorf("Enqueue() = %v, want %v", err, tt.want)
 			}
 			if len(told) != 1 || told[0].Err != err || reflect.TypeOf(told[0].Message) != reflect.TypeOf(tt.m) {
-				t.Errorf("the callback heard %v, want one failure with the error of the call", told)
+				t.Errorf("the callback got %v, want one failure with the error of Enqueue", told)
 			}
 			if text := lines.String(); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "ERROR: "+err.Error()) || strings.Contains(text, big) {
 				t.Errorf("logged %.200q, want one line with the error, and no value of the message", text)
 			}
 			if err := client.Close(); err != nil || len(srv.Calls()) != 0 {
-				t.Errorf("Close() = %v after %d calls, want nil and none", err, len(srv.Calls()))
+				t.Errorf("Close() = %v, and %d calls arrived, want nil and none", err, len(srv.Calls()))
 			}
 		})
 	}
 }
 
-// A refused message is not confused with another message that has the same id.
-func TestRefusedMessageWithAUsedID(t *testing.T) {
+// If a refused message has the id of an earlier one, the callback gets each message with its own
+// outcome.
+func TestARefusedMessageMayHaveAUsedID(t *testing.T) {
 	var told outcomes
 	client, _ := start(t, analyticstest.New(t), analytics.Config{Callback: &told})
 	for _, value := range []float64{1, math.NaN()} {
@@ -160,18 +161,18 @@ func TestRefusedMessageWithAUsedID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told) != 2 || told[0].Err == nil || told[1].Err != nil || told[1].Message.(analytics.Group).Traits["n"] != 1.0 {
-		t.Errorf("told %v, want a failure, and then the success of the first message", told)
+		t.Errorf("the callback got %v, want a failure, and then the success of the first message", told)
 	}
 }
 
-func TestTooManyMessagesWait(t *testing.T) {
+func TestEnqueueReturnsErrTooManyRequestsAtMaxMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := start(t, analyticstest.New(t, analyticstest.Hang()), analytics.Config{})
 		m := analytics.Track{UserId: "u", Event: "e", Properties: analytics.Properties{"text": strings.Repeat("x", 32000)}}
 		var err error
 		for n := 0; err == nil; n++ {
 			if n*32000 > root.DefaultMaxMemory {
-				t.Fatalf("%d messages were queued", n)
+				t.Fatalf("%d messages were queued, want ErrTooManyRequests", n)
 			}
 			err = client.Enqueue(m)
 		}
@@ -179,12 +180,12 @@ func TestTooManyMessagesWait(t *testing.T) {
 			t.Errorf("Enqueue() = %v, want %v", err, analytics.ErrTooManyRequests)
 		}
 		if err := client.Close(); err == nil {
-			t.Error("Close() = nil, want an error that counts what was lost")
+			t.Error("Close() = nil, want an error that counts the lost messages")
 		}
 	})
 }
 
-func TestUnusableClients(t *testing.T) {
+func TestInvalidSettingsAreConfigErrors(t *testing.T) {
 	t.Setenv("HOOKFERRY_ENDPOINT", "")
 	t.Setenv("HOOKFERRY_WRITE_KEY", "")
 	for _, tt := range []struct {
@@ -227,8 +228,7 @@ func TestUnusableClients(t *testing.T) {
 	})
 }
 
-// The client reads messages and the default context, but changes neither.
-func TestEnqueueLeavesMessagesAlone(t *testing.T) {
+func TestEnqueueDoesNotChangeMessagesOrTheDefaultContext(t *testing.T) {
 	shared := &analytics.Context{Locale: "nb-NO", Library: analytics.LibraryInfo{Name: "mine"}, Extra: map[string]any{"region": "north"}}
 	messages := func() []analytics.Message {
 		context := &analytics.Context{App: analytics.AppInfo{Name: "shop"}, Extra: map[string]any{"locale": "en"}}
@@ -267,7 +267,7 @@ func TestEnqueueLeavesMessagesAlone(t *testing.T) {
 	}
 }
 
-func TestNilMessages(t *testing.T) {
+func TestEnqueueRefusesNilMessages(t *testing.T) {
 	client, _ := start(t, analyticstest.New(t), analytics.Config{})
 	for _, m := range []analytics.Message{nil, (*analytics.Track)(nil), (*analytics.Alias)(nil)} {
 		if err := client.Enqueue(m); err == nil {
@@ -279,23 +279,23 @@ func TestNilMessages(t *testing.T) {
 	}
 }
 
-func TestLogger(t *testing.T) {
+func TestTheLoggerGetsErrorsAndIfVerboseAttempts(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		verbose bool
 		status  int
 		want    string // part of the first log line
 	}{
-		{"trouble", false, http.StatusBadRequest, "ERROR: msg=\"analytics: messages dropped\""},
-		{"attempts", true, http.StatusOK, "INFO: msg=\"analytics: batch delivered\""},
-		{"quiet", false, http.StatusOK, ""},
+		{"errors", false, http.StatusBadRequest, "ERROR: msg=\"analytics: messages dropped\""},
+		{"attempts, if verbose", true, http.StatusOK, "INFO: msg=\"analytics: batch delivered\""},
+		{"nothing else", false, http.StatusOK, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			client, lines := start(t, analyticstest.New(t, analyticstest.Answer(tt.status)), analytics.Config{Verbose: tt.verbose})
 			if err := client.Enqueue(analytics.Identify{UserId: "u"}); err != nil {
 				t.Fatal(err)
 			}
-			_ = client.Close() // this test looks only at the log
+			_ = client.Close() // the test checks only the log
 			if !strings.HasPrefix(lines.String(), tt.want) || tt.want == "" && lines.Len() > 0 {
 				t.Errorf("logged %q, want a first line that begins %q", lines, tt.want)
 			}

@@ -70,13 +70,13 @@ func overlay(t *testing.T, file, imported string) string {
 	return list
 }
 
-// TestSameProgram runs the program with each of the packages. Its output and the requests
-// must be the same, except for the differences that docs/migrating.md lists.
-func TestSameProgram(t *testing.T) {
+// TestAProgramDoesTheSameWithBothPackages runs the program with v3 and with analyticsv3. The output
+// and the requests must be the same, except for the differences that docs/migrating.md lists.
+func TestAProgramDoesTheSameWithBothPackages(t *testing.T) {
 	before, printedBefore := run(t, theirs)
 	after, printedAfter := run(t, ours)
 	if diff := cmp.Diff(printedBefore, printedAfter); diff != "" {
-		t.Errorf("what the program prints (-v3 +ours):\n%s", diff)
+		t.Errorf("output of the program (-v3 +ours):\n%s", diff)
 	}
 	if diff := cmp.Diff(requests(before), requests(after)); diff != "" {
 		t.Errorf("requests (-v3 +ours):\n%s", diff)
@@ -86,9 +86,9 @@ func TestSameProgram(t *testing.T) {
 	}
 }
 
-// TestGuide runs the "before" code of docs/migrating.md, which is written for v3, with
-// analyticsv3. Its examples and tests must pass.
-func TestGuide(t *testing.T) {
+// TestCodeForV3PassesItsTestsWithThisPackage runs the "before" code of docs/migrating.md, which is
+// written for v3, with analyticsv3. Its examples and tests must pass.
+func TestCodeForV3PassesItsTestsWithThisPackage(t *testing.T) {
 	const dir = "../../../bench/before"
 	cmd := exec.Command("go", "test", "-count=1", "-overlay", overlay(t, filepath.Join(dir, "v3_test.go"), ours), ".")
 	cmd.Dir = dir
@@ -97,7 +97,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// requests returns the parts of each request, other than its calls, that must be the same.
+// requests returns the parts of each request that must be the same. calls returns its calls.
 func requests(srv *analyticstest.Server) []map[string]any {
 	var all []map[string]any
 	for _, b := range srv.Batches() {
