@@ -1,5 +1,4 @@
-// Package docs_test holds the guides in this folder to code that compiles and
-// runs.
+// Package docs_test checks that the code in the guides of this folder compiles and runs.
 package docs_test
 
 import (
@@ -29,7 +28,7 @@ func check(err error) {
 	}
 }
 
-// show prints the calls that arrived.
+// show prints the calls that the server accepted.
 func show(srv *analyticstest.Server) {
 	for _, c := range srv.Calls() {
 		line := []string{c.Type, c.UserId, c.AnonymousId, c.PreviousId, c.GroupId, c.Event, c.Name}
@@ -47,9 +46,9 @@ func show(srv *analyticstest.Server) {
 	}
 }
 
-// TestGuideCode holds each block of code to the file that the comment above it
-// names: the block stands there line by line, but for indentation.
-func TestGuideCode(t *testing.T) {
+// TestGoCodeInGuidesIsInTheFileItNames checks that the lines of each block of Go code in the guides
+// are in the file that the comment above the block names. Indentation may differ.
+func TestGoCodeInGuidesIsInTheFileItNames(t *testing.T) {
 	guides, err := filepath.Glob("*.md")
 	if err != nil || len(guides) == 0 {
 		t.Fatalf("guides: %q, %v", guides, err)
@@ -74,8 +73,8 @@ func TestGuideCode(t *testing.T) {
 	}
 }
 
-// outdented returns the lines of text without the blanks before and after
-// them, and without the padding within.
+// outdented returns the lines of text without the white space around them. Within a line, it
+// reduces white space to one space.
 func outdented(text string) string {
 	var b strings.Builder
 	b.WriteByte('\n')
@@ -86,22 +85,22 @@ func outdented(text string) string {
 	return b.String()
 }
 
-// TestSameCallsAsBefore holds the examples of v3 to the output of those of the
-// same name with v3 itself, which run in the module that has it.
-func TestSameCallsAsBefore(t *testing.T) {
+// TestExamplesPrintTheSameAsWithV3 compares the output of the examples in v3_test.go with that of
+// the examples of the same name in bench/before. These use v3 itself, and are in another module.
+func TestExamplesPrintTheSameAsWithV3(t *testing.T) {
 	before := outputs(t, filepath.FromSlash("../bench/before/v3_test.go"))
 	after := outputs(t, "v3_test.go")
 	if len(before) == 0 {
-		t.Fatal("no examples of the code before")
+		t.Fatal("found no examples in bench/before, so this test checks nothing")
 	}
 	for name, want := range before {
 		if got := after[name]; got != want {
-			t.Errorf("Example%s prints\n%swhich was, before,\n%s", name, got, want)
+			t.Errorf("Example%s prints\n%swant, as with v3,\n%s", name, got, want)
 		}
 	}
 }
 
-// outputs returns what the examples in a file print, by name.
+// outputs returns the expected output of each example in a file, by the name of the example.
 func outputs(t *testing.T, file string) map[string]string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
@@ -115,8 +114,8 @@ func outputs(t *testing.T, file string) map[string]string {
 	return found
 }
 
-// TestGuideLinks holds links to files that are there.
-func TestGuideLinks(t *testing.T) {
+// TestRelativeLinksLeadToFiles checks that the relative links of the guides lead to existing files.
+func TestRelativeLinksLeadToFiles(t *testing.T) {
 	guides, err := filepath.Glob("*.md")
 	if err != nil || len(guides) == 0 {
 		t.Fatalf("guides: %q, %v", guides, err)
@@ -133,7 +132,7 @@ func TestGuideLinks(t *testing.T) {
 	}
 }
 
-// readText reads a text file, whose lines end in a newline on every system.
+// readText reads a text file and converts its line ends to newlines.
 func readText(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.FromSlash(name))

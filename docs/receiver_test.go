@@ -1,6 +1,6 @@
 package docs_test
 
-// What is asked of each receiver in receivers.md, whatever its language.
+// The tests of a receiver in receivers.md. They are the same for every language.
 
 import (
 	"context"
@@ -23,14 +23,14 @@ const xSecret = "s3cret ✓"
 
 var standardSecret = signature.NewStandardSecret()
 
-// endings tells a channel of the end of each delivery.
+// endings is a webhook.Observer that sends the end of each delivery to a channel.
 type endings chan webhook.Ended
 
 func (endings) Accepted(webhook.Accepted)   {}
 func (endings) Attempted(webhook.Attempted) {}
 func (e endings) Ended(end webhook.Ended)   { e <- end }
 
-// testHandler tests a receiver that is in Go, in virtual time.
+// testHandler tests a receiver that is written in Go, in virtual time.
 func testHandler(t *testing.T, h http.Handler) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
@@ -40,8 +40,8 @@ func testHandler(t *testing.T, h http.Handler) {
 	})
 }
 
-// testReceiver has the forwarder deliver to a receiver, which takes what is
-// signed with its secrets, and no other; and then sends what no forwarder does.
+// testReceiver checks that a receiver accepts only requests that are signed with its secrets. First
+// a forwarder delivers to it. Then testReceiver sends requests that a forwarder never sends.
 func testReceiver(t *testing.T, base string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t.Helper()
 	endpoint := func(path string) []webhook.Endpoint { return []webhook.Endpoint{{URL: base + path}} }
@@ -53,9 +53,9 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			{ID: "good standard", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}},
 			{ID: "good standard, replaced", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret(), standardSecret}},
 			{ID: "unsigned", Endpoints: endpoint("/hook")},
-			{ID: "of another", Endpoints: endpoint("/hook"), Secret: "other"},
-			{ID: "standard, of another", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
-			{ID: "standard, by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
+			{ID: "wrong secret", Endpoints: endpoint("/hook"), Secret: "other"},
+			{ID: "standard, wrong secret", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
+			{ID: "standard, signed by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
 		},
 		Timeout:     time.Minute, // interpreters may be slow
 		Observer:    ended,
@@ -79,7 +79,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			Properties: map[string]any{"ключ": "значение\x00\x7f\"\\", "price": 1e21, "ratio": 0.1}},
 		&analytics.Identify{UserId: "ü", MessageId: "mé.1"},
 	}
-	for _, id := range []string{"good", "good standard", "good standard, replaced", "unsigned", "of another", "standard, of another", "standard, by the other scheme"} {
+	for _, id := range []string{"good", "good standard", "good standard, replaced", "unsigned", "wrong secret", "standard, wrong secret", "standard, signed by the other scheme"} {
 		for _, call := range calls {
 			if err := forwarder.Forward(context.Background(), id, call); err != nil {
 				t.Fatal(err)
@@ -87,7 +87,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 			end := <-ended
 			if strings.HasPrefix(id, "good") {
 				if end.Reason != "" {
-					t.Errorf("%s: given up: %s, after %+v", id, end.Reason, end.Delivery.Attempts)
+					t.Errorf("%s: given up because of %s after %+v, want it delivered", id, end.Reason, end.Delivery.Attempts)
 				}
 			} else if n := len(end.Delivery.Attempts); end.Reason != webhook.ReasonRefused || n == 0 || end.Delivery.Attempts[n-1].Status != http.StatusUnauthorized {
 				t.Errorf("%s: ended as %q after %+v, want a 401", id, end.Reason, end.Delivery.Attempts)
@@ -125,13 +125,13 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 		status                int
 	}{
 		{"good", body, good, 204},
-		{"of another body", strings.Replace(body, "ö", "o", 1), good, 401},
-		{"body without its last byte", body[:len(body)-1], good, 401},
-		{"empty", body, "", 401},
-		{"cut off", body, good[:39], 401},
-		{"too long", body, good + "0", 401},
-		{"not hexadecimal", body, strings.Repeat("z", 40), 401},
-		{"not ASCII", body, "ÿ" + good[1:], 401},
+		{"of a changed body", strings.Replace(body, "ö", "o", 1), good, 401},
+		{"of a body without its last byte", body[:len(body)-1], good, 401},
+		{"that is empty", body, "", 401},
+		{"without its last digit", body, good[:39], 401},
+		{"with a digit too many", body, good + "0", 401},
+		{"that is not hexadecimal", body, strings.Repeat("z", 40), 401},
+		{"that is not ASCII", body, "ÿ" + good[1:], 401},
 	} {
 		post("X-Signature "+tt.name, "/hook", tt.body, map[string]string{signature.Header: tt.signature}, tt.status)
 	}
@@ -142,25 +142,25 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 		name   string
 		at     time.Time
 		by     []signature.Secret
-		header map[string]string // replaces what is signed
-		body   string            // likewise
+		header map[string]string // replaces signed headers
+		body   string            // replaces the signed body, if not empty
 		status int
 	}{
 		{"good", now, []signature.Secret{standardSecret}, nil, "", 204},
 		{"four minutes old", now.Add(-4 * time.Minute), []signature.Secret{standardSecret}, nil, "", 204},
 		{"ten minutes old", now.Add(-10 * time.Minute), []signature.Secret{standardSecret}, nil, "", 401},
-		{"ten minutes early", now.Add(10 * time.Minute), []signature.Secret{standardSecret}, nil, "", 401},
-		{"by several", now, []signature.Secret{other, standardSecret}, nil, "", 204},
-		{"by another", now, []signature.Secret{other}, nil, "", 401},
-		{"of another body", now, []signature.Secret{standardSecret}, nil, "{}", 401},
-		{"of another id", now, []signature.Secret{standardSecret}, map[string]string{"webhook-id": "m2"}, "", 401},
-		{"of another time", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strconv.FormatInt(now.Unix()-1, 10)}, "", 401},
-		{"time that is none", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": "now"}, "", 401},
-		{"time that is huge", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strings.Repeat("9", 40)}, "", 401},
+		{"ten minutes in the future", now.Add(10 * time.Minute), []signature.Secret{standardSecret}, nil, "", 401},
+		{"by two secrets", now, []signature.Secret{other, standardSecret}, nil, "", 204},
+		{"by a wrong secret", now, []signature.Secret{other}, nil, "", 401},
+		{"of a wrong body", now, []signature.Secret{standardSecret}, nil, "{}", 401},
+		{"of a wrong id", now, []signature.Secret{standardSecret}, map[string]string{"webhook-id": "m2"}, "", 401},
+		{"of a wrong time", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strconv.FormatInt(now.Unix()-1, 10)}, "", 401},
+		{"with a time that is not a number", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": "now"}, "", 401},
+		{"with a time of 40 digits", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strings.Repeat("9", 40)}, "", 401},
 		{"without a time", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": ""}, "", 401},
 		{"without an id", now, []signature.Secret{standardSecret}, map[string]string{"webhook-id": ""}, "", 401},
 		{"without a signature", now, []signature.Secret{standardSecret}, map[string]string{"webhook-signature": ""}, "", 401},
-		{"of another version", now, []signature.Secret{standardSecret}, map[string]string{"webhook-signature": "v2,AAAA"}, "", 401},
+		{"of an unknown version", now, []signature.Secret{standardSecret}, map[string]string{"webhook-signature": "v2,AAAA"}, "", 401},
 	} {
 		signed, err := signature.SignStandard([]byte(body), "m1", tt.at, tt.by...)
 		if err != nil {

@@ -1,6 +1,6 @@
 package docs_test
 
-// The receivers of receivers.md in other languages, run by their interpreters.
+// The tests of the receivers in receivers.md that are written in other languages than Go.
 
 import (
 	"net"
@@ -18,8 +18,8 @@ import (
 
 var languages = []struct {
 	name, fence, file string
-	command           []string // behind it the file
-	equal             string   // what compares in constant time
+	command           []string // the interpreter and its arguments; the file follows
+	equal             string   // the call that compares in constant time
 	install           string
 }{
 	{"Node", "js", "receiver.mjs", []string{"node"}, "timingSafeEqual(", "apt-get install nodejs"},
@@ -38,8 +38,8 @@ func TestReceivers(t *testing.T) {
 			if len(blocks) != 1 {
 				t.Fatalf("receivers.md has %d blocks of %s, want 1", len(blocks), l.fence)
 			}
-			if n := strings.Count(blocks[0][1], l.equal); n < 2 && l.name != "Node" || n == 0 { // Node's is in a function
-				t.Errorf("signatures are compared without %s", l.equal)
+			if n := strings.Count(blocks[0][1], l.equal); n < 2 && l.name != "Node" || n == 0 { // the receiver in Node has one call, in a function
+				t.Errorf("the receiver calls %s %d times, want it for each comparison of signatures", l.equal, n)
 			}
 			file := filepath.Join(t.TempDir(), l.file)
 			if err := os.WriteFile(file, []byte(blocks[0][1]), 0o600); err != nil {
@@ -54,7 +54,8 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// testWithoutSecrets wants a receiver that has no secret to take nothing.
+// testWithoutSecrets checks that a receiver without secrets does not start, or that it accepts no
+// request.
 func testWithoutSecrets(t *testing.T, command []string) {
 	t.Helper()
 	without := []string{"WEBHOOK_SECRET=", "STANDARD_SECRET="}
@@ -62,7 +63,7 @@ func testWithoutSecrets(t *testing.T, command []string) {
 		c := exec.Command(command[0], command[1:]...)
 		c.Env = append(append(os.Environ(), "PORT=0"), without...)
 		if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "set WEBHOOK_SECRET") {
-			t.Errorf("without secrets: %v, %s", err, out)
+			t.Errorf("a receiver without secrets: %v, want it to end and to ask for secrets; it printed %s", err, out)
 		}
 		return
 	}
@@ -72,11 +73,11 @@ func testWithoutSecrets(t *testing.T, command []string) {
 	}
 	a.Body.Close()
 	if a.StatusCode != http.StatusInternalServerError {
-		t.Errorf("without secrets: %s", a.Status)
+		t.Errorf("a receiver without secrets answered %s, want 500", a.Status)
 	}
 }
 
-// start starts a receiver, which ends with the test, and returns its port.
+// start starts a receiver and returns its port. The receiver is killed when the test ends.
 func start(t *testing.T, command []string, env ...string) (port string) {
 	t.Helper()
 	c := exec.Command(command[0], command[1:]...)

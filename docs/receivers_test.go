@@ -1,6 +1,6 @@
 package docs_test
 
-// The code of receivers.md in Go, as a server like those in other languages.
+// The receivers in receivers.md that are written in Go. The tests put them into a server.
 
 import (
 	"crypto/hmac"
@@ -40,7 +40,7 @@ func TestReceiverInGo(t *testing.T) {
 	testHandler(t, mux)
 }
 
-// muxed stands for package http and its one ServeMux.
+// A muxed takes the place of package http in the code of the guide. It has a ServeMux of its own.
 type muxed struct{ *http.ServeMux }
 
 func (*muxed) HandlerFunc(f http.HandlerFunc) http.Handler { return f }

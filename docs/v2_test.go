@@ -1,6 +1,6 @@
 package docs_test
 
-// The code of migrating.md for who comes from v2, as it is after.
+// The code in migrating.md for programs that used v2, after the migration.
 
 import (
 	"log/slog"

@@ -1,6 +1,6 @@
 package docs_test
 
-// The code of migrating.md for who comes from v3, as it is after.
+// The code in migrating.md for programs that used v3, after the migration.
 
 import (
 	"context"
@@ -154,7 +154,7 @@ func enqueue(client *analytics.Client, m analytics.Message) error {
 	return fmt.Errorf("no call for a %T", m)
 }
 
-func TestEnqueue(t *testing.T) {
+func TestEnqueueSendsEachType(t *testing.T) {
 	srv := analyticstest.New(t)
 	client := analytics.New("write-key")
 	client.Transport = srv.Transport()
@@ -179,8 +179,8 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// A program that goes on, but delivers first.
-func TestFlush(t *testing.T) {
+// A program may wait until its messages are delivered, and then go on.
+func TestFlushDeliversBeforeItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
 		client := analytics.New("write-key")

@@ -1,4 +1,4 @@
-// Package examples_test runs the examples as a reader does.
+// Package examples_test builds and runs the examples, as a reader would.
 package examples_test
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// folder holds the examples, built once.
+// folder has the programs of the examples. TestMain builds them once.
 var folder string
 
 func TestMain(m *testing.M) {
@@ -40,8 +40,8 @@ func command(name string, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(folder, name), args...)
 }
 
-// TestExamples runs the examples that end by themselves.
-func TestExamples(t *testing.T) {
+// TestExamplesPrintTheExpectedLines runs the examples that end by themselves.
+func TestExamplesPrintTheExpectedLines(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want []string // regular expressions, each of which matches one line
@@ -101,8 +101,9 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReceiver sends webhooks to the receiver: signed, again, and not signed.
-func TestReceiver(t *testing.T) {
+// TestReceiverProcessesEachSignedWebhookOnce sends signed webhooks to the receiver, one of them
+// twice, and webhooks without a valid signature.
+func TestReceiverProcessesEachSignedWebhookOnce(t *testing.T) {
 	receiver := command("receiver", "-listen", "127.0.0.1:0")
 	receiver.Env = append(os.Environ(), "WEBHOOK_SECRET=s3cret")
 	child := testkit.KillAtEnd(t, receiver)
@@ -137,7 +138,7 @@ func TestReceiver(t *testing.T) {
 		want               int
 	}{
 		{"signed", track, "s3cret", 200},
-		{"again", track, "s3cret", 200},
+		{"signed, a second time", track, "s3cret", 200},
 		{"not signed", other, "", 401},
 		{"signed with another secret", other, "secret", 401},
 		{"another message", other, "s3cret", 200},
@@ -146,28 +147,28 @@ func TestReceiver(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	// It says what it works on before it answers.
+	// The receiver prints a message before it answers, so all lines are there.
 	child.Kill()
 	_, worked, _ := strings.Cut(child.Output(), url+"\n")
 	if strings.Count(worked, "\n") != 2 || !strings.Contains(worked, "of user u1\n") || !strings.Contains(worked, "of user u2\n") {
-		t.Errorf("the receiver worked on other messages than m1 and m2:\n%s", worked)
+		t.Errorf("the receiver printed\n%s\nwant one line for u1 and one for u2", worked)
 	}
 }
 
-// TestReceiverWithoutSecret: it does not start open to everybody.
-func TestReceiverWithoutSecret(t *testing.T) {
+// Without a secret, the receiver would accept requests from anybody. So it does not start.
+func TestReceiverDoesNotStartWithoutASecret(t *testing.T) {
 	receiver := command("receiver", "-listen", "127.0.0.1:0")
 	receiver.Env = append(os.Environ(), "WEBHOOK_SECRET=")
 	if out, err := receiver.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("WEBHOOK_SECRET")) {
-		t.Errorf("without a secret: %v, %s", err, out)
+		t.Errorf("the receiver ended with %v, want an error that names WEBHOOK_SECRET; it printed %s", err, out)
 	}
 }
 
-// TestExampleSize: the main file of an example is under sixty lines of code.
-func TestExampleSize(t *testing.T) {
+// The main file of each example has fewer than 60 lines of code.
+func TestExamplesHaveFewerThan60Lines(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	if err != nil || len(files) != 5 {
-		t.Fatalf("examples %q, %v", files, err)
+		t.Fatalf("found the examples %q, %v, want 5", files, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -181,7 +182,7 @@ func TestExampleSize(t *testing.T) {
 			}
 		}
 		if n >= 60 {
-			t.Errorf("%s has %d lines of code", file, n)
+			t.Errorf("%s has %d lines of code, want fewer than 60", file, n)
 		}
 	}
 }

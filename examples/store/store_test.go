@@ -22,9 +22,9 @@ func TestStore(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{Durable: true, Bubble: true})
 }
 
-// A crash in the middle of a write leaves a part of a line. The lines before it count, and
-// what comes after is written as if it had not been there.
-func TestTornLog(t *testing.T) {
+// A crash in the middle of a write leaves a part of a line at the end of the log. Open keeps the
+// lines before it and drops the part, so that the next write begins a new line.
+func TestOpenDropsAPartialLastLine(t *testing.T) {
 	dir := t.TempDir()
 	put := func(id string) {
 		s := open(t, dir)
@@ -48,6 +48,6 @@ func TestTornLog(t *testing.T) {
 	s := open(t, dir)
 	defer s.Close()
 	if c, err := s.Count(t.Context()); err != nil || c.Waiting != 3 {
-		t.Errorf("Count = %+v, %v, want 3 that wait", c, err)
+		t.Errorf("Count = %+v, %v, want 3 waiting deliveries", c, err)
 	}
 }
