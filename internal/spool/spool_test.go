@@ -294,7 +294,7 @@ func TestRemovedSegmentsLeaveSpareFilesForNewOnes(t *testing.T) {
 		path := t.TempDir()
 		d, _ := open(t, path, c)
 		if s, _, err := d.Take(idA, start); s != nil || err != nil {
-			t.Errorf("Take without spare files = %v, %v, want nil, nil", s, err)
+			t.Errorf("Take without spare files returned a segment: %t, error %v, want neither", s != nil, err)
 		}
 		var before []string
 		for round := range 20 {
@@ -320,7 +320,7 @@ func TestRemovedSegmentsLeaveSpareFilesForNewOnes(t *testing.T) {
 		}
 		equal(t, "files, all spare", len(files(t, path)), 5)
 		if s, _, err := d.Take(idA, start); s == nil || err != nil {
-			t.Errorf("Take with spare files = %v, %v, want a segment", s, err)
+			t.Errorf("Take with spare files returned a segment: %t, error %v, want a segment and no error", s != nil, err)
 		}
 		closeDir(t, d)
 		equal(t, "files after Close", files(t, path), []string(nil))
