@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// TestAdminGuide runs the commands of docs/admin.md with curl, in their order, against a
-// server with a token that has a dead letter. Each has to succeed.
+// TestAdminGuide runs the curl commands of docs/admin.md in order. The server has an admin
+// token and one dead letter. Every command must succeed.
 func TestAdminGuide(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands of docs/admin.md are for a Unix shell")
@@ -45,16 +45,17 @@ func TestAdminGuide(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)\n(<!-- without end -->\n)?```sh\n(.*?)```\n").FindAllStringSubmatch(text, -1)
 	for _, b := range blocks {
 		commands := b[2]
-		if b[1] != "" { // its first line is enough; it ends with the server
+		if b[1] != "" { // the command runs until the server stops; one line is enough
 			commands = "read -r line < <(" + strings.TrimSuffix(commands, "\n") + ")\n"
 		}
 		script.WriteString(commands + "echo\n")
 	}
 	if len(blocks) < 10 {
-		t.Errorf("docs/admin.md has %d blocks of commands: they were not found", len(blocks))
+		t.Errorf("found %d blocks of commands in docs/admin.md, want at least 10", len(blocks))
 	}
 	cmd := exec.Command("bash", "-c", "set -exo pipefail\n"+script.String())
-	// A file, as Run would wait for the end of a pipe, which what does not end holds open.
+	// The output goes to a file. Run would wait for the end of a pipe, and the commands that
+	// do not end would hold the pipe open.
 	printed, err := os.Create(filepath.Join(dir, "printed"))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestAdminGuide(t *testing.T) {
 	}
 	for _, want := range []string{`"reason":"refused"`, `"state":"refusing"`, `"joined":2`, `"event":"Paid"`} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("nothing printed has %s:\n%s", want, out)
+			t.Errorf("the commands do not print %s; they print:\n%s", want, out)
 		}
 	}
 }

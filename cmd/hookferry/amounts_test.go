@@ -27,7 +27,7 @@ func TestAmounts(t *testing.T) {
 		{"spell", spell(49 * time.Hour), "2d1h"},
 	} {
 		if tt.got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, tt.got, tt.want)
+			t.Errorf("%s = %q, want %q", tt.name, tt.got, tt.want)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestParseTime(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, zone)
 	for _, tt := range []struct {
 		text string
-		want time.Time // zero: it is refused
+		want time.Time // zero if parseTime returns an error
 	}{
 		{"2026-01-31T12:00:00Z", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
 		{"2026-01-31T12:00:00.5+01:00", time.Date(2026, 1, 31, 11, 0, 0, 5e8, time.UTC)},

@@ -21,7 +21,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// fakeAdmin is an admin API that gives fixed answers, and records the requests.
+// fakeAdmin starts an admin API that gives fixed answers and records the requests in asked. It
+// returns the URL.
 func fakeAdmin(t *testing.T, asked *[]string, answers map[string]any) string {
 	t.Helper()
 	server := httptest.NewServer(fakeAPI(t, asked, answers))
@@ -56,7 +57,7 @@ func fakeAPI(t *testing.T, asked *[]string, answers map[string]any) http.Handler
 	}
 }
 
-// runCommand runs a command in this process.
+// runCommand runs a command in the test process.
 func runCommand(ctx context.Context, stdin string, env map[string]string, args ...string) (stdout, stderr string, status int) {
 	var out, errs bytes.Buffer
 	status = run(ctx, args, process{getenv: func(name string) string { return env[name] }, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs})
@@ -128,7 +129,7 @@ func TestAdminCommands(t *testing.T) {
 		args   []string
 		stdin  string
 		status int
-		asked  []string // the last questions; nil is not compared
+		asked  []string // the requests; nil if they are not compared
 		stdout string   // a regular expression
 		stderr string
 	}{
@@ -141,8 +142,8 @@ func TestAdminCommands(t *testing.T) {
 		{name: "status of all destinations", args: []string{"status", "--all"}, asked: []string{"GET /api/v1/status", "GET /api/v1/nodes", "GET /api/v1/destinations?limit=500&sort=state"}},
 		{name: "pause", args: []string{"pause", "acme", "a/b"}, stdout: `^acme paused\na/b paused\n$`,
 			asked: []string{"POST /api/v1/destinations/acme/pause", "POST /api/v1/destinations/a%2Fb/pause"}},
-		{name: "pause, flags behind", args: []string{"pause", "acme", "--json"}, stdout: `^\{"id":"acme",.*\}\n$`},
-		{name: "pause, one not known", args: []string{"pause", "nobody", "acme"}, status: 3, stdout: `^acme paused\n$`,
+		{name: "pause, flags after the arguments", args: []string{"pause", "acme", "--json"}, stdout: `^\{"id":"acme",.*\}\n$`},
+		{name: "pause, one unknown destination", args: []string{"pause", "nobody", "acme"}, status: 3, stdout: `^acme paused\n$`,
 			stderr: `^hookferry pause: nobody: no /api/v1/destinations/nobody/pause \\x1b\[31mhere\n$`},
 		{name: "resume", args: []string{"resume", "acme"}, stdout: `^acme resumed\n$`},
 
@@ -160,11 +161,11 @@ func TestAdminCommands(t *testing.T) {
 		{name: "destination enable", args: []string{"destination", "enable", "acme"}, stdout: `^acme enabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"enabled":true}`}},
 		{name: "destination rotate", args: []string{"destination", "rotate", "acme"}, stdout: `^whsec_new\n$`, stderr: `^2 secrets are valid now; 'hookferry destination rotate acme --finish' leaves this one:\n$`,
 			asked: []string{"POST /api/v1/destinations/acme/secrets"}},
-		{name: "destination rotate, the end", args: []string{"destination", "rotate", "acme", "--finish"}, stdout: `^acme has its newest secret alone\n$`,
+		{name: "destination rotate --finish", args: []string{"destination", "rotate", "acme", "--finish"}, stdout: `^acme has its newest secret alone\n$`,
 			asked: []string{"DELETE /api/v1/destinations/acme/secrets"}},
 		{name: "destination delete", args: []string{"destination", "delete", "acme", "--waiting", "discard", "--yes"}, stdout: `^acme deleted\n2 deliveries discarded\n$`,
 			asked: []string{"DELETE /api/v1/destinations/acme?waiting=discard"}},
-		{name: "destination delete that keeps", args: []string{"destination", "delete", "acme", "--waiting", "keep", "--yes"}, stdout: `^acme deleted\n$`},
+		{name: "destination delete that keeps deliveries", args: []string{"destination", "delete", "acme", "--waiting", "keep", "--yes"}, stdout: `^acme deleted\n$`},
 
 		{name: "waiting ls", args: []string{"waiting", "ls", "a/b", "--event", "Paid", "--limit", "7"}, stdout: `(?s)^ID .*\nm1 +now +track +A\\x1bB +2 +400 Bad Request: no`,
 			asked: []string{"GET /api/v1/waiting?destination=a%2Fb&event=Paid&limit=500"}},
@@ -187,14 +188,14 @@ func TestAdminCommands(t *testing.T) {
 		{name: "dead show", args: []string{"dead", "show", "0019c5"},
 			stdout: `(?s)^key          0019c5\ndestination  acme\nid           m1\nsource       shop\ntype         track\nevent        Signed Up\\x1b\nuser         u1\n.*\nreason       refused\n.*\n  1  \S+  +12ms  http://a.example/hook  400 Bad Request: no\\x1b\]0;x\\a such\n\n\{\n  "type": "track",\n  "event": "A\\u202eB\\u202e"\n\}\n$`},
 		{name: "dead show as JSON", args: []string{"dead", "show", "--json", "0019c5"}, stdout: `^\{"key":"0019c5".*\}\n$`},
-		{name: "dead show what is not there", args: []string{"dead", "show", "0019c6"}, status: 3, stderr: `^hookferry dead show: no /api/v1/dead/0019c6`},
+		{name: "dead show of an unknown key", args: []string{"dead", "show", "0019c6"}, status: 3, stderr: `^hookferry dead show: no /api/v1/dead/0019c6`},
 		{name: "replay by keys", args: []string{"dead", "replay", "a", "b"}, stdout: `^1,234 dead letters replayed\n$`,
 			asked: []string{`POST /api/v1/dead/replay {"keys":["a","b"]}`}},
 		{name: "replay by filter", args: []string{"dead", "replay", "--destination", "acme", "--yes"}, stdout: `^1,234 dead letters replayed\n$`,
 			asked: []string{`GET /api/v1/dead/count?destination=acme`, `POST /api/v1/dead/replay {"filter":{"destination":"acme"}}`}},
 		{name: "replay all as JSON", args: []string{"dead", "replay", "--all", "--yes", "--json"},
 			stdout: `^\{"done":617\}\n\{"done":1234,"total":1234,"ended":true\}\n$`, asked: []string{`GET /api/v1/dead/count`, `POST /api/v1/dead/replay {"filter":{}}`}},
-		{name: "discard by filter without a yes", args: []string{"dead", "discard", "--reason", "expired"}, status: 2,
+		{name: "discard by filter without --yes", args: []string{"dead", "discard", "--reason", "expired"}, status: 2,
 			stderr: `discard 1,234 dead letters\? Nobody can be asked here: say --yes`, asked: []string{`GET /api/v1/dead/count?reason=expired`}},
 		{name: "discard by keys", args: []string{"dead", "discard", "a"}, stdout: `^1 dead letter discarded\n$`},
 
@@ -203,7 +204,7 @@ func TestAdminCommands(t *testing.T) {
 		{name: "delete users of a file", args: []string{"delete-user", "--id", "d1", "--source", "web", "--file", file}, stdout: `^deletion of 2 users`,
 			asked: []string{"POST /api/v1/deletions?id=d1&source=web u1\nu2"}},
 		{name: "delete users of standard input", args: []string{"delete-user", "--file", "-"}, stdin: "u3\n", asked: []string{"POST /api/v1/deletions u3"}, stdout: "deletion"},
-		{name: "delete users of no file", args: []string{"delete-user", "--file", file + ".not"}, status: 1, stderr: `users.txt.not`, asked: []string{}},
+		{name: "delete users of a missing file", args: []string{"delete-user", "--file", file + ".not"}, status: 1, stderr: `users.txt.not`, asked: []string{}},
 
 		{name: "erase users", args: []string{"erase-user", "u1", "--yes"}, stdout: `^u1: 2 erased, 1 left that are being attempted; say it again\n$`,
 			asked: []string{`POST /api/v1/erasures {"user":"u1"}`}},
@@ -217,9 +218,9 @@ func TestAdminCommands(t *testing.T) {
 		{name: "audience sync", args: []string{"audience", "sync", "Big Spenders", "-"}, stdin: "u9\n", stdout: `^Big Spenders: 2 joined, 1 left\n$`,
 			asked: []string{"GET /api/v1/destinations?limit=1", "PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members u9"}},
 		{name: "audience ls", args: []string{"audience", "ls"}, stdout: `^DESTINATION  AUDIENCE      TRAIT         SYNCS\nacme +Big Spenders  big_spenders +3\ncrm +VIP +0\n$`},
-		{name: "audience ls of one", args: []string{"audience", "ls", "--json", "--destination", "crm"}, stdout: `\{"destination":"crm","name":"VIP"\}\n$`,
+		{name: "audience ls of one destination", args: []string{"audience", "ls", "--json", "--destination", "crm"}, stdout: `\{"destination":"crm","name":"VIP"\}\n$`,
 			asked: []string{"GET /api/v1/audiences?destination=crm&limit=500"}},
-		{name: "audience ls of some", args: []string{"audience", "ls", "-q", "Big S"}, stdout: `Big Spenders`, asked: []string{"GET /api/v1/audiences?limit=500&q=Big+S"}},
+		{name: "audience ls by name", args: []string{"audience", "ls", "-q", "Big S"}, stdout: `Big Spenders`, asked: []string{"GET /api/v1/audiences?limit=500&q=Big+S"}},
 		{name: "audience members", args: []string{"audience", "members", "VIP"}, stdout: `^"u1"\n$`},
 		{name: "audience members as JSON", args: []string{"audience", "members", "VIP", "--json"}, stdout: `^"\\"u1\\""\n$`},
 
@@ -229,7 +230,7 @@ func TestAdminCommands(t *testing.T) {
 			stderr: `^hookferry test: 1 of 2 requests failed\n$`, asked: []string{`POST /api/v1/test {"destination":"acme","types":["track","page"]}`}},
 		{name: "test a URL as JSON", args: []string{"test", "http://b.example", "--json"}, status: 1, stdout: `^\{"type":"track".*\}\n\{"type":"page".*\}\n$`,
 			stderr: `failed`, asked: []string{`POST /api/v1/test {"url":"http://b.example"}`}},
-		{name: "test the only one", args: []string{"test"}, status: 1, stdout: "track", stderr: "failed", asked: []string{"GET /api/v1/destinations?limit=1", `POST /api/v1/test {"destination":"acme"}`}},
+		{name: "test the only destination", args: []string{"test"}, status: 1, stdout: "track", stderr: "failed", asked: []string{"GET /api/v1/destinations?limit=1", `POST /api/v1/test {"destination":"acme"}`}},
 
 		{name: "events", args: []string{"events", "--kind", "accepted", "--kind", "dead", "-q", "u1"}, status: 1,
 			stdout: `^3 more events left out\n\d\d:\d\d:\d\d\.\d{3}  accepted   acme  track  "Signed\\a Up"  user u1  m1\n$`,
@@ -245,21 +246,21 @@ func TestAdminCommands(t *testing.T) {
 				t.Errorf("exit status %d, want %d", status, tt.status)
 			}
 			if !regexp.MustCompile(tt.stdout).MatchString(stdout) {
-				t.Errorf("printed\n%s\nwant what matches %s", stdout, tt.stdout)
+				t.Errorf("printed\n%s\nwant output that matches %s", stdout, tt.stdout)
 			}
 			if stderr == "" != (tt.stderr == "") || !regexp.MustCompile(tt.stderr).MatchString(stderr) {
-				t.Errorf("printed on standard error\n%s\nwant what matches %s", stderr, tt.stderr)
+				t.Errorf("printed on standard error\n%s\nwant output that matches %s", stderr, tt.stderr)
 			}
 			if tt.asked != nil {
 				if diff := cmp.Diff(tt.asked, asked); diff != "" {
-					t.Errorf("asked the server (-want +got):\n%s", diff)
+					t.Errorf("requests (-want +got):\n%s", diff)
 				}
 			}
 		})
 	}
 }
 
-func TestAdminErrors(t *testing.T) {
+func TestErrorsOfAdminRequests(t *testing.T) {
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte("t0ken\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -292,27 +293,28 @@ func TestAdminErrors(t *testing.T) {
 		{name: "the token by environment", env: map[string]string{"HOOKFERRY_ADMIN_TOKEN": "t0ken"}},
 		{name: "the token by a file", args: []string{"--admin-token", "file:" + tokenFile}},
 		{name: "no such file", args: []string{"--admin-token", "file:" + tokenFile + ".not"}, status: 1, stderr: `--admin-token: file:.*\.not: reading the file: no such file or directory\n$`},
-		{name: "no token at all", args: []string{"--admin-token", "pa55\nword"}, status: 2, stderr: `--admin-token: has characters that no token has`},
-		{name: "no admin API", args: []string{"--admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, which is not an answer of an admin API`},
+		{name: "invalid token", args: []string{"--admin-token", "pa55\nword"}, status: 2, stderr: `--admin-token: has characters that no token has`},
+		{name: "a server that is no admin API", args: []string{"--admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, which is not an answer of an admin API`},
 		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "", "HOOKFERRY_ADMIN_LISTEN": "off"}, status: 2, stderr: `: HOOKFERRY_ADMIN_LISTEN: the server's admin API is switched off`},
-		{name: "no address", args: []string{"--admin", "ftp://pa55@a.example"}, status: 2, stderr: `--admin: has the scheme "ftp"`},
+		{name: "wrong scheme", args: []string{"--admin", "ftp://pa55@a.example"}, status: 2, stderr: `--admin: has the scheme "ftp"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			env := map[string]string{"HOOKFERRY_ADMIN": server.URL}
 			maps.Copy(env, tt.env)
 			_, stderr, status := runCommand(t.Context(), "", env, append([]string{"status"}, tt.args...)...)
 			if status != tt.status || (stderr == "") != (tt.stderr == "") || !regexp.MustCompile(tt.stderr).MatchString(stderr) {
-				t.Errorf("exit status %d, printed\n%s\nwant %d and what matches %s", status, stderr, tt.status, tt.stderr)
+				t.Errorf("exit status %d, printed\n%s\nwant %d and output that matches %s", status, stderr, tt.status, tt.stderr)
 			}
 			if strings.Contains(stderr, "pa55") || strings.Contains(stderr, "t0ken\"") {
-				t.Errorf("the secret is repeated: %s", stderr)
+				t.Errorf("the error repeats the secret: %s", stderr)
 			}
 		})
 	}
 }
 
-// An interrupt ends long work with what was done, and a stream without an error.
-func TestInterrupts(t *testing.T) {
+// TestInterruptEndsCommands shows that an interrupt ends long work with an error that says how
+// far the work got. It ends a stream of events without an error.
+func TestInterruptEndsCommands(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
 		status int
@@ -331,27 +333,27 @@ func TestInterrupts(t *testing.T) {
 					io.WriteString(w, `{"done":7,"skipped":7}`+"\n")
 					http.NewResponseController(w).Flush()
 				}
-				io.ReadAll(r.Body) // so that the end of the client is noticed
+				io.ReadAll(r.Body) // net/http notices the end of the client only after the body
 				<-r.Context().Done()
 			}))
 			defer server.Close()
 			var errs bytes.Buffer
 			env := func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": server.URL}[name] }
-			p := process{getenv: env, stdin: strings.NewReader(""), stdout: &notice{interrupt}, stderr: &errs}
+			p := process{getenv: env, stdin: strings.NewReader(""), stdout: &writeHook{interrupt}, stderr: &errs}
 			if status := run(ctx, append(tt.args, "--json"), p); status != tt.status {
 				t.Errorf("exit status %d, want %d", status, tt.status)
 			}
 			if !regexp.MustCompile(tt.stderr).MatchString(errs.String()) {
-				t.Errorf("printed %q, want what matches %q", errs.String(), tt.stderr)
+				t.Errorf("printed %q, want output that matches %q", errs.String(), tt.stderr)
 			}
 		})
 	}
 }
 
-// A notice does something at each write.
-type notice struct{ do func() }
+// A writeHook calls do at each write.
+type writeHook struct{ do func() }
 
-func (n *notice) Write(b []byte) (int, error) {
+func (n *writeHook) Write(b []byte) (int, error) {
 	n.do()
 	return len(b), nil
 }

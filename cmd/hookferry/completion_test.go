@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func TestCandidates(t *testing.T) {
+func TestCompletionCandidates(t *testing.T) {
 	var asked []string
 	server := fakeAPI(t, &asked, map[string]any{
 		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{{ID: "acme", State: "ok"}, {ID: "a\nb"}, {ID: "crm", State: "paused"}}},
@@ -26,7 +26,7 @@ func TestCandidates(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		words []string
-		want  []string // words, or what they are as well, as "acme: destination, ok"
+		want  []string // words, or words with descriptions such as "acme: destination, ok"
 		file  bool
 	}{
 		{"commands", []string{"de"}, []string{"dead", "delete-user", "delivered", "destination"}, false},
@@ -36,7 +36,7 @@ func TestCandidates(t *testing.T) {
 		{"flags", []string{"dead", "ls", "--t"}, []string{"--to", "--type"}, false},
 		{"flags behind arguments", []string{"pause", "acme", "--j"}, []string{"--json"}, false},
 		{"values", []string{"dead", "ls", "--reason", "re"}, []string{"redirect", "refused"}, false},
-		{"values of what is repeated", []string{"events", "--kind", "dead", "--kind", "a"}, []string{"accepted", "attempt"}, false},
+		{"values of a repeated flag", []string{"events", "--kind", "dead", "--kind", "a"}, []string{"accepted", "attempt"}, false},
 		{"the value of a flag without values", []string{"dead", "ls", "--to", ""}, nil, false},
 		{"behind a flag without a value", []string{"pause", "--json", "a"}, []string{"acme"}, false},
 		{"behind a flag with its value", []string{"dead", "ls", "--type=track", "--rea"}, []string{"--reason"}, false},
@@ -52,14 +52,14 @@ func TestCandidates(t *testing.T) {
 		{"a folder", []string{"store", "check", "--data", ""}, nil, true},
 		{"arguments that look like flags", []string{"pause", "--", "-"}, nil, false},
 		{"a server that is not there", []string{"pause", "--admin", "127.0.0.1:1", ""}, nil, false},
-		{"an address that is none", []string{"pause", "--admin", "ftp://x", ""}, nil, false},
+		{"an address that is not valid", []string{"pause", "--admin", "ftp://x", ""}, nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has a second
+			inMemory(t, server, func(t *testing.T, url string, p process) { // completion waits a second, of the bubble's clock
 				p.getenv = func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": url}[name] }
 				list, directive := completions(t, p, tt.words...)
 				if anyFile := directive&cobra.ShellCompDirectiveNoFileComp == 0; anyFile != tt.file {
-					t.Errorf("completions(%q): files as well: %t", tt.words, anyFile)
+					t.Errorf("completions(%q): offers files: %t, want %t", tt.words, anyFile, tt.file)
 				}
 				var got []string
 				for _, c := range list {
@@ -77,31 +77,32 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// Every command is a candidate, and says what it is.
-func TestCandidatesNameEachCommand(t *testing.T) {
+// TestCompletionOffersEveryCommand shows that completion offers every command, with its
+// summary.
+func TestCompletionOffersEveryCommand(t *testing.T) {
 	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
 		offered, _ := completions(t, noEnvironment, append(strings.Fields(words), "")...)
 		for _, below := range c.Commands() {
 			if !slices.Contains(offered, below.Name()+"\t"+below.Short) {
-				t.Errorf("%q is not offered behind %q", below.Name(), words)
+				t.Errorf("completion does not offer %q after %q", below.Name(), words)
 			}
 		}
 	})
 }
 
-// completions asks as the scripts of shells do: for what the last word may become.
+// completions asks for the candidates of the last word, as the completion scripts of shells do.
 func completions(t *testing.T, p process, words ...string) (list []string, directive cobra.ShellCompDirective) {
 	t.Helper()
 	var out bytes.Buffer
 	p.stdin, p.stdout, p.stderr = strings.NewReader(""), &out, io.Discard
 	if status := run(t.Context(), append([]string{cobra.ShellCompRequestCmd}, words...), p); status != exitOK {
-		t.Errorf("completions(%q) ends with %d", words, status)
+		t.Errorf("completions(%q): exit status %d, want %d", words, status, exitOK)
 	}
 	list = strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	last := list[len(list)-1]
 	if _, err := fmt.Sscanf(last, ":%d", &directive); err != nil {
-		t.Fatalf("completions(%q) print\n%s", words, out.String())
+		t.Fatalf("completions(%q) prints no directive at its end:\n%s", words, out.String())
 	}
-	list = slices.DeleteFunc(list[:len(list)-1], func(word string) bool { return !strings.HasPrefix(word, words[len(words)-1]) }) // as shells do
+	list = slices.DeleteFunc(list[:len(list)-1], func(word string) bool { return !strings.HasPrefix(word, words[len(words)-1]) }) // shells filter, too
 	return list, directive
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// noEnvironment is a process without variables.
+// noEnvironment is a process without environment variables.
 var noEnvironment = process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
 
-// eachCommand calls do for c and all commands below it, except those of cobra.
+// eachCommand calls do for c and all commands below it, except the commands that cobra adds.
 func eachCommand(c *cobra.Command, do func(words string, c *cobra.Command)) {
 	words := strings.TrimSpace(strings.TrimPrefix(c.CommandPath(), "hookferry"))
 	if words != "completion" && words != "help" {
@@ -26,9 +26,9 @@ func eachCommand(c *cobra.Command, do func(words string, c *cobra.Command)) {
 	}
 }
 
-// called returns the commands that the lines of a text call. It checks that they exist
-// and have the flags, but runs none of them.
-func called(t *testing.T, text string) []string {
+// commandsIn returns the names of the hookferry commands that a text calls. It checks that
+// each command exists and has the flags that the text gives it. It runs none of them.
+func commandsIn(t *testing.T, text string) []string {
 	t.Helper()
 	var names []string
 	for _, line := range regexp.MustCompile(`(?m)(?:^|<\()\s*((?:[A-Z_]+=\S+ )?hookferry (?:[^\n]*\\\n)*[^\n]*)`).FindAllStringSubmatch(text, -1) {
@@ -43,19 +43,20 @@ func called(t *testing.T, text string) []string {
 		words = words[slices.Index(words, "hookferry")+1:]
 		c, args, err := noEnvironment.commands().Find(words)
 		if err != nil || c.HasSubCommands() {
-			t.Errorf("%q: %s is no command, %v", call, c.CommandPath(), err)
+			t.Errorf("%q: %s is not a command that can be run: %v", call, c.CommandPath(), err)
 			continue
 		}
 		err = c.ParseFlags(args)
 		if err != nil || c.Flags().NArg() > 0 && !strings.Contains(c.Use, " ") {
-			t.Errorf("%q is called wrongly: %v, arguments %q", call, err, c.Flags().Args())
+			t.Errorf("%q does not parse: %v, arguments %q", call, err, c.Flags().Args())
 		}
 		names = append(names, strings.TrimPrefix(c.CommandPath(), "hookferry "))
 	}
 	return names
 }
 
-// docs/cli.md has an example of every command, and of no other.
+// TestDocumentationHasEveryCommand shows that docs/cli.md has an example of every command,
+// and of no command that does not exist.
 func TestDocumentationHasEveryCommand(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
 	if err != nil {
@@ -65,7 +66,7 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
 		shell.Write(block[1])
 	}
-	names := called(t, shell.String())
+	names := commandsIn(t, shell.String())
 	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
 		if !c.HasSubCommands() && !slices.Contains(names, words) {
 			t.Errorf("docs/cli.md has no example of %q", words)
@@ -83,8 +84,9 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 	}
 }
 
-// The commands in all guides exist, and have the flags.
-func TestCommandsOfGuides(t *testing.T) {
+// TestCommandsInGuidesExist shows that the commands in all guides exist, and have the flags
+// that the guides give them.
+func TestCommandsInGuidesExist(t *testing.T) {
 	guides, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,30 +94,32 @@ func TestCommandsOfGuides(t *testing.T) {
 	n := 0
 	for _, file := range guides {
 		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(guide(t, filepath.Base(file)), -1) {
-			n += len(called(t, block[1]))
+			n += len(commandsIn(t, block[1]))
 		}
 	}
 	if n < 40 {
-		t.Errorf("the guides have %d commands: they were not found", n)
+		t.Errorf("found %d commands in the guides, want at least 40", n)
 	}
 }
 
-// docs/troubleshooting.md says what each reason and each hold means.
+// TestTroubleshootingHasEveryReason shows that docs/troubleshooting.md explains each reason
+// and each hold of package webhook.
 func TestTroubleshootingHasEveryReason(t *testing.T) {
 	text := guide(t, "troubleshooting.md")
 	n := 0
 	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"$`).FindAllStringSubmatch(
 		guide(t, "../webhook/outcome.go")+guide(t, "../webhook/pause.go"), -1) {
 		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
-			t.Errorf("docs/troubleshooting.md does not say what %s means", m[1])
+			t.Errorf("docs/troubleshooting.md does not explain %s", m[1])
 		}
 	}
 	if n < 18 {
-		t.Errorf("%d reasons and holds: they were not found", n)
+		t.Errorf("found %d reasons and holds in package webhook, want at least 18", n)
 	}
 }
 
-// Every action has a section of help.txt, and a section without one is a group.
+// TestEveryActionHasHelp shows that every action has a section of help.txt. A section without
+// an action belongs to a command that only groups others.
 func TestEveryActionHasHelp(t *testing.T) {
 	leaves := map[string]bool{}
 	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
@@ -134,8 +138,8 @@ func TestEveryActionHasHelp(t *testing.T) {
 	}
 }
 
-// The help of every command begins with how it is called, fits terminals of 80 columns, and
-// its examples are right.
+// TestHelpOfEveryCommand shows that the help of every command begins with its usage, fits
+// into 80 columns, and has examples that parse.
 func TestHelpOfEveryCommand(t *testing.T) {
 	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
 		var b strings.Builder
@@ -148,7 +152,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 			t.Errorf("the help of %q does not begin with its usage:\n%s", words, b.String())
 		}
 		_, examples, _ := strings.Cut(c.Long, "Examples:\n")
-		called(t, examples)
+		commandsIn(t, examples)
 		if c.Short == "" && words != "" {
 			t.Errorf("%q has no summary", words)
 		}
@@ -160,8 +164,8 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	})
 }
 
-// The Dockerfile downloads modules before it has all of the source: go then reads
-// the go.mod of each module of the workspace.
+// TestDockerfileCopiesEachModuleOfTheWorkspace: the Dockerfile downloads modules before it
+// copies the rest of the source. For that, go reads the go.mod of each module of the workspace.
 func TestDockerfileCopiesEachModuleOfTheWorkspace(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", "..", name))

@@ -20,7 +20,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// guide reads a file of docs.
+// guide returns the text of a file in the folder docs.
 func guide(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
@@ -32,14 +32,14 @@ func guide(t *testing.T, name string) string {
 
 var quoted = regexp.MustCompile("`([^`]*)`")
 
-// TestConfigurationKeys holds docs/configuration.md to the keys that there are,
-// and to their defaults.
-func TestConfigurationKeys(t *testing.T) {
+// TestGuideHasEveryKeyAndItsDefault shows that docs/configuration.md lists exactly the keys of
+// the configuration file, with the defaults that the server uses.
+func TestGuideHasEveryKeyAndItsDefault(t *testing.T) {
 	_, text, _ := strings.Cut(guide(t, "configuration.md"), "\n## The file\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	var got []string
 	var defaults strings.Builder
-	opened := map[string]bool{} // mappings that defaults has
+	opened := map[string]bool{} // mappings that defaults has begun
 	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
@@ -51,7 +51,7 @@ func TestConfigurationKeys(t *testing.T) {
 			if value == nil || strings.HasPrefix(m[1], "sources") || strings.HasPrefix(m[1], "destinations") {
 				continue
 			}
-			// As a file has it: a mapping for each key, and so of no key twice.
+			// A file has a nested mapping for each part of the key. No mapping may begin twice.
 			names := strings.Split(m[1], ".")
 			last, above := len(names)-1, ""
 			for depth, name := range names[:last] {
@@ -64,7 +64,7 @@ func TestConfigurationKeys(t *testing.T) {
 			fmt.Fprintf(&defaults, "%*s%s: %q\n", 2*last, "", names[last], value[1])
 		}
 	}
-	// A mapping has its keys in the table, and a list itself.
+	// The table lists the keys of a mapping instead of the mapping. It lists a list itself.
 	var want []string
 	keys := config.Keys()
 	for _, key := range keys {
@@ -76,7 +76,7 @@ func TestConfigurationKeys(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("keys (-there +documented):\n%s", d)
+		t.Errorf("keys (-want +documented):\n%s", d)
 	}
 
 	file := filepath.Join(t.TempDir(), "hookferry.yaml")
@@ -86,21 +86,22 @@ func TestConfigurationKeys(t *testing.T) {
 	}
 	s, err := config.Load(file, func(string) string { return "" }, nil)
 	if err != nil {
-		t.Fatalf("the defaults of the guide are refused: %v\n%s", err, text)
+		t.Fatalf("Load refuses the defaults of the guide: %v\n%s", err, text)
 	}
 	wantDefaults := config.Default()
 	wantDefaults.Data = filepath.Join(filepath.Dir(file), wantDefaults.Data)
 	ignore := cmpopts.IgnoreFields(config.Settings{}, "Path", "Loaded", "Files", "Sources", "Destinations")
 	if d := cmp.Diff(wantDefaults, s, cmpopts.EquateComparable(netip.Prefix{}), ignore); d != "" {
-		t.Errorf("defaults (-true +documented):\n%s", d)
+		t.Errorf("defaults (-want +documented):\n%s", d)
 	}
 	if n := strings.Count(defaults.String(), ": \""); n < 15 {
-		t.Errorf("%d defaults are documented: they were not found", n)
+		t.Errorf("found %d defaults in the guide, want at least 15", n)
 	}
 }
 
-// TestConfigurationFlags holds docs/configuration.md to the flags of serve.
-func TestConfigurationFlags(t *testing.T) {
+// TestGuideHasEveryFlagOfServe shows that docs/configuration.md lists exactly the flags of
+// serve, each with its variable and its key.
+func TestGuideHasEveryFlagOfServe(t *testing.T) {
 	text := guide(t, "configuration.md")
 	var got []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)`.* \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
@@ -110,7 +111,7 @@ func TestConfigurationFlags(t *testing.T) {
 			want = flagOf(strings.ReplaceAll(key[1], "[]", "[0]"))
 		}
 		if want != m[1] {
-			t.Errorf("--%s does not stand for %s", m[1], m[3])
+			t.Errorf("the guide says that --%s sets %s, want --%s", m[1], m[3], want)
 		}
 	}
 	serve, _, _ := noEnvironment.commands().Find([]string{"serve"})
@@ -118,13 +119,13 @@ func TestConfigurationFlags(t *testing.T) {
 	serve.Flags().VisitAll(func(f *pflag.Flag) { want = append(want, "--"+f.Name+" "+f.Annotations[variables][0]) })
 	slices.Sort(got)
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("flags (-there +documented):\n%s", d)
+		t.Errorf("flags (-want +documented):\n%s", d)
 	}
 }
 
-// TestRestartKeys holds the marks of docs/configuration.md to what a server that
-// runs does not change.
-func TestRestartKeys(t *testing.T) {
+// TestGuideMarksKeysThatNeedARestart shows that docs/configuration.md marks exactly the keys
+// that a running server does not apply.
+func TestGuideMarksKeysThatNeedARestart(t *testing.T) {
 	marked := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` ↻ \\|").FindAllStringSubmatch(guide(t, "configuration.md"), -1) {
 		marked[m[1]] = true
@@ -143,7 +144,7 @@ func TestRestartKeys(t *testing.T) {
 	restart := changed.NeedRestart(old)
 	for key := range marked {
 		if !slices.ContainsFunc(restart, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
-			t.Errorf("%s is marked, and counts at once", key)
+			t.Errorf("the guide marks %s, but a running server applies it", key)
 		}
 	}
 	for _, key := range restart {
@@ -153,15 +154,15 @@ func TestRestartKeys(t *testing.T) {
 			found = found || leaf && marked[k]
 		}
 		if !found {
-			t.Errorf("%s counts after a restart, and is not marked", key)
+			t.Errorf("the guide does not mark %s, but it needs a restart", key)
 		}
 	}
 }
 
-// TestGuideVariables holds the variables that the guides and what is deployed
-// name to the flags that there are.
-func TestGuideVariables(t *testing.T) {
-	known := map[string]bool{"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true} // the client's own
+// TestGuidesNameOnlyKnownVariables shows that every HOOKFERRY_ variable in the guides and in
+// the deployment files belongs to a flag.
+func TestGuidesNameOnlyKnownVariables(t *testing.T) {
+	known := map[string]bool{"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true} // the client reads these
 	eachCommand(noEnvironment.commands(), func(_ string, c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, name := range f.Annotations[variables] {
@@ -191,12 +192,13 @@ func TestGuideVariables(t *testing.T) {
 		}
 	}
 	if n < 20 {
-		t.Errorf("%d variables are named: they were not found", n)
+		t.Errorf("found %d variables in the guides, want at least 20", n)
 	}
 }
 
-// TestUnitLetsServeStop: systemd waits for longer than serve takes to stop by default.
-func TestUnitLetsServeStop(t *testing.T) {
+// TestSystemdWaitsUntilServeHasStopped shows that systemd waits for longer than serve takes to
+// stop by default.
+func TestSystemdWaitsUntilServeHasStopped(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "systemd", "hookferry.service"))
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +209,7 @@ func TestUnitLetsServeStop(t *testing.T) {
 	}
 	minutes, _ := strconv.Atoi(string(found[1]))
 	defaults := config.Default()
-	// The store has twice as long again to close.
+	// Closing the store may take twice as long as draining and finishing.
 	if stop := defaults.Drain + defaults.Grace; time.Duration(minutes)*time.Minute < 3*stop {
 		t.Errorf("TimeoutStopSec is %s min; serve has %v to drain and finish, and then closes the store", found[1], stop)
 	}

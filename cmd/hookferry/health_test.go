@@ -27,12 +27,12 @@ func TestHealth(t *testing.T) {
 		{"ready", []string{"--admin", "URL"}, "", exitOK, ""},
 		{"host and port", []string{"--admin", "HOST"}, "", exitOK, ""},
 		{"variable", nil, "HOOKFERRY_ADMIN=HOST", exitOK, ""},
-		{"where serve listens", nil, "HOOKFERRY_ADMIN_LISTEN=HOST", exitOK, ""},
+		{"address that serve listens on", nil, "HOOKFERRY_ADMIN_LISTEN=HOST", exitOK, ""},
 		{"admin API switched off", nil, "HOOKFERRY_ADMIN_LISTEN=off", exitOK, ""},
 		{"slash", []string{"--admin", "URL/"}, "", exitOK, ""},
 		{"not ready", []string{"--admin", "URL/busy"}, "", exitFailure, "answers 503"},
-		{"elsewhere", []string{"--admin", "URL/moved"}, "", exitFailure, "answers 302"},
-		{"nobody", []string{"--admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
+		{"redirect", []string{"--admin", "URL/moved"}, "", exitFailure, "answers 302"},
+		{"no server", []string{"--admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
 		{"no address", []string{"--admin", "http://"}, "", exitUsage, ": --admin: want a "},
 		{"no address in the variable", nil, "HOOKFERRY_ADMIN=http://", exitUsage, ": HOOKFERRY_ADMIN: want a "},
 		{"another scheme in the variable", nil, "HOOKFERRY_ADMIN=ftp://HOST", exitUsage, `: HOOKFERRY_ADMIN: has the scheme "ftp"`},
@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 		{"argument", []string{"x"}, "", exitUsage, "unexpected argument"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has three seconds
+			inMemory(t, server, func(t *testing.T, url string, p process) { // health waits three seconds, of the bubble's clock
 				host := strings.TrimPrefix(url, "http://")
 				here := strings.NewReplacer("URL", url, "HOST", host)
 				p.getenv = func(name string) string {
@@ -59,7 +59,7 @@ func TestHealth(t *testing.T) {
 				}
 				status := run(t.Context(), args, p)
 				if status != tt.status || out.Len() > 0 || !strings.Contains(problems.String(), tt.says) || (tt.says == "") != (problems.Len() == 0) {
-					t.Errorf("status %d, printed %q and %q; want %d, nothing and %q", status, &out, &problems, tt.status, tt.says)
+					t.Errorf("exit status %d, printed %q and %q, want %d, nothing and %q", status, &out, &problems, tt.status, tt.says)
 				}
 			})
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestListenChecksSignatures posts webhooks that are signed in each of the ways.
+// TestListenChecksSignatures posts webhooks with every kind of right and wrong signature.
 func TestListenChecksSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const body, secret = `{"type":"track","event":"Signed Up","userId":"u1"}`, signature.Secret("s3cret")
@@ -23,7 +23,7 @@ func TestListenChecksSignatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// signed has the headers of Standard Webhooks, signed a while ago.
+		// signed returns the headers of Standard Webhooks for a signature that is ago old.
 		signed := func(with signature.Secret, ago time.Duration) http.Header {
 			at := time.Now().Add(-ago)
 			value, err := signature.SignStandard([]byte(body), "m1", at, with)
@@ -61,15 +61,15 @@ func TestListenChecksSignatures(t *testing.T) {
 			{"X-Signature", known, with(http.Header{}, signature.Header, plain), "signature ok"},
 			{"Standard Webhooks", known, signed(standard, 0), "Standard Webhooks signature ok"},
 			{"both", known, with(signed(standard, 0), signature.Header, plain), "signature ok, Standard Webhooks signature ok"},
-			{"without a secret for it", nil, signed(standard, 0),
+			{"Standard Webhooks without a secret", nil, signed(standard, 0),
 				"signed by Standard Webhooks, but not checked: listen has no --standard-secret"},
 			{"another secret", known, signed(other, 0), "webhook-signature wrong: made with another secret, or of another body"},
-			{"another secret, as X-Signature shows", known, with(signed(other, 0), signature.Header, plain),
+			{"another secret, and a good X-Signature", known, with(signed(other, 0), signature.Header, plain),
 				"signature ok, webhook-signature wrong: made with another secret; the other signature shows that the body is as it was signed"},
-			{"another secret, as the other one shows", known, with(signed(standard, 0), signature.Header, strings.Repeat("0", 40)),
+			{"another secret for X-Signature, and a good Standard Webhooks signature", known, with(signed(standard, 0), signature.Header, strings.Repeat("0", 40)),
 				"X-Signature wrong: made with another secret; the other signature shows that the body is as it was signed, Standard Webhooks signature ok"},
 			{"one of two secrets", []signature.Secret{other, standard}, signed(standard, 0), "Standard Webhooks signature ok"},
-			{"as old as may be", known, signed(standard, 5*time.Minute), "Standard Webhooks signature ok"},
+			{"at the maximum age", known, signed(standard, 5*time.Minute), "Standard Webhooks signature ok"},
 			{"too old", known, signed(standard, 5*time.Minute+time.Second),
 				"webhook-timestamp wrong: 5m1s ago, more than 5m0s; it was sent again late, or a clock is wrong"},
 			{"from the future", known, signed(standard, -6*time.Minute), "webhook-timestamp wrong: 6m0s from now, more than 5m0s; a clock is wrong"},
@@ -79,7 +79,7 @@ func TestListenChecksSignatures(t *testing.T) {
 			{"a time in words", known, with(signed(standard, 0), signature.StandardTimestamp, "today"), "webhook-timestamp wrong: not a time in seconds since 1970"},
 			{"malformed", known, with(signed(standard, 0), signature.StandardSignature, "v1,x"),
 				"webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"},
-			{"of another version", known, with(signed(standard, 0), signature.StandardSignature, "v2,x v3,y"),
+			{"other versions", known, with(signed(standard, 0), signature.StandardSignature, "v2,x v3,y"),
 				"webhook-signature wrong: neither v1 nor v1a, but v2, v3"},
 			{"a public key", []signature.Secret{public}, signed(private, 0), "Standard Webhooks signature ok"},
 			{"another public key", []signature.Secret{public}, signed(signature.NewStandardPrivateKey(), 0),
@@ -95,18 +95,19 @@ func TestListenChecksSignatures(t *testing.T) {
 			r.Header = tt.header
 			p.ServeHTTP(httptest.NewRecorder(), r)
 			if line, _, _ := strings.Cut(strings.TrimSpace(out.String()), "\n"); !strings.HasSuffix(line, "user u1  "+tt.want) {
-				t.Errorf("%s: listen prints %q, want %q at its end", tt.name, line, tt.want)
+				t.Errorf("%s: listen prints %q, want %q at the end", tt.name, line, tt.want)
 			}
 		}
 	})
 }
 
-// The first --times webhooks get --status after --delay, the others 200 at once.
-func TestListenAnswersAsTold(t *testing.T) {
+// TestListenAnswersWithStatusAndDelay shows that the first --times webhooks get --status after
+// --delay. The others get 200 at once.
+func TestListenAnswersWithStatusAndDelay(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		p      *printer
-		status []int // of one webhook after the other
+		status []int // of the webhooks, in order
 		took   time.Duration
 	}{
 		{"always", &printer{status: 503, delay: 2 * time.Second}, []int{503, 503}, 4 * time.Second},
@@ -120,7 +121,7 @@ func TestListenAnswersAsTold(t *testing.T) {
 					w := httptest.NewRecorder()
 					tt.p.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}")))
 					if w.Code != want {
-						t.Errorf("webhook %d is answered %d, want %d", i, w.Code, want)
+						t.Errorf("webhook %d: status %d, want %d", i, w.Code, want)
 					}
 				}
 				if took := time.Since(start); took != tt.took {
@@ -131,8 +132,8 @@ func TestListenAnswersAsTold(t *testing.T) {
 	}
 }
 
-// FuzzListen posts any body with any headers: listen says that signatures are good exactly
-// if they are, and prints nothing that a terminal would obey.
+// FuzzListen posts any body with any headers. Listen says that a signature is good exactly if
+// it is, and prints no control characters.
 func FuzzListen(f *testing.F) {
 	const secret, standard = signature.Secret("s3cret"), signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	plain, err := signature.Sign([]byte("{}"), secret)
@@ -149,13 +150,13 @@ func FuzzListen(f *testing.F) {
 		p.ServeHTTP(httptest.NewRecorder(), r)
 		said := p.check(body, r.Header)
 		if good := signature.Verify(body, x, secret) == nil; strings.HasPrefix(said, "signature ok") != good {
-			t.Errorf("said %q of a signature that is good: %t", said, good)
+			t.Errorf("X-Signature is good: %[2]t, but listen says %[1]q", said, good)
 		}
 		if good := signature.VerifyStandard(body, r.Header, 0, standard) == nil; strings.HasSuffix(said, "Standard Webhooks signature ok") != good {
-			t.Errorf("said %q of signatures that are good: %t", said, good)
+			t.Errorf("the Standard Webhooks signature is good: %[2]t, but listen says %[1]q", said, good)
 		}
 		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x7f }); i >= 0 {
-			t.Errorf("printed %q, with a control character at %d", &out, i)
+			t.Errorf("printed %q, with a control character at byte %d, want none", &out, i)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// TestMain lets the test binary be run as hookferry: under that name it calls
-// main. So the tests start real processes, with real signals.
+// TestMain lets the test binary run as hookferry: under that name it calls main. So the tests
+// start real processes, with real signals.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"hookferry": main, "hang": hang})
 }
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 func hang() {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println("begun")
-		// Only once the body is read is it noticed when the sender leaves.
+		// net/http notices that the sender is gone only after the body has been read.
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}))
@@ -36,8 +36,9 @@ func hang() {
 	<-interrupted
 }
 
-// start starts a program in a folder, waits until its output matches, and returns the
-// last group of the match. Variables in env win over the test's own.
+// start starts a program in a folder. It waits until the output of the program matches
+// printed, and returns the last group of the match. Variables in env win over those of the
+// test process.
 func start(t *testing.T, dir string, env []string, printed, name string, args ...string) (c *testkit.Child, found string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -55,11 +56,11 @@ func await(t *testing.T, c *testkit.Child, printed string) string {
 	return found
 }
 
-// stop stops a program in order.
+// stop interrupts a program, which must end with status 0.
 func stop(t *testing.T, c *testkit.Child) {
 	t.Helper()
 	if status, err := c.Stop(os.Interrupt); err != nil || status != 0 {
-		t.Fatalf("it stopped with status %d, %v:\n%s", status, err, c.Output())
+		t.Fatalf("the program ended with status %d, %v, want 0; printed:\n%s", status, err, c.Output())
 	}
 }
 

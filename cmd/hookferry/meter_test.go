@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// steps yields progress, one step after each pause of the bubble's clock.
+// steps yields one progress after each pause of the bubble's clock.
 func steps(pause time.Duration, list ...api.Progress) iter.Seq2[api.Progress, error] {
 	return func(yield func(api.Progress, error) bool) {
 		for _, p := range list {
@@ -25,7 +25,7 @@ func steps(pause time.Duration, list ...api.Progress) iter.Seq2[api.Progress, er
 	}
 }
 
-func TestMeter(t *testing.T) {
+func TestMeterShowsProgress(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		terminal bool
@@ -35,21 +35,21 @@ func TestMeter(t *testing.T) {
 		steps    []api.Progress
 		want     string
 	}{
-		{name: "soon done", pause: time.Second, steps: []api.Progress{{Done: 1, Total: 2}, {Done: 2, Total: 2, Ended: true}}},
-		{name: "a line now and then", pause: 3 * time.Second,
+		{name: "short work shows nothing", pause: time.Second, steps: []api.Progress{{Done: 1, Total: 2}, {Done: 2, Total: 2, Ended: true}}},
+		{name: "a line every few seconds", pause: 3 * time.Second,
 			steps: []api.Progress{{Done: 300, Total: 2000}, {Done: 600, Total: 2000}, {Done: 900, Total: 2000}, {Done: 1200, Total: 2000}, {Done: 1201, Ended: true}},
 			want:  "told 600 of 2,000, 100/s, 14s left\ntold 1,200 of 2,000, 100/s, 8s left\n"},
 		{name: "a bar", terminal: true, pause: time.Second, steps: []api.Progress{{Done: 10, Total: 40}, {Done: 30, Total: 40}, {Done: 40, Total: 40, Ended: true}},
 			want: "\r\x1b[K[#####---------------]  25% told 10 of 40, 10/s" +
 				"\r\x1b[K[###############-----]  75% told 30 of 40, 15/s" +
 				"\r\x1b[K[####################] 100% told 40 of 40, 13.3/s, 0s left\r\x1b[K"},
-		{name: "drawn ten times a second", terminal: true, pause: 60 * time.Millisecond, steps: []api.Progress{{Done: 1}, {Done: 2}, {Done: 3}, {Done: 4, Ended: true}},
+		{name: "drawn at most ten times a second", terminal: true, pause: 60 * time.Millisecond, steps: []api.Progress{{Done: 1}, {Done: 2}, {Done: 3}, {Done: 4, Ended: true}},
 			want: "\r\x1b[Ktold 2, 16.7/s\r\x1b[Ktold 4, 16.7/s\r\x1b[K"},
 		{name: "a narrow bar", terminal: true, width: 20, pause: time.Second, steps: []api.Progress{{Done: 10, Total: 40}},
 			want: "\r\x1b[K[#####------------…\r\x1b[K"},
 		{name: "part of a file", terminal: true, pause: 3 * time.Second, part: func() float64 { return 0.5 }, steps: []api.Progress{{Done: 10}},
 			want: "\r\x1b[K[##########----------]  50% told 10, 3.3/s, 3s left\r\x1b[K"},
-		{name: "one thing", pause: 6 * time.Second, steps: []api.Progress{{Done: 1, Total: 1}}, want: "told 1 of 1, 0.2/s, 0s left\n"},
+		{name: "a total of one", pause: 6 * time.Second, steps: []api.Progress{{Done: 1, Total: 1}}, want: "told 1 of 1, 0.2/s, 0s left\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestFollowSaysHowFarItGot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := new(call).follow(t.Context(), newMeter(screen{Writer: new(bytes.Buffer)}, "told"), nil, tt.stream)
 			if !errors.Is(err, tt.is) || err.Error() != tt.want {
-				t.Errorf("error %v, want %s", err, tt.want)
+				t.Errorf("follow: error %v, want %s", err, tt.want)
 			}
 		})
 	}

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestWrongCalls makes mistakes that people make. Each gets one sentence that says what is
-// wrong, and if possible what would be right, and nothing on standard output. A call that is
-// wrong in itself ends with 2, names the help, and asks no server. Mistakes of serve and send
-// are in testdata/script.
+// TestWrongCalls makes mistakes that people make. For each, the command prints one sentence
+// that says what is wrong, and if possible what would be right. It prints nothing on standard
+// output. If the call itself is wrong, the command also names the help, exits with status 2,
+// and sends no request. Mistakes with serve and send are in testdata/script.
 func TestWrongCalls(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -25,13 +25,13 @@ func TestWrongCalls(t *testing.T) {
 	empty := file("empty", "")
 	missing := filepath.Join(dir, "missing")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t.Errorf("the server was asked for %s", r.URL)
+		t.Errorf("the server got a request for %s, want none", r.URL)
 	}))
 	defer server.Close()
 
 	for _, tt := range []struct {
 		call string // words, separated by |
-		want string // the begin of the sentence
+		want string // the beginning of the sentence
 		exit int
 	}{
 		{"status|acme", `unexpected argument "acme"`, exitUsage},
@@ -107,11 +107,11 @@ func TestWrongCalls(t *testing.T) {
 			lines := strings.SplitAfter(said, "\n")
 			_, sentence, _ := strings.Cut(lines[0], ": ")
 			if exit != tt.exit || out != "" || !strings.HasPrefix(sentence, tt.want) {
-				t.Errorf("exit status %d, %q on standard output, and\n%swant %d and: %s", exit, out, said, tt.exit, tt.want)
+				t.Errorf("exit status %d, %q on standard output, and\n%swant %d, nothing on standard output, and: %s", exit, out, said, tt.exit, tt.want)
 			}
 			help := len(lines) == 3 && strings.HasPrefix(lines[1], "Run 'hookferry") && lines[2] == ""
 			if alone := len(lines) == 2; exit == exitUsage && !help || exit != exitUsage && !alone {
-				t.Errorf("%q is not one sentence, and the way to the help after a wrong call", said)
+				t.Errorf("printed %q, want one sentence, and a second line that names the help if the call is wrong", said)
 			}
 		})
 	}

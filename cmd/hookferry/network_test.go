@@ -15,8 +15,8 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// inMemory calls do in a bubble, with the URL of a server on a network in memory, and a
-// process that is on it. A nil handler is a server that does not listen.
+// inMemory calls do in a synctest bubble, with the URL of a server on a network in memory, and
+// with a process that uses that network. With a nil handler, nothing listens at the URL.
 func inMemory(t *testing.T, handle http.Handler, do func(t *testing.T, url string, p process)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,12 +38,13 @@ func inMemory(t *testing.T, handle http.Handler, do func(t *testing.T, url strin
 // hangs is a server that does not answer.
 var hangs = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 
-// Commands give up on a server that is down, does not answer, or is busy.
+// TestCommandsGiveUp shows that commands give up on a server that is down, does not answer, or
+// is busy.
 func TestCommandsGiveUp(t *testing.T) {
 	send := []string{"send", "track", "--write-key", "k", "--user", "u1", "--event", "e", "--endpoint", "$server", "--timeout", "5s"}
 	for _, tt := range []struct {
 		name   string
-		handle http.Handler // nil: none
+		handle http.Handler // nil if nothing listens
 		args   []string
 		status int
 		stderr string
@@ -55,7 +56,7 @@ func TestCommandsGiveUp(t *testing.T) {
 			`^(hookferry send: the server answered 429 Too Many Requests; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
 		{"health", hangs, []string{"health", "--admin", "$server"}, exitFailure, `^hookferry health: no answer from 127.0.0.1:\d+ in time\n$`, 3 * time.Second},
 		{"health with a time", hangs, []string{"health", "--admin", "$server", "--timeout", "50ms"}, exitFailure, `in time\n$`, 50 * time.Millisecond},
-		// Somebody waits at the keyboard.
+		// Completion gives up after a second, as somebody waits at the keyboard.
 		{"completion", hangs, []string{"__complete", "pause", "--admin", "$server", ""}, exitOK, `NoFileComp\n$`, time.Second},
 		{"completion without a server", nil, []string{"__complete", "pause", "--admin", "$server", ""}, exitOK, `NoFileComp\n$`, 0},
 	} {
@@ -75,22 +76,24 @@ func TestCommandsGiveUp(t *testing.T) {
 	}
 }
 
-// A lateContext waits until nothing else happens when it is asked for its deadline.
-type lateContext struct{ context.Context }
+// An idleContext returns its deadline once all other goroutines of the bubble are idle.
+type idleContext struct{ context.Context }
 
-func (c lateContext) Deadline() (time.Time, bool) {
+func (c idleContext) Deadline() (time.Time, bool) {
 	synctest.Wait()
 	return c.Context.Deadline()
 }
 
-// A call that the server refuses at once is not taken for one that it has accepted.
-func TestSendIsRefusedAtOnce(t *testing.T) {
+// TestSendReportsImmediateRefusal shows that send reports a call as refused, and not as
+// accepted, if the server refuses it before send begins to wait.
+func TestSendReportsImmediateRefusal(t *testing.T) {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	inMemory(t, refuse, func(t *testing.T, url string, p process) {
 		var out, errs bytes.Buffer
 		p.stdout, p.stderr = &out, &errs
-		// The context gets its deadline when the call is queued, and before the client is shut down.
-		status := run(lateContext{t.Context()}, []string{"send", "track", "--write-key", "k", "--user", "u1", "--event", "e", "--endpoint", url}, p)
+		// The command asks the context for its deadline after it has queued the call and before
+		// it shuts the client down. So the refusal comes before the shutdown.
+		status := run(idleContext{t.Context()}, []string{"send", "track", "--write-key", "k", "--user", "u1", "--event", "e", "--endpoint", url}, p)
 		const want = "hookferry send track: not accepted: the server does not know the write key; see --write-key and --data\n"
 		if status != exitFailure || out.Len() > 0 || errs.String() != want {
 			t.Errorf("exit status %d, printed %q and %q, want %d, nothing and %q", status, &out, &errs, exitFailure, want)

@@ -20,10 +20,10 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// TestObserved runs the server with an OTLP receiver that the environment names:
-// one call is one trace, which the webhook carries on, and is in the metrics. The stop
-// sends the spans that wait.
-func TestObserved(t *testing.T) {
+// TestServeExportsMetricsAndSpans runs the server with an OTLP receiver that the environment
+// names. One call makes one trace, and the webhook continues that trace. The metrics count the
+// call. The server sends its last spans when it stops.
+func TestServeExportsMetricsAndSpans(t *testing.T) {
 	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	var mu sync.Mutex
 	var spans []string
@@ -38,8 +38,8 @@ func TestObserved(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, of := range export.ResourceSpans {
-			for _, scope := range of.ScopeSpans {
+		for _, resource := range export.ResourceSpans {
+			for _, scope := range resource.ScopeSpans {
 				for _, s := range scope.Spans {
 					spans = append(spans, s.Name+" "+hex.EncodeToString(s.TraceId))
 				}
@@ -66,16 +66,16 @@ func TestObserved(t *testing.T) {
 	}
 	a.Body.Close()
 	if a.StatusCode != http.StatusOK {
-		t.Fatalf("the call was answered by %s", a.Status)
+		t.Fatalf("the answer to the call is %s, want 200", a.Status)
 	}
 	parent := <-webhooks
-	// A trace of the server's own: no client is trusted.
+	// The server begins a trace of its own, as it trusts no client.
 	if len(parent) != 55 || strings.Contains(parent, traceID) || strings.Contains(parent, caller) || !strings.HasSuffix(parent, "-01") {
-		t.Fatalf("the webhook's traceparent is %q", parent)
+		t.Fatalf("the webhook's traceparent is %q, want a sampled trace that is not the client's", parent)
 	}
 	own := parent[3:35]
 
-	// The outcome is counted once it is stored, soon after the answer.
+	// The server counts the outcome once it is stored, soon after the answer.
 	want := []string{
 		`hookferry_calls_accepted_total{source="default"} 1`,
 		`hookferry_deliveries_delivered_total{destination="default"} 1`,

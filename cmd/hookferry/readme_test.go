@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// TestReadmeCommands runs what the README tells a stranger to try, with other
-// ports, and the webhook arrives.
+// TestReadmeCommands runs the commands that the README tells newcomers to try, on other ports.
+// The webhook arrives.
 func TestReadmeCommands(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -49,9 +49,9 @@ func TestReadmeCommands(t *testing.T) {
 	await(t, listener, `track  "Signed Up"  user u1  unsigned\n\{\n  "version": 1,\n  "type": "track",`)
 }
 
-// TestReadmeTranscript holds the transcript of the README to what the commands print:
-// its lines in that order, but for the numbers.
-func TestReadmeTranscript(t *testing.T) {
+// TestReadmeTranscriptIsWhatCommandsPrint runs the commands of the README's transcript. They
+// print the lines of the transcript in the same order, with other numbers.
+func TestReadmeTranscriptIsWhatCommandsPrint(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestReadmeTranscript(t *testing.T) {
 	}
 	await(t, events, `(?:(?s:.*?)\n[^\n]*(?:  dead  |  delivered  )){4}`)
 
-	var printed []string // by the command that the transcript is at
+	var printed []string // rest of the output of the current command
 	for line := range strings.Lines(string(found[1])) {
 		if command, ok := strings.CutPrefix(line, "$ hookferry "); ok {
 			cmd := exec.Command("hookferry", strings.Fields(command)...)
@@ -91,19 +91,20 @@ func TestReadmeTranscript(t *testing.T) {
 			printed = strings.Split(string(out), "\n")
 			continue
 		}
-		at := slices.IndexFunc(printed, func(p string) bool { return lasting(p) == lasting(line) })
+		at := slices.IndexFunc(printed, func(p string) bool { return withoutNumbers(p) == withoutNumbers(line) })
 		if at < 0 {
-			t.Fatalf("not printed, or not in this order: %q; what is left of the output is\n%s", line, strings.Join(printed, "\n"))
+			t.Fatalf("the command does not print %q, or not in this order; the rest of its output is\n%s", line, strings.Join(printed, "\n"))
 		}
 		printed = printed[at+1:]
 	}
 }
 
-// numbers matches numbers with their units, and ? for an unknown one.
+// numbers matches numbers with their units, and ? for an unknown number.
 var numbers = regexp.MustCompile(`<?\b[0-9][0-9.,hmsµ]*\b| \? `)
 
-// lasting returns a line without what differs from run to run: numbers and spaces.
-func lasting(line string) string {
+// withoutNumbers returns a line without the parts that differ from run to run: it replaces
+// numbers, and joins spaces.
+func withoutNumbers(line string) string {
 	line = numbers.ReplaceAllString(" "+strings.Join(strings.Fields(line), " ")+" ", " N ")
 	return strings.Join(strings.Fields(line), " ")
 }

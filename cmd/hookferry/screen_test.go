@@ -9,8 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Texts of others can neither move the cursor nor look like another text.
-func TestCleanShowsOnlyWhatIsPrintable(t *testing.T) {
+// TestCleanLeavesOnlyPrintableCharacters shows that foreign texts can neither move the
+// cursor nor look like another text.
+func TestCleanLeavesOnlyPrintableCharacters(t *testing.T) {
 	texts := []string{"plain", `a "quoted" one`, "\x1b[2J", "\u202e", "a\nb\r\tc", "\xff\xfe", "日本語", "back\\slash"}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -23,12 +24,12 @@ func TestCleanShowsOnlyWhatIsPrintable(t *testing.T) {
 	for _, text := range texts {
 		for _, r := range clean(text) {
 			if !unicode.IsPrint(r) {
-				t.Errorf("clean(%q) has %q", text, r)
+				t.Errorf("clean(%q) has the character %q, want only printable ones", text, r)
 			}
 		}
 		for _, r := range cleanLines(text) {
 			if r != '\n' && !unicode.IsPrint(r) {
-				t.Errorf("cleanLines(%q) has %q", text, r)
+				t.Errorf("cleanLines(%q) has the character %q, want only printable ones and line feeds", text, r)
 			}
 		}
 		var out strings.Builder
@@ -37,36 +38,36 @@ func TestCleanShowsOnlyWhatIsPrintable(t *testing.T) {
 		}
 		for _, r := range strings.TrimSuffix(out.String(), "\n") {
 			if !unicode.IsPrint(r) {
-				t.Errorf("printJSON(%q) has %q", text, r)
+				t.Errorf("printJSON(%q) prints the character %q, want only printable ones", text, r)
 			}
 		}
 		var back string
 		if err := json.Unmarshal([]byte(out.String()), &back); err != nil || utf8.ValidString(text) && back != text {
-			t.Errorf("printJSON(%q) is %q, which reads as %q, %v", text, out.String(), back, err)
+			t.Errorf("printJSON(%q) prints %q, which decodes to %q, %v; want the text itself", text, out.String(), back, err)
 		}
 	}
 }
 
-func TestCleanLeavesTextsAlone(t *testing.T) {
+func TestCleanKeepsPrintableTexts(t *testing.T) {
 	for _, text := range []string{"", "a b", `"quoted"`, `C:\folder`, "日本語", "café"} {
 		if got := clean(text); got != text {
-			t.Errorf("clean(%q) = %q", text, got)
+			t.Errorf("clean(%q) = %q, want the text unchanged", text, got)
 		}
 	}
 }
 
-func TestRedraw(t *testing.T) {
+func TestRedrawFitsTheScreen(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		height int
 		want   string
 	}{
-		{"room", 5, "\x1b[Ha\x1b[K\nb\x1b[K\nc\x1b[K\nd\x1b[K\n\x1b[J"},
-		{"no room", 4, "\x1b[Ha\x1b[K\nb\x1b[K\nand 2 more lines\x1b[K\n\x1b[J"},
+		{"the text fits", 5, "\x1b[Ha\x1b[K\nb\x1b[K\nc\x1b[K\nd\x1b[K\n\x1b[J"},
+		{"the text is too high", 4, "\x1b[Ha\x1b[K\nb\x1b[K\nand 2 more lines\x1b[K\n\x1b[J"},
 	} {
 		var out strings.Builder
 		if err := redraw(screen{Writer: &out, height: tt.height}, "a\nb\nc\nd\n"); err != nil || out.String() != tt.want {
-			t.Errorf("%s: %q, %v, want %q", tt.name, out.String(), err, tt.want)
+			t.Errorf("%s: redraw prints %q, error %v, want %q", tt.name, out.String(), err, tt.want)
 		}
 	}
 }

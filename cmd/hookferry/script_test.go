@@ -18,26 +18,26 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestScripts runs the scripts in testdata/script, one for each feature. They
-// have these commands beside the usual ones:
+// TestScripts runs the scripts in testdata/script, one for each feature. Besides the commands
+// of testscript, the scripts have these:
 //
 //	start NAME REGEXP [VAR=VALUE...] PROGRAM [ARG...]
-//		starts a program and waits until it prints what matches; the group
+//		starts a program and waits until its output matches REGEXP; the group
 //		of the match becomes the variable NAME
 //	await NAME REGEXP
-//		waits until the program prints what matches
+//		waits until the output of the program matches REGEXP
 //	signal NAME, hangup NAME
-//		sends SIGINT, SIGHUP
+//		sends SIGINT or SIGHUP
 //	interrupt NAME, terminate NAME
-//		sends the signal and waits for exit status 0, with ! for another;
-//		what the program printed is then in the file NAME.out
+//		sends SIGINT or SIGTERM and waits for exit status 0, with ! for another
+//		status; the output of the program is then in the file NAME.out
 //	post STATUS URL FILE [SIGNATURE]
-//		posts the file without its last newline, and wants that status back
+//		posts the file without its last newline, and expects the status STATUS
 //	address NAME
-//		sets the variable to an address that nothing listens on
+//		sets the variable NAME to an address that nothing listens on
 //
-// The condition [missing:PROGRAM] holds if the program is not in PATH; with CI=true that
-// is an error.
+// The condition [missing:PROGRAM] holds if the program is not in PATH. With CI=true a
+// missing program is an error.
 //
 // The program "hang" is a receiver that does not answer.
 func TestScripts(t *testing.T) {
@@ -46,8 +46,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			// The scripts run at once, and no two servers on one address. No send gives
-			// up on a machine that is busy.
+			// The scripts run in parallel, so no server may use the default address of the
+			// admin API. The long timeout keeps send from giving up on a busy machine.
 			e.Vars = append(e.Vars, "HOOKFERRY_ADMIN_LISTEN=off", "HOOKFERRY_TIMEOUT=24h")
 			s := &script{env: e.Vars, dir: e.WorkDir, address: func() string { return freeAddress(t) }, children: map[string]*testkit.Child{}}
 			e.Values[scriptKey{}] = s
@@ -85,7 +85,7 @@ func TestScripts(t *testing.T) {
 type script struct {
 	env      []string
 	dir      string
-	address  func() string // returns one that nothing listens on
+	address  func() string // returns an address that nothing listens on
 	children map[string]*testkit.Child
 }
 
@@ -152,7 +152,7 @@ func cmdStop(ts *testscript.TestScript, neg bool, args []string, signal os.Signa
 	text := c.Output()
 	ts.Check(os.WriteFile(filepath.Join(s.dir, args[0]+".out"), []byte(text), 0o600))
 	if (status == 0) == neg {
-		ts.Fatalf("%s: exit status %d; printed:\n%s", args[0], status, text)
+		ts.Fatalf("%s: exit status %d, want another; printed:\n%s", args[0], status, text)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// loadFlags returns the settings of flags and variables.
+// loadFlags returns the settings that serve reads from flags and environment variables.
 func loadFlags(t *testing.T, args []string, env map[string]string) *config.Settings {
 	t.Helper()
 	var load func() (*config.Settings, error)
@@ -48,7 +48,7 @@ var settingsAsWritten = cmp.Options{
 }
 
 func TestServeFlags(t *testing.T) {
-	// flagged returns what flags make, with change.
+	// fromFlags returns the settings that serve makes of its flags, with a change.
 	flagged := func(change func(*config.Settings), urls ...string) *config.Settings {
 		s := config.Default()
 		s.Sources = []config.Source{{Name: "default", Enabled: true, Destinations: []string{"default"}}}
@@ -69,7 +69,7 @@ func TestServeFlags(t *testing.T) {
 		{
 			name: "defaults",
 			args: []string{"--webhook", "http://a.example"},
-			want: flagged(func(*config.Settings) {}, "http://a.example"),
+			want: fromFlags(func(*config.Settings) {}, "http://a.example"),
 		},
 		{
 			name: "all from the environment",
@@ -79,7 +79,7 @@ func TestServeFlags(t *testing.T) {
 				"HOOKFERRY_HEADER": "A: one, two\r\nB:3\n", "HOOKFERRY_ALLOW": "10.0.0.0/8 fd00::1",
 				"HOOKFERRY_ADMIN_LISTEN": ":2", "HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "HOOKFERRY_LOG_FORMAT": "json", "HOOKFERRY_LOG_LEVEL": "error",
 			},
-			want: flagged(func(s *config.Settings) {
+			want: fromFlags(func(s *config.Settings) {
 				s.Listen, s.Data, s.Grace = "localhost:1", "d", 2*time.Second
 				s.Admin = config.Admin{Listen: ":2", Token: "0123456789abcdef"}
 				s.Log.Format, s.Log.Level = "json", slog.LevelError
@@ -94,19 +94,19 @@ func TestServeFlags(t *testing.T) {
 			}, "http://a.example", "http://b.example"),
 		},
 		{
-			name: "a flag wins, also where it may be repeated",
+			name: "a flag wins over a variable, even a flag that may be repeated",
 			args: []string{"--webhook", "http://c.example", "--listen", ":2", "--grace", "3s"},
 			env: map[string]string{
 				"HOOKFERRY_LISTEN": "localhost:1", "HOOKFERRY_GRACE": "nonsense",
 				"HOOKFERRY_WEBHOOK": "http://a.example http://b.example",
 			},
-			want: flagged(func(s *config.Settings) { s.Listen, s.Grace = ":2", 3*time.Second }, "http://c.example"),
+			want: fromFlags(func(s *config.Settings) { s.Listen, s.Grace = ":2", 3*time.Second }, "http://c.example"),
 		},
 		{
 			name: "an empty variable is not set",
 			args: []string{"--webhook", "http://a.example"},
 			env:  map[string]string{"HOOKFERRY_LISTEN": "", "HOOKFERRY_HEADER": ""},
-			want: flagged(func(*config.Settings) {}, "http://a.example"),
+			want: fromFlags(func(*config.Settings) {}, "http://a.example"),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -117,9 +117,9 @@ func TestServeFlags(t *testing.T) {
 	}
 }
 
-// TestServeFlagsWithAFile: those that are given win over the file, and no
-// defaults do.
-func TestServeFlagsWithAFile(t *testing.T) {
+// TestServeFlagsWinOverTheFile shows that the flags that are given win over the file. The
+// defaults of the other flags do not.
+func TestServeFlagsWinOverTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hookferry.yaml")
 	if err := os.WriteFile(path, []byte("listen: :1\ngrace: 1s\ndata: here\nlog: {level: warn}\n"+
 		"sources: [{name: a, keys: [k], destinations: []}]\n"), 0o600); err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// password is in the URL of the database, and may be nowhere else.
+// password is in the URL of the store. It may be nowhere else.
 const password = "s3cretpassw0rd"
 
 // database starts a PostgreSQL server, and returns its URL.
 func database(t *testing.T) string {
 	t.Helper()
-	db := pgtest.New(t, "fsync=off") // no test pulls a plug
+	db := pgtest.New(t, "fsync=off") // no test cuts the power
 	socket := strings.TrimPrefix(strings.Fields(db.URL())[0], "host=")
 	return "postgres://test:" + password + "@/postgres?host=" + socket
 }
@@ -51,8 +51,7 @@ func jetStream(t *testing.T) string {
 	return url + "," + url
 }
 
-// A node is a server in a process of its own, started again and again on the
-// same addresses.
+// A node is a server in a process of its own. Each start uses the same addresses.
 type node struct {
 	*testkit.Child
 	calls string // the address of its listener for calls
@@ -60,7 +59,7 @@ type node struct {
 	start func()
 }
 
-// nodes starts servers that share a store.
+// nodes starts n servers that share a store.
 func nodes(t *testing.T, n int, url string, args ...string) []*node {
 	t.Helper()
 	all := make([]*node, n)
@@ -77,7 +76,7 @@ func nodes(t *testing.T, n int, url string, args ...string) []*node {
 				append([]string{"serve", "--listen", s.calls, "--admin-listen", control, "--write-key", "key"}, args...)...)
 			t.Cleanup(func() {
 				if text := s.Output(); strings.Contains(text, password) {
-					t.Errorf("the password of the database is in the log:\n%s", text)
+					t.Errorf("the log has the password of the store:\n%s", text)
 				}
 			})
 		}
@@ -87,7 +86,8 @@ func nodes(t *testing.T, n int, url string, args ...string) []*node {
 	return all
 }
 
-// track sends a call, as a client does: again after a 503, which says that the store was too slow.
+// track sends a call as a client does: it sends the call again after a 503, which says that the
+// store was too slow.
 func track(t *testing.T, address, id string) {
 	t.Helper()
 	testkit.Until(t, "the call is accepted", func() bool {
@@ -102,13 +102,14 @@ func track(t *testing.T, address, id string) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
-			t.Fatalf("a call was answered by %s", resp.Status)
+			t.Fatalf("the answer to a call is %s, want 200 or 503", resp.Status)
 		}
 		return resp.StatusCode == http.StatusOK
 	})
 }
 
-// A pause of one server holds for all that share its store, and after a restart.
+// TestServersShareAStore shows that a pause on one server holds on all servers that share its
+// store, and survives a restart.
 func TestServersShareAStore(t *testing.T) {
 	for _, store := range []struct {
 		name  string
@@ -135,7 +136,7 @@ func serversShareAStore(t *testing.T, url string) {
 	names := map[string]bool{}
 	for i, s := range servers {
 		var list api.Nodes
-		testkit.Until(t, "both servers are listed with what they say", func() bool {
+		testkit.Until(t, "both servers list both nodes as ready, with their versions", func() bool {
 			var err error
 			list, err = api.Do[api.Nodes](ctx, s.admin, api.Request{Path: api.NodesPath})
 			return err == nil && len(list.Nodes) == 2 && !slices.ContainsFunc(list.Nodes, func(n api.Node) bool { return n.Version == "" || !n.Ready })
@@ -143,12 +144,12 @@ func serversShareAStore(t *testing.T, url string) {
 		for j, n := range list.Nodes {
 			names[n.Name] = true
 			if !list.Shared || n.Self != (i == j) || n.Seen.IsZero() || n.Started.IsZero() {
-				t.Errorf("server %d lists %+v", i, n)
+				t.Errorf("server %d lists the node %+v, want a shared store, both times, and itself at number %d", i, n, i)
 			}
 		}
 	}
 	if len(names) != 2 {
-		t.Errorf("the servers are called %v", names)
+		t.Errorf("the servers list the nodes %v, want 2", names)
 	}
 
 	post := func(s *node, path string) {
@@ -162,31 +163,31 @@ func serversShareAStore(t *testing.T, url string) {
 		d, err := api.Do[api.Destination](ctx, s.admin, api.Request{Path: api.Path(api.DestinationPath, onlyName)})
 		return err == nil && d.Paused
 	}
-	testkit.Until(t, "a pause holds on the other", func() bool { return paused(b) })
+	testkit.Until(t, "the pause holds on the other server", func() bool { return paused(b) })
 	for i, s := range servers {
 		track(t, s.calls, fmt.Sprint("paused-", i))
 	}
 	stop(t, a.Child)
-	testkit.Until(t, "the one that stopped is not listed", func() bool {
+	testkit.Until(t, "the stopped server is not listed", func() bool {
 		list, err := api.Do[api.Nodes](ctx, b.admin, api.Request{Path: api.NodesPath})
 		return err == nil && len(list.Nodes) == 1
 	})
 	a.start()
-	testkit.Until(t, "a pause holds after a restart", func() bool { return paused(a) })
+	testkit.Until(t, "the pause holds after the restart", func() bool { return paused(a) })
 	for _, s := range servers {
 		if status, err := api.Do[api.Status](ctx, s.admin, api.Request{Path: api.StatusPath}); err != nil || status.Waiting != 2 {
-			t.Errorf("Status = %d waiting, %v; want what both accepted", status.Waiting, err)
+			t.Errorf("status: %d deliveries wait, %v, want the 2 that the servers accepted", status.Waiting, err)
 		}
 	}
 	if n := arrived.Load(); n != 0 {
-		t.Errorf("%d arrived in the pause", n)
+		t.Errorf("%d webhooks arrived during the pause, want none", n)
 	}
 	post(b, api.ResumePath)
-	testkit.Until(t, "what waited arrives", func() bool { return arrived.Load() == 2 })
-	testkit.Until(t, "nothing is paused", func() bool { return !paused(a) && !paused(b) })
+	testkit.Until(t, "the waiting deliveries arrive", func() bool { return arrived.Load() == 2 })
+	testkit.Until(t, "no server reports the destination as paused", func() bool { return !paused(a) && !paused(b) })
 }
 
-func TestQueueURLsAreRefused(t *testing.T) {
+func TestServeRefusesQueueURLs(t *testing.T) {
 	missing := "postgres://test:" + password + "@127.0.0.1:1/none?connect_timeout=2"
 	for _, tt := range []struct {
 		name, url string
@@ -200,14 +201,14 @@ func TestQueueURLsAreRefused(t *testing.T) {
 		{"no write key", missing, nil, 2, "--write-key: is required with --queue"},
 		{"no such file", "file:/no/such/file", []string{"--write-key", "k"}, 2, "reading the file: no such file"},
 		{"NATS, with a path", "nats://test:" + password + "@h,nats://h/" + password, []string{"--write-key", "k"}, 2, "HOOKFERRY_QUEUE: want nats://"},
-		{"NATS, nobody answers", "nats://test:" + password + "@127.0.0.1:1", []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
-		{"nobody answers", missing, []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
+		{"NATS, no server", "nats://test:" + password + "@127.0.0.1:1", []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
+		{"PostgreSQL, no server", missing, []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--webhook", "http://127.0.0.1:9/", "--data", t.TempDir()}, tt.args...)
 			_, text, status := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_QUEUE": tt.url}, args...)
 			if status != tt.status || !strings.Contains(text, tt.says) || strings.Contains(text, password) {
-				t.Errorf("status %d, want %d with %q and without the password:\n%s", status, tt.status, tt.says, text)
+				t.Errorf("exit status %d, want %d, with %q and without the password in the text:\n%s", status, tt.status, tt.says, text)
 			}
 		})
 	}

@@ -53,7 +53,7 @@ now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 		edit  func(*overview)
 		want  string
 	}{
-		{name: "no bound", want: `
+		{name: "no limit", want: `
 hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 ` + counts + `
@@ -125,7 +125,7 @@ acme         ok           0          4    120,300        0         0     0  99.9
 in all      400 failing  1 paused  9,598 ok  1 idle
 and 9,999 more: --all lists them
 `},
-		{name: "bad news", width: 0, edit: func(v *overview) {
+		{name: "not ready, and settings with an error", width: 0, edit: func(v *overview) {
 			v.Status.Ready = false
 			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
 			v.Destinations = api.Destinations{}
@@ -148,14 +148,14 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 			}
 			for line := range strings.Lines(got) {
 				if n := columns(strings.TrimSuffix(line, "\n")); tt.width > 0 && n > tt.width {
-					t.Errorf("%d characters in %d columns: %q", n, tt.width, line)
+					t.Errorf("a line takes %d columns, want at most %d: %q", n, tt.width, line)
 				}
 			}
 		})
 	}
 }
 
-// status --all asks for one page after the other.
+// TestStatusListsAllDestinations shows that status --all reads all pages of the list.
 func TestStatusListsAllDestinations(t *testing.T) {
 	pages := map[string]api.Destinations{
 		"":  {Destinations: []api.Destination{{ID: "a"}}, After: "1", Total: 3},
@@ -172,12 +172,13 @@ func TestStatusListsAllDestinations(t *testing.T) {
 	defer server.Close()
 	out, problems, exit := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": server.URL}, "status", "--all")
 	if exit != exitOK || !regexp.MustCompile(`(?s)\na  .*\nb  .*\nc  [^\n]*\n$`).MatchString(out) {
-		t.Errorf("exit status %d, printed %q and\n%s", exit, problems, out)
+		t.Errorf("exit status %d, printed %q and\n%s\nwant %d and the destinations a, b and c", exit, problems, out, exitOK)
 	}
 }
 
-// TestStatusSaysWhy has destinations that do not accept their deliveries.
-func TestStatusSaysWhy(t *testing.T) {
+// TestWhySaysWhatDestinationsWaitFor shows the lines below a destination that does not accept
+// its deliveries: its last answer, and when the next attempt is due.
+func TestWhySaysWhatDestinationsWaitFor(t *testing.T) {
 	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return now.Add(d) }
 	failed := func(try, status int, reason, text string, due time.Time) *api.Failure {
@@ -192,26 +193,26 @@ func TestStatusSaysWhy(t *testing.T) {
 		of   api.Destination
 		want []string
 	}{
-		{"well", api.Destination{State: api.StateOK, Failure: failed(1, 503, "server_error", "busy", at(-time.Second))}, nil},
+		{"destination that works", api.Destination{State: api.StateOK, Failure: failed(1, 503, "server_error", "busy", at(-time.Second))}, nil},
 		{"nothing sent", api.Destination{State: api.StateIdle}, nil},
 		{"refused", api.Destination{State: api.StateRefusing, Failure: failed(1, 422, "refused", "{\n  \"error\": \"unknown plan\"\n}\n", time.Time{})},
 			[]string{`422 Unprocessable Entity: { "error": "unknown plan" }`, "try 1, 3s ago, given up"}},
-		{"refused without a word", api.Destination{State: api.StateRefusing, Failure: failed(1, 404, "refused", "", time.Time{}), Next: at(time.Minute)},
+		{"refused with an empty body", api.Destination{State: api.StateRefusing, Failure: failed(1, 404, "refused", "", time.Time{}), Next: at(time.Minute)},
 			[]string{"404 Not Found", "try 1, 3s ago, given up"}},
 		{"HTML that is cut", api.Destination{State: api.StateRefusing, Failure: failed(1, 403, "refused", "<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head>\n<body cla", time.Time{})},
 			[]string{"403 Forbidden: 403 Forbidden", "try 1, 3s ago, given up"}},
 		{"a status without a name", api.Destination{State: api.StateRefusing, Failure: failed(1, 499, "refused", "\x1b[31mno", time.Time{})},
 			[]string{`499: \x1b[31mno`, "try 1, 3s ago, given up"}},
-		{"tried again", api.Destination{State: api.StateRetrying, Failure: failed(2, 503, "server_error", "come back later", at(8*time.Second)), Next: at(time.Second)},
+		{"retried", api.Destination{State: api.StateRetrying, Failure: failed(2, 503, "server_error", "come back later", at(8*time.Second)), Next: at(time.Second)},
 			[]string{"503 Service Unavailable: come back later", "try 2, 3s ago, next attempt in 8s"}},
 		{"no answer", api.Destination{State: api.StateRetrying, Failure: failed(1, 0, "timeout", "no answer within 5s", at(time.Second))},
 			[]string{"timeout: no answer within 5s", "try 1, 3s ago, next attempt in 1s"}},
 		{"held", api.Destination{State: api.StateFailing, Failure: failed(5, 503, "server_error", "busy", at(time.Hour)),
 			Held: &api.Held{Hold: "failing", Since: at(-2 * time.Minute), Until: at(12 * time.Second), Reason: "server_error"}},
 			[]string{"503 Service Unavailable: busy", "try 5, 3s ago, since 2m0s, next attempt in 12s"}},
-		{"held, of an older server", api.Destination{State: api.StateFailing, Held: &api.Held{Hold: "failing", Until: at(12 * time.Second), Reason: "server_error"}},
+		{"held, as an older server reports it", api.Destination{State: api.StateFailing, Held: &api.Held{Hold: "failing", Until: at(12 * time.Second), Reason: "server_error"}},
 			[]string{"server_error, next attempt in 12s"}},
-		{"given up in the end", api.Destination{State: api.StateFailing, Failure: failed(31, 0, "connection", "connection refused", time.Time{})},
+		{"given up after many attempts", api.Destination{State: api.StateFailing, Failure: failed(31, 0, "connection", "connection refused", time.Time{})},
 			[]string{"connection: connection refused", "try 31, 3s ago, given up"}},
 		{"disabled", api.Destination{State: "disabled", Held: &api.Held{Hold: "disabled", Until: at(26 * time.Second)}}, []string{"looked up again in 26s"}},
 		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", time.Time{}), Held: &api.Held{Hold: "paused", Since: at(-5 * time.Minute)}},

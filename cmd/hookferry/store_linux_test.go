@@ -13,9 +13,9 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// halted starts a command at the terminal, as a shell does, and suspends it once it has
-// opened a file.
-func (term *terminal) halted(file string, args ...string) *exec.Cmd {
+// startSuspended starts a command at the terminal, as a shell does. It suspends the command
+// once the command has opened the file.
+func (term *terminal) startSuspended(file string, args ...string) *exec.Cmd {
 	term.t.Helper()
 	cmd := exec.Command("hookferry", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.tty, term.tty, term.tty
@@ -26,7 +26,7 @@ func (term *terminal) halted(file string, args ...string) *exec.Cmd {
 	term.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	for end := time.Now().Add(time.Minute); !hasOpen(cmd.Process.Pid, file); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			term.t.Fatalf("%q was not seen to open %s; the terminal shows %q", args, file, term.shown.String())
+			term.t.Fatalf("%q has not opened %s within a minute; the terminal shows %q", args, file, term.shown.String())
 		}
 	}
 	term.signal(cmd, syscall.SIGSTOP)
@@ -49,22 +49,22 @@ func hasOpen(pid int, file string) bool {
 	return false
 }
 
-// An interrupt from the keyboard leaves the store as it was. Without one, the commands
-// show how far they are. Reading the store takes longer than a process needs to notice
-// an interrupt.
+// TestTerminalStore interrupts the store commands from the keyboard: the store stays as it
+// was. Without an interrupt, the commands show their progress. The store is so large that a
+// command notices the interrupt before it has read everything.
 func TestTerminalStore(t *testing.T) {
 	soak.Only(t, "terminal")
 	data, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := storeOf(t, data, 8_000)
+	folder := makeStore(t, data, 8_000)
 	before := filesOf(t, folder)
 	segments, err := filepath.Glob(filepath.Join(folder, "*.log"))
 	if err != nil || len(segments) < 2 {
 		t.Fatal(segments, err)
 	}
-	file := segments[len(segments)-1] // which is read first
+	file := segments[len(segments)-1] // the commands read the last segment first
 	rescued := filepath.Join(t.TempDir(), "rescued")
 	for _, tt := range []struct {
 		args        []string
@@ -79,8 +79,8 @@ func TestTerminalStore(t *testing.T) {
 		args := append([]string{"store", tt.args[0], "--data", data}, tt.args[1:]...)
 		t.Run(tt.args[0]+" interrupted", func(t *testing.T) {
 			term := newTerminal(t, 80, 24)
-			cmd := term.halted(file, args...)
-			term.typed("\x03")
+			cmd := term.startSuspended(file, args...)
+			term.typeKeys("\x03")
 			term.signal(cmd, syscall.SIGCONT)
 			_ = cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); status != exitFailure {
@@ -88,16 +88,16 @@ func TestTerminalStore(t *testing.T) {
 			}
 			term.await(tt.interrupted)
 			if now := filesOf(t, folder); !slices.Equal(now, before) {
-				t.Errorf("the folder has %q, and %q before", now, before)
+				t.Errorf("the folder has the files %q, want %q as before", now, before)
 			}
 			if _, err := os.Stat(rescued); tt.args[0] == "rescue" && err == nil {
-				t.Errorf("%s is there", rescued)
+				t.Errorf("the interrupted rescue left %s behind", rescued)
 			}
 		})
 		t.Run(tt.args[0], func(t *testing.T) {
 			term := newTerminal(t, 80, 24)
-			cmd := term.halted(file, args...)
-			// A bar is drawn once the work has taken longer than this.
+			cmd := term.startSuspended(file, args...)
+			// The command draws its bar once its work has taken longer than meterRedraw.
 			timer := time.NewTimer(2 * meterRedraw)
 			defer timer.Stop()
 			<-timer.C

@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// storeOf makes a store in a data folder, of n deliveries of 8 KB.
-func storeOf(t *testing.T, data string, n int) (folder string) {
+// makeStore makes a store with n deliveries of 8 KB in a data folder.
+func makeStore(t *testing.T, data string, n int) (folder string) {
 	t.Helper()
 	folder = server.StorePath(data)
 	s, err := filequeue.Open(folder, filequeue.Config{})
@@ -63,25 +63,25 @@ func filesOf(t *testing.T, folder string) []string {
 	return all
 }
 
-// An asked context calls err whenever it is asked whether it is done.
-type asked struct {
+// An errContext calls err for each call of Err.
+type errContext struct {
 	context.Context
 	err func() error
 }
 
-func (c *asked) Err() error { return c.err() }
+func (c *errContext) Err() error { return c.err() }
 
-// An interrupt at any point leaves the store as it was. Without one, the commands print
-// how far they are.
-func TestStoreCommands(t *testing.T) {
+// TestInterruptLeavesTheStoreUnchanged interrupts the store commands at several points: the
+// store stays as it was. Without an interrupt, the commands print their progress.
+func TestInterruptLeavesTheStoreUnchanged(t *testing.T) {
 	data := t.TempDir()
-	folder := storeOf(t, data, 700)
+	folder := makeStore(t, data, 700)
 	before := filesOf(t, folder)
 	rescued := filepath.Join(t.TempDir(), "rescued")
 	for _, tt := range []struct {
 		args        []string
 		interrupted string
-		told        string
+		progress    string
 		ended       string
 	}{
 		{[]string{"check"}, "hookferry store check: interrupted\n", `^(read [\d.]+ MB of [\d.]+ MB, .*\n)+$`, `^waiting: 700, .* missing: 0\n`},
@@ -89,9 +89,9 @@ func TestStoreCommands(t *testing.T) {
 			`^(read [\d.]+ MB of [\d.]+ MB, .*\n)+$`, `^waiting: 700, .* missing: 0\nTo use it: `},
 	} {
 		args := append([]string{"store", tt.args[0], "--data", data}, tt.args[1:]...)
-		for _, point := range []int{0, 1, 2, 10, 100} { // how often it was asked before
+		for _, point := range []int{0, 1, 2, 10, 100} { // how many calls of Err return nil before the interrupt
 			left := point
-			ctx := &asked{context.Background(), func() error {
+			ctx := &errContext{context.Background(), func() error {
 				if left--; left < 0 {
 					return context.Canceled
 				}
@@ -105,21 +105,21 @@ func TestStoreCommands(t *testing.T) {
 				t.Fatalf("%q, interrupted at point %d: exit status %d, printed %q and %q, want %q", args, point, status, stdout, stderr, tt.interrupted)
 			}
 			if now := filesOf(t, folder); !slices.Equal(now, before) {
-				t.Errorf("%q, interrupted at point %d: the folder has %q, and %q before", args, point, now, before)
+				t.Errorf("%q, interrupted at point %d: the folder has the files %q, want %q as before", args, point, now, before)
 			}
 			if _, err := os.Stat(rescued); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%q, interrupted at point %d: there is %s, %v", args, point, rescued, err)
+				t.Errorf("%q, interrupted at point %d: Stat(%s) = %v, want that the file does not exist", args, point, rescued, err)
 			}
 		}
 		_ = os.RemoveAll(rescued)
 
 		synctest.Test(t, func(t *testing.T) {
-			stdout, stderr, status := runCommand(&asked{context.Background(), func() error {
+			stdout, stderr, status := runCommand(&errContext{context.Background(), func() error {
 				time.Sleep(meterLine)
 				return nil
 			}}, "", nil, args...)
-			if status != exitOK || !regexp.MustCompile(tt.told).MatchString(stderr) || !regexp.MustCompile(tt.ended).MatchString(stdout) {
-				t.Errorf("%q: exit status %d, printed %q and %q, want %s and %s", args, status, stdout, stderr, tt.ended, tt.told)
+			if status != exitOK || !regexp.MustCompile(tt.progress).MatchString(stderr) || !regexp.MustCompile(tt.ended).MatchString(stdout) {
+				t.Errorf("%q: exit status %d, printed %q and %q, want output that matches %s and %s", args, status, stdout, stderr, tt.ended, tt.progress)
 			}
 		})
 		_ = os.RemoveAll(rescued)

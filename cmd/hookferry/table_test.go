@@ -17,25 +17,25 @@ func TestTableFits(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"no bound", 0, `
+		{"no limit", 0, `
 A                              B  C   D
 a long text of some words      1  cc  d
 short                      1,000  c   dddd
   a note that is rather long
 `},
-		{"the flexible one is cut", 36, `
+		{"the flexible column is cut", 36, `
 A                        B  C   D
 a long text of som…      1  cc  d
 short                1,000  c   dddd
   a note that is rather long
 `},
-		{"then the others are left out", 24, `
+		{"spare columns are left out", 24, `
 A                  B  C
 a long text …      1  cc
 short          1,000  c
   a note that is rather…
 `},
-		{"to the last", 10, `
+		{"all spare columns are left out", 10, `
 A        B
 a …      1
 sh…  1,000
@@ -53,14 +53,15 @@ sh…  1,000
 	}
 }
 
-// Wide texts are aligned by their columns on the terminal, not by their characters.
-func TestTableOfWideTexts(t *testing.T) {
+// TestTableAlignsWideTexts shows that a table aligns texts by their columns on the terminal,
+// not by their number of characters.
+func TestTableAlignsWideTexts(t *testing.T) {
 	texts := table{columns: []column{{title: "A", flexible: true}, {title: "B", right: true}, {title: "C"}}}
 	texts.add(cell{"日本語のお客様", normal}, cell{"1", normal}, cell{"x", normal})
 	texts.add(cell{"cafe\u0301 🚀", normal}, cell{"二", normal}, cell{"x", normal})
 	texts.add(cell{"plain", normal}, cell{"1,000", normal}, cell{"x", normal})
 	texts.note("顧客の受信者が応答しません")
-	for width, want := range map[int]string{ // of which some end in the middle of a character
+	for width, want := range map[int]string{ // some lines would end in the middle of a character
 		0: `
 A                   B  C
 日本語のお客様      1  x
@@ -86,13 +87,13 @@ plain          1,000  x
 	}
 }
 
-func TestColours(t *testing.T) {
+func TestTableColours(t *testing.T) {
 	texts := table{columns: []column{{title: "A"}, {title: "B"}}}
 	texts.add(cell{"a", good}, cell{"b", normal})
 	var out strings.Builder
 	texts.print(screen{Writer: &out, color: true})
 	if got, want := out.String(), "\x1b[2mA\x1b[0m  \x1b[2mB\x1b[0m\n\x1b[32ma\x1b[0m  b\n"; got != want {
-		t.Errorf("with colours: %q, want %q", got, want)
+		t.Errorf("table with colours = %q, want %q", got, want)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestColumns(t *testing.T) {
 		"":                       0,
 		"plain":                  5,
 		"café":                   4,
-		"cafe\u0301":             4, // with a mark of its own
+		"cafe\u0301":             4, // with a combining mark
 		"日本語":                    6,
 		"ﾆﾎﾝ":                    3, // half as wide
 		"Ａ１":                     4,
@@ -110,9 +111,9 @@ func TestColumns(t *testing.T) {
 		"❤\ufe0f":                1,
 		"ไทย กี่":                5,
 		"…–→":                    3,
-		"\u20dd":                 0, // encloses
+		"\u20dd":                 0, // an enclosing mark
 		"Ελληνικά Привет":        15,
-		"नमस्ते":                 4, // of two that join some terminals make one
+		"नमस्ते":                 4, // some terminals join two of the characters into one
 		"𠮷":                      2,
 		strings.Repeat("界", 100): 200,
 	} {
@@ -133,7 +134,7 @@ func TestShorten(t *testing.T) {
 		{"plain", 1, "…"},
 		{"日本語", 6, "日本語"},
 		{"日本語", 5, "日本…"},
-		{"日本語", 4, "日…"}, // a half of one is none
+		{"日本語", 4, "日…"}, // half a character is not shown
 		{"日本語", 2, "…"},
 		{"cafe\u0301s", 5, "cafe\u0301s"},
 		{"cafe\u0301s!", 5, "cafe\u0301…"},
@@ -144,7 +145,7 @@ func TestShorten(t *testing.T) {
 			t.Errorf("shorten(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
 		}
 		if n := columns(got); n > tt.most {
-			t.Errorf("shorten(%q, %d) = %q takes %d columns", tt.text, tt.most, got, n)
+			t.Errorf("shorten(%q, %d) = %q takes %d columns, want at most %d", tt.text, tt.most, got, n, tt.most)
 		}
 	}
 }

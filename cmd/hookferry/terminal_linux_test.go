@@ -23,7 +23,7 @@ import (
 type terminal struct {
 	t     *testing.T
 	tty   *os.File // the program's end
-	glass *os.File // the test's
+	glass *os.File // the test's end
 	shown testkit.Output
 }
 
@@ -49,7 +49,7 @@ func newTerminal(t *testing.T, columns, rows uint16) *terminal {
 	}
 	term := &terminal{t: t, tty: tty, glass: glass}
 	read := make(chan struct{})
-	go func() { // until the program's end is closed
+	go func() { // runs until the program's end is closed
 		defer close(read)
 		io.Copy(&term.shown, glass)
 	}()
@@ -61,7 +61,7 @@ func newTerminal(t *testing.T, columns, rows uint16) *terminal {
 	return term
 }
 
-func (term *terminal) typed(keys string) {
+func (term *terminal) typeKeys(keys string) {
 	if _, err := io.WriteString(term.glass, keys); err != nil {
 		term.t.Error(err)
 	}
@@ -70,12 +70,12 @@ func (term *terminal) typed(keys string) {
 // await waits until the screen matches. It may be called from any goroutine.
 func (term *terminal) await(pattern string) {
 	if _, ok := term.shown.Await(regexp.MustCompile(pattern), term.t.Context().Done()); !ok {
-		term.t.Errorf("the terminal does not show %q, but\n%q", pattern, term.shown.String())
+		term.t.Errorf("the terminal shows\n%[2]q\nwant text that matches %[1]q", pattern, term.shown.String())
 	}
 }
 
-// run runs a command at the terminal, and meanwhile beside it, and returns the exit
-// status.
+// run runs a command at the terminal and returns its exit status. It calls meanwhile at the
+// same time, in another goroutine.
 func (term *terminal) run(ctx context.Context, env map[string]string, meanwhile func(), args ...string) int {
 	done := make(chan struct{})
 	go func() {
@@ -100,20 +100,21 @@ func TestTerminalColours(t *testing.T) {
 	}{
 		{"colours", nil, `^\x1b\[1mhookferry v1\.2\.0 on web1/k4m7tq\x1b\[0m  \x1b\[32mready\x1b\[0m`},
 		{"NO_COLOR", map[string]string{"NO_COLOR": "1"}, `^hookferry v1\.2\.0 on web1/k4m7tq  ready`},
-		{"a dumb one", map[string]string{"TERM": "dumb"}, `^hookferry v1\.2\.0 on web1/k4m7tq  ready`},
+		{"a dumb terminal", map[string]string{"TERM": "dumb"}, `^hookferry v1\.2\.0 on web1/k4m7tq  ready`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			term := newTerminal(t, 80, 24)
 			env := map[string]string{"HOOKFERRY_ADMIN": server, "NO_COLOR": tt.env["NO_COLOR"], "TERM": tt.env["TERM"]}
 			if status := term.run(t.Context(), env, func() { term.await(tt.shown + `(?s).*next attempt in 12s`) }, "status"); status != exitOK {
-				t.Errorf("exit status %d", status)
+				t.Errorf("exit status %d, want %d", status, exitOK)
 			}
 		})
 	}
 }
 
-// status --watch redraws within the terminal until it is interrupted.
-func TestTerminalWatch(t *testing.T) {
+// TestTerminalWatchFitsTheScreen shows that status --watch redraws the screen until it is
+// interrupted, and that its text fits the screen.
+func TestTerminalWatchFitsTheScreen(t *testing.T) {
 	var asked []string
 	v := exampleOverview()
 	server := fakeAdmin(t, &asked, map[string]any{
@@ -126,15 +127,15 @@ func TestTerminalWatch(t *testing.T) {
 		interrupt()
 	}, "status", "--watch", "--every", "1ms")
 	if status != exitOK {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want %d", status, exitOK)
 	}
 	frame, _, _ := strings.Cut(term.shown.String(), "\x1b[J")
 	if lines := strings.Count(frame, "\n"); lines > 9 {
-		t.Errorf("%d lines in 10 rows:\n%s", lines, frame)
+		t.Errorf("one redraw has %d lines, want at most 9 in 10 rows:\n%s", lines, frame)
 	}
 }
 
-func TestTerminalQuestion(t *testing.T) {
+func TestTerminalAsksBeforeDiscarding(t *testing.T) {
 	ended := []api.Progress{{Done: 3, Total: 3, Ended: true}}
 	answers := map[string]any{"GET /api/v1/dead/count": api.Count{Count: 3}, "POST /api/v1/dead/discard": ended}
 	for _, tt := range []struct {
@@ -147,7 +148,7 @@ func TestTerminalQuestion(t *testing.T) {
 		{"yes", "y\n", exitOK, `3 dead letters discarded`, 2},
 		{"yes in full", "Yes\n", exitOK, `3 dead letters discarded`, 2},
 		{"no", "n\n", exitFailure, `nothing was done`, 1},
-		{"neither", "\n", exitFailure, `nothing was done`, 1},
+		{"an empty line", "\n", exitFailure, `nothing was done`, 1},
 		{"the end of input", "\x04", exitFailure, `nothing was done`, 1},
 		{"an interrupt", "", exitFailure, `interrupted; nothing was done`, 1},
 	} {
@@ -162,20 +163,20 @@ func TestTerminalQuestion(t *testing.T) {
 				if tt.answer == "" {
 					interrupt()
 				}
-				term.typed(tt.answer)
+				term.typeKeys(tt.answer)
 				term.await(tt.shown)
 			}, "dead", "discard", "--all")
 			if status != tt.status || len(asked) != tt.asked {
 				t.Errorf("exit status %d and %d requests, want %d and %d", status, len(asked), tt.status, tt.asked)
 			}
 			if tt.answer == "" {
-				term.typed("\n") // for what still reads
+				term.typeKeys("\n") // lets the goroutine end that still reads the terminal
 			}
 		})
 	}
 }
 
-func TestTerminalBar(t *testing.T) {
+func TestTerminalShowsProgressBar(t *testing.T) {
 	lines := make(chan string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for line := range lines {
@@ -187,7 +188,8 @@ func TestTerminalBar(t *testing.T) {
 	term := newTerminal(t, 80, 24)
 	status := term.run(t.Context(), map[string]string{"HOOKFERRY_ADMIN": server.URL}, func() {
 		lines <- `{"done":1,"total":4}`
-		// The bar is drawn ten times a second at most, and it is not known when it was.
+		// The command draws at most ten times a second. It may skip any one line, so the
+		// server repeats the line until the terminal shows the bar.
 		drawn := make(chan struct{})
 		var sending sync.WaitGroup
 		sending.Go(func() {
@@ -210,6 +212,6 @@ func TestTerminalBar(t *testing.T) {
 		term.await(`\r\x1b\[K4 dead letters replayed\r\n$`)
 	}, "dead", "replay", "a", "b", "c", "d")
 	if status != exitOK {
-		t.Errorf("exit status %d", status)
+		t.Errorf("exit status %d, want %d", status, exitOK)
 	}
 }

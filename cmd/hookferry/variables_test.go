@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestErrorsNameWhereAValueCameFrom calls commands wrongly: by a flag, by a variable,
-// and by a file.
+// TestErrorsNameWhereAValueCameFrom gives commands wrong values in flags, in environment
+// variables, and in a file. Each error names the place of the wrong value.
 func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hookferry.yaml")
 	if err := os.WriteFile(file, []byte("grace: 2h\nsources: [{name: a, keys: [k]}]\n"), 0o600); err != nil {
@@ -31,8 +31,8 @@ func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 			"HOOKFERRY_ADMIN_TOKEN: file:missing: reading the file"},
 		{"a variable that does not go with a flag", "serve --config " + file, map[string]string{"HOOKFERRY_WEBHOOK": "http://a.example"},
 			"HOOKFERRY_WEBHOOK does not go with --config"},
-		{"no URL of a server", "status", map[string]string{"HOOKFERRY_ADMIN": "ftp://a.example"}, `HOOKFERRY_ADMIN: has the scheme "ftp"`},
-		{"what serve reads is no URL", "serve --webhook http://a.example --data ''", map[string]string{"HOOKFERRY_ADMIN": "http://a.example"}, "--data: want a folder"},
+		{"a variable that is no URL", "status", map[string]string{"HOOKFERRY_ADMIN": "ftp://a.example"}, `HOOKFERRY_ADMIN: has the scheme "ftp"`},
+		{"serve ignores the URL of the admin API", "serve --webhook http://a.example --data ''", map[string]string{"HOOKFERRY_ADMIN": "http://a.example"}, "--data: want a folder"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var args []string
@@ -41,7 +41,7 @@ func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 			}
 			_, got, status := runCommand(t.Context(), "", tt.env, args...)
 			if want := "hookferry " + args[0] + ": " + tt.want; status != exitUsage || !strings.HasPrefix(got, want) {
-				t.Errorf("hookferry %s ends with %d and says\n%s\nwant\n%s", tt.args, status, got, want)
+				t.Errorf("hookferry %s: exit status %d, want %d; printed\n%s\nwant at its beginning\n%s", tt.args, status, exitUsage, got, want)
 			}
 		})
 	}
