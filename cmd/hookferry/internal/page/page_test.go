@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// everyFile returns the embedded files by their paths on the server.
+// everyFile returns the text of each embedded file by its path on the server.
 func everyFile(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -28,7 +28,7 @@ func everyFile(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	if len(files) < 10 {
-		t.Fatalf("only %d files are embedded", len(files))
+		t.Fatalf("%d files are embedded, want at least 10", len(files))
 	}
 	return files
 }
@@ -69,19 +69,19 @@ func TestHandlerServesEveryFile(t *testing.T) {
 			accept := http.Header{"Accept-Encoding": {encoding}}
 			resp := get(h, http.MethodGet, target, accept)
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != encoding {
-				t.Fatalf("GET %s, accepting %q: status %d, encoding %q", target, encoding, resp.StatusCode, resp.Header.Get("Content-Encoding"))
+				t.Fatalf("GET %s, accepting %q: status %d, encoding %q, want 200 and the encoding asked for", target, encoding, resp.StatusCode, resp.Header.Get("Content-Encoding"))
 			}
 			if got := body(t, resp); got != content {
-				t.Errorf("GET %s, accepting %q: %d bytes that are not those of the file", target, encoding, len(got))
+				t.Errorf("GET %s, accepting %q: got %d bytes, want the %d bytes of the file", target, encoding, len(got), len(content))
 			}
 			if got := resp.Header.Get("Content-Type"); got != types[path.Ext(name)] {
-				t.Errorf("GET %s: type %q", target, got)
+				t.Errorf("GET %s: Content-Type %q, want %q", target, got, types[path.Ext(name)])
 			}
 			if got := resp.Header.Get("Content-Security-Policy"); got != policy {
-				t.Errorf("GET %s: policy %q", target, got)
+				t.Errorf("GET %s: Content-Security-Policy %q, want %q", target, got, policy)
 			}
 			if got := resp.Header.Get("X-Content-Type-Options"); got != "nosniff" {
-				t.Errorf("GET %s: X-Content-Type-Options %q", target, got)
+				t.Errorf("GET %s: X-Content-Type-Options %q, want nosniff", target, got)
 			}
 			accept.Set("If-None-Match", resp.Header.Get("ETag"))
 			if resp := get(h, http.MethodGet, target, accept); resp.StatusCode != http.StatusNotModified {
@@ -91,25 +91,25 @@ func TestHandlerServesEveryFile(t *testing.T) {
 	}
 }
 
-func TestHandlerRefuses(t *testing.T) {
+func TestHandlerRefusesOtherPathsAndMethods(t *testing.T) {
 	h := Handler()
 	for _, test := range []struct {
 		name, method, target string
 		want                 int
 	}{
-		{"what there is not", http.MethodGet, "/nothing.js", http.StatusNotFound},
+		{"a file that does not exist", http.MethodGet, "/nothing.js", http.StatusNotFound},
 		{"a folder", http.MethodGet, "/views/", http.StatusNotFound},
 		{"a second name of the page", http.MethodGet, "/index.html", http.StatusNotFound},
-		{"a way out", http.MethodGet, "/views/../../page.go", http.StatusNotFound},
+		{"a path out of the folder", http.MethodGet, "/views/../../page.go", http.StatusNotFound},
 		{"an unknown path of the API", http.MethodGet, "/api/v1/nothing", http.StatusNotFound},
-		{"a change", http.MethodPost, "/", http.StatusMethodNotAllowed},
+		{"a POST", http.MethodPost, "/", http.StatusMethodNotAllowed},
 	} {
 		if resp := get(h, test.method, test.target, nil); resp.StatusCode != test.want {
 			t.Errorf("%s: %s %s: status %d, want %d", test.name, test.method, test.target, resp.StatusCode, test.want)
 		}
 	}
 	if resp := get(h, http.MethodHead, "/", nil); resp.StatusCode != http.StatusOK || body(t, resp) != "" {
-		t.Errorf("HEAD /: status %d", resp.StatusCode)
+		t.Errorf("HEAD /: status %d, want 200 and no body", resp.StatusCode)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// The whole page is to stay small, in the binary and on the wire.
-func TestSize(t *testing.T) {
+// TestPageStaysSmall bounds the size of the whole page, in the binary and on the wire.
+func TestPageStaysSmall(t *testing.T) {
 	const bound = 200_000
 	sum := 0
 	for _, content := range everyFile(t) {
@@ -149,18 +149,19 @@ var (
 	elsewhere    = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|import\(|url\(|@import|//[a-z0-9-]+\.[a-z]`)
 )
 
-// What the policy forbids would fail in the browser alone, and a file that is
-// asked for only once another one is there costs a round trip.
-func TestFilesNeedNothingElse(t *testing.T) {
+// TestFilesUseOnlyEmbeddedFiles shows that the files use nothing that the Content-Security-Policy
+// forbids, which otherwise only a browser would notice. It also shows that index.html preloads
+// each module: a module that the browser finds only in another module costs a round trip.
+func TestFilesUseOnlyEmbeddedFiles(t *testing.T) {
 	files := everyFile(t)
 	page := files["index.html"]
 	for _, m := range linkedPath.FindAllStringSubmatch(page, -1) {
 		if _, ok := files[m[1]]; !ok {
-			t.Errorf("index.html wants %s, which there is not", m[1])
+			t.Errorf("index.html uses %s, which is not embedded", m[1])
 		}
 	}
 	if found := inline.FindAllString(page, -1); found != nil {
-		t.Errorf("index.html has inline script or style: %q", found)
+		t.Errorf("index.html has inline scripts or styles: %q", found)
 	}
 	early := map[string]bool{"app.js": true}
 	for _, m := range preloaded.FindAllStringSubmatch(page, -1) {
@@ -172,21 +173,21 @@ func TestFilesNeedNothingElse(t *testing.T) {
 			target := path.Join(path.Dir(name), m[1])
 			imported[target] = true
 			if _, ok := files[target]; !ok {
-				t.Errorf("%s imports %s, which there is not", name, m[1])
+				t.Errorf("%s imports %s, which is not embedded", name, m[1])
 			}
 			if !early[target] {
-				t.Errorf("%s is imported, but not preloaded by index.html", target)
+				t.Errorf("a module imports %s, but index.html does not preload it", target)
 			}
 		}
-		// The placeholder of an example, and the namespace of SVG.
+		// Two URLs are allowed: the placeholder of an example, and the namespace of SVG.
 		text := strings.NewReplacer("https://example.com/", "", "http://www.w3.org/2000/svg", "").Replace(content)
 		if found := elsewhere.FindAllString(text, -1); found != nil {
-			t.Errorf("%s has %q", name, found)
+			t.Errorf("%s has %q, which the policy forbids or which loads other files", name, found)
 		}
 	}
 	for name := range files {
 		if path.Ext(name) == ".js" && !imported[name] {
-			t.Errorf("%s is used by nothing", name)
+			t.Errorf("no file imports %s", name)
 		}
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// newAccessLog returns a log, and what it has written since the last time, by
-// lines.
+// newAccessLog returns an access log, and a function that returns the lines since its last call.
 func newAccessLog(sample int) (*accessLog, func() []string) {
 	var b bytes.Buffer
 	h := slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -40,7 +39,7 @@ func TestAccessLogLines(t *testing.T) {
 		answered     collector.Answered
 		want         string
 	}{
-		{"taken", "POST", "/v1/batch", collector.Answered{Source: "web", Status: 200, Accepted: 3, Rejected: 1, Size: 700, Took: 1234567},
+		{"accepted", "POST", "/v1/batch", collector.Answered{Source: "web", Status: 200, Accepted: 3, Rejected: 1, Size: 700, Took: 1234567},
 			`level=INFO msg=request method=POST path=/v1/batch status=200 took=1.235ms client=192.0.2.1 source=web bytes=700 accepted=3 rejected=1`},
 		{"refused", "POST", "/v1/track", collector.Answered{Source: "web", Status: 400, Code: "missing_field", Size: 2},
 			`level=INFO msg=request method=POST path=/v1/track status=400 took=0s client=192.0.2.1 source=web code=missing_field bytes=2`},
@@ -48,9 +47,9 @@ func TestAccessLogLines(t *testing.T) {
 			`level=WARN msg=request method=POST path=/v1/t status=503 took=0s client=192.0.2.1 code=unavailable`},
 		{"a write key in the path", "GET", "/v1/projects/s3cret/settings", collector.Answered{Status: 200},
 			`level=INFO msg=request method=GET path=/v1/projects/... status=200 took=0s client=192.0.2.1`},
-		{"a path of anything", "POST", "/v1/s3cret\nx", collector.Answered{Status: 404, Code: "not_found"},
+		{"an unknown path", "POST", "/v1/s3cret\nx", collector.Answered{Status: 404, Code: "not_found"},
 			`level=INFO msg=request method=POST path=other status=404 took=0s client=192.0.2.1 code=not_found`},
-		{"a method of anything", "S3CRET", "/v1/t", collector.Answered{Status: 405, Code: "method_not_allowed"},
+		{"an unknown method", "S3CRET", "/v1/t", collector.Answered{Status: 405, Code: "method_not_allowed"},
 			`level=INFO msg=request method=other path=/v1/t status=405 took=0s client=192.0.2.1 code=method_not_allowed`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,7 +65,7 @@ func TestAccessLogLines(t *testing.T) {
 	}
 }
 
-func TestAccessLogSamples(t *testing.T) {
+func TestAccessLogSamplesSuccesses(t *testing.T) {
 	r := httptest.NewRequest("POST", "/v1/t", nil)
 	for sample, want := range map[int]int{0: 0, 1: 100, 10: 10} {
 		l, lines := newAccessLog(sample)
@@ -74,11 +73,11 @@ func TestAccessLogSamples(t *testing.T) {
 			l.answered(r, &collector.Answered{Status: 200})
 		}
 		if got := len(lines()); got != want {
-			t.Errorf("of 100 requests with 1 of %d: %d lines, want %d", sample, got, want)
+			t.Errorf("sample %d: %d lines for 100 requests, want %d", sample, got, want)
 		}
 		l.answered(r, &collector.Answered{Status: 400})
 		if got := len(lines()); got != 1 {
-			t.Errorf("with 1 of %d: one that failed is %d lines", sample, got)
+			t.Errorf("sample %d: %d lines for a failed request, want 1", sample, got)
 		}
 	}
 }
@@ -98,7 +97,7 @@ func TestAccessLogIsBounded(t *testing.T) {
 		l.answered(r, &collector.Answered{Status: 401})
 		got := lines()
 		if len(got) != 2 || !strings.HasSuffix(got[0], " unlogged=900") || strings.Contains(got[1], "unlogged") {
-			t.Errorf("after a second: %q, want two lines, and 900 unlogged on the first", got)
+			t.Errorf("after a second: %q, want two lines, the first with unlogged=900", got)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A fakeConn comes from an address.
+// A fakeConn has a remote address, and records that it was closed.
 type fakeConn struct {
 	net.Conn
 	from   string
@@ -24,7 +24,7 @@ func (c *fakeConn) RemoteAddr() net.Addr {
 
 func (c *fakeConn) Close() error { c.closed = true; return nil }
 
-// A fakeListener hands out what it has.
+// A fakeListener accepts the connections in next, and then fails.
 type fakeListener struct {
 	net.Listener
 	next []net.Conn
@@ -43,8 +43,9 @@ func (l *fakeListener) Accept() (net.Conn, error) {
 
 var errNone = errors.New("no connection")
 
-// TestConns connects, ends and uses connections, and looks which are open.
-func TestConns(t *testing.T) {
+// TestConnsBoundsConnections opens, uses and closes connections. It checks which connections the
+// listener accepts, and which it closes to make room.
+func TestConnsBoundsConnections(t *testing.T) {
 	l := newConns(&fakeListener{}, 5, 3, func(ip netip.Addr) bool { return ip.String() == "10.9.9.9" }, slog.New(slog.DiscardHandler))
 	raw := map[string]*fakeConn{}
 	open := map[string]net.Conn{}
@@ -54,13 +55,13 @@ func TestConns(t *testing.T) {
 		l.Listener.(*fakeListener).next = []net.Conn{raw[name]}
 		c, err := l.Accept()
 		if (err == nil) != want {
-			t.Fatalf("%s from %s: %v, want accepted %v", name, from, err, want)
+			t.Fatalf("Accept of %s from %s: error %v, want accepted: %v", name, from, err, want)
 		}
 		if err == nil {
 			open[name] = c
 			l.changed(c, http.StateNew)
 		} else if !raw[name].closed {
-			t.Errorf("%s was not accepted, and not closed", name)
+			t.Errorf("the listener did not accept %s, want that it closes the connection", name)
 		}
 	}
 	state := func(s http.ConnState, names ...string) {
@@ -76,7 +77,7 @@ func TestConns(t *testing.T) {
 		}
 		for n, c := range raw {
 			if c.closed != want[n] {
-				t.Errorf("%s: closed %v, want %v", n, c.closed, want[n])
+				t.Errorf("connection %s: closed %v, want %v", n, c.closed, want[n])
 			}
 		}
 	}
@@ -89,14 +90,14 @@ func TestConns(t *testing.T) {
 	connect("b1", "10.0.0.2:1", true)
 	connect("c1", "10.0.0.3:1", true)
 	state(http.StateActive, "b1", "c1")
-	connect("d1", "10.0.0.4:1", false) // the bound of all, and none is idle
+	connect("d1", "10.0.0.4:1", false) // the bound of all addresses, and none is idle
 	wantClosed("a4", "d1")
 
-	// One that is idle makes room: of the address with the most.
+	// An idle connection makes room: one of the address with the most connections.
 	state(http.StateIdle, "c1", "a2", "a1")
 	connect("d2", "10.0.0.4:2", true)
 	state(http.StateActive, "d2")
-	wantClosed("a4", "d1", "a2") // idle for longer than a1
+	wantClosed("a4", "d1", "a2") // a2 is idle for longer than a1
 	connect("d3", "10.0.0.4:3", true)
 	state(http.StateActive, "d3")
 	wantClosed("a4", "d1", "a2", "a1")
@@ -105,22 +106,22 @@ func TestConns(t *testing.T) {
 	wantClosed("a4", "d1", "a2", "a1", "c1")
 	connect("e2", "10.0.0.5:2", false)
 	if l.all != 5 {
-		t.Errorf("%d connections are counted, want 5", l.all)
+		t.Errorf("the listener counts %d connections, want 5", l.all)
 	}
 
-	// What is closed is no more counted, once.
+	// A closed connection counts no more. A second Close changes nothing.
 	for _, name := range []string{"a3", "b1", "d2", "d3", "e1"} {
 		for range 2 {
 			open[name].Close()
 		}
 	}
 	if l.all != 0 || len(l.by) != 0 {
-		t.Errorf("%d connections of %d addresses are counted after all were closed", l.all, len(l.by))
+		t.Errorf("the listener counts %d connections of %d addresses after all are closed, want none", l.all, len(l.by))
 	}
-	// That of a connection which is gone changes nothing.
+	// A state of a closed connection changes nothing.
 	state(http.StateIdle, "a3")
 
-	// A proxy is many clients, and half an IPv6 address one.
+	// A proxy has no bound, as it has many clients. All addresses of an IPv6 /64 share a bound.
 	for i := range 5 {
 		connect(fmt.Sprintf("p%d", i), fmt.Sprintf("10.9.9.9:%d", i+1), true)
 		open[fmt.Sprintf("p%d", i)].Close()
@@ -132,9 +133,9 @@ func TestConns(t *testing.T) {
 	connect("v4", "[2001:db8:1:3::1]:1", true)
 	connect("m1", "[::ffff:10.0.0.7]:1", true)
 
-	// Under TLS the server knows another connection.
+	// Under TLS, net/http reports states of the *tls.Conn around the connection.
 	l.changed(tls.Server(open["v4"], nil), http.StateActive)
 	if _, idle := l.by[netip.MustParsePrefix("2001:db8:1:3::/64")].idle[open["v4"].(*conn)]; idle {
-		t.Error("a connection with TLS is not known again")
+		t.Error("the connection stays idle, want it active after a state of its *tls.Conn")
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFileLimit starts a server under a limit of the system, with settings that
-// need one file more, and with those that just fit.
+// TestFileLimit starts a server under a limit of open files. The server warns if its settings need
+// one file more than the limit, and not if they just fit.
 func TestFileLimit(t *testing.T) {
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
@@ -19,7 +19,7 @@ func TestFileLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was) })
-	// 192 are the endpoints', and 128 the rest.
+	// The endpoints need 192 files, and everything but connections needs 128.
 	const settings = `
 sources: [{name: web, keys: [k1]}]
 destinations:

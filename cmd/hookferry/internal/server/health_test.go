@@ -15,13 +15,13 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A failing forwarder returns its error, or hangs.
-type failing struct {
+// A fakeForwarder returns its error, or hangs.
+type fakeForwarder struct {
 	err   error
 	hangs bool
 }
 
-func (f *failing) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) error {
+func (f *fakeForwarder) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) error {
 	if f.hangs {
 		<-ctx.Done()
 		return ctx.Err()
@@ -29,25 +29,25 @@ func (f *failing) ForwardEvents(ctx context.Context, _ []string, _ ...event.Even
 	return f.err
 }
 
-func TestReadiness(t *testing.T) {
+func TestReadinessFollowsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &failing{}
+		f := &fakeForwarder{}
 		h := &readiness{next: f}
 		want := func(when string, ready bool) {
 			t.Helper()
 			for path, status := range map[string]int{"/healthz": 200, "/readyz": map[bool]int{true: 200, false: 503}[ready]} {
 				w := httptest.NewRecorder()
 				if !h.serveHealth(w, httptest.NewRequest("GET", path, nil)) {
-					t.Fatalf("%s: not served", path)
+					t.Fatalf("%s: serveHealth of %s = false, want true", when, path)
 				}
 				if w.Code != status {
-					t.Errorf("%s: %s answers %d, want %d", when, path, w.Code, status)
+					t.Errorf("%s: %s has the status %d, want %d", when, path, w.Code, status)
 				}
 			}
 		}
 		want("before the start", false)
 		h.serve(true)
-		want("after it", true)
+		want("after the start", true)
 		if err := h.ForwardEvents(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestReadiness(t *testing.T) {
 			ctx, leave := context.WithTimeout(t.Context(), patience)
 			defer leave()
 			if err := h.ForwardEvents(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("ForwardEvents: %v", err)
+				t.Fatalf("ForwardEvents: unexpected error %v", err)
 			}
 		}
 		wait(keptWaiting - time.Millisecond)
@@ -69,7 +69,7 @@ func TestReadiness(t *testing.T) {
 		f.hangs = false
 		f.err = errors.New("disk full")
 		if err := h.ForwardEvents(t.Context(), nil); !errors.Is(err, f.err) {
-			t.Fatalf("ForwardEvents: %v", err)
+			t.Fatalf("ForwardEvents: unexpected error %v", err)
 		}
 		want("once the store refuses", false)
 		time.Sleep(unready - time.Millisecond)
@@ -98,14 +98,14 @@ func TestHealthServesItsPathsOnly(t *testing.T) {
 		w := httptest.NewRecorder()
 		served := h.serveHealth(w, httptest.NewRequest(tt.method, tt.path, nil))
 		if served != tt.served || w.Code != tt.status {
-			t.Errorf("%s %s: served %v with %d, want %v with %d", tt.method, tt.path, served, w.Code, tt.served, tt.status)
+			t.Errorf("serveHealth of %s %s = %v with status %d, want %v with %d", tt.method, tt.path, served, w.Code, tt.served, tt.status)
 		}
 	}
 }
 
-// TestHealthLetsOthersGoFirst: connections whose clients have sent many requests share the
-// processor request by request.
-func TestHealthLetsOthersGoFirst(t *testing.T) {
+// TestHealthRequestsShareTheProcessor shows that two connections with many pending requests share
+// one processor request by request.
+func TestHealthRequestsShareTheProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const requests = 1000
 	var h readiness
@@ -119,7 +119,7 @@ func TestHealthLetsOthersGoFirst(t *testing.T) {
 				served[i].Add(1)
 			}
 			if n := served[1-i].Load(); n < requests/2 {
-				t.Errorf("%d requests of one connection are served when all %d of the other are", n, requests)
+				t.Errorf("%d requests of one connection are done when all %d of the other are, want at least %d", n, requests, requests/2)
 			}
 		})
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The public keys of a destination are served, and nothing of a shared secret.
-func TestServeKeys(t *testing.T) {
+// TestServeKeysServesPublicKeysOnly shows that the server publishes the public keys of a
+// destination, and nothing of a shared secret.
+func TestServeKeysServesPublicKeysOnly(t *testing.T) {
 	private := signature.NewStandardPrivateKey()
 	public, err := signature.StandardPublicKey(private)
 	if err != nil {
@@ -26,7 +27,7 @@ func TestServeKeys(t *testing.T) {
 	one := `{"keys":["` + public + `"]}` + "\n"
 	for _, tt := range []struct {
 		method, path string
-		status       int // 0 if it is not served
+		status       int // 0 if serveKeys leaves the request to others
 		want         string
 	}{
 		{"GET", "/v1/keys/a", 200, one},
@@ -41,7 +42,7 @@ func TestServeKeys(t *testing.T) {
 		w := httptest.NewRecorder()
 		served := serveKeys(w, httptest.NewRequest(tt.method, tt.path, nil), settings)
 		if served != (tt.status != 0) || served && (w.Code != tt.status || w.Body.String() != tt.want) {
-			t.Errorf("%s %s = %v, %d %s, want %d %s", tt.method, tt.path, served, w.Code, w.Body, tt.status, tt.want)
+			t.Errorf("serveKeys of %s %s = %v, status %d, body %s, want status %d (0: not served), body %s", tt.method, tt.path, served, w.Code, w.Body, tt.status, tt.want)
 		}
 	}
 }

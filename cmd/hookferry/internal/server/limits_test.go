@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A raw client writes bytes to a connection. It collects what comes back.
+// A raw client writes bytes to a connection and collects the bytes that it receives.
 type raw struct {
 	w     *world
 	conn  net.Conn
@@ -32,7 +32,7 @@ func (w *world) rawFrom(ip net.IP, address, text string) *raw {
 	}
 	r := &raw{w: w, conn: c, ended: make(chan time.Time, 1)}
 	w.Cleanup(func() { c.Close() })
-	go func() { // ends with the connection
+	go func() { // runs until the connection ends
 		io.Copy(&r.got, c)
 		r.ended <- time.Now()
 	}()
@@ -46,31 +46,31 @@ func (r *raw) write(text string) {
 	}
 }
 
-// wantEnd waits until the server ends the connection, which has to be at that time.
+// wantEnd waits until the server ends the connection, and checks the time of the end.
 func (r *raw) wantEnd(at time.Time) {
 	r.w.Helper()
 	select {
 	case ended := <-r.ended:
 		if !ended.Equal(at) {
-			r.w.Errorf("the connection ended %v too late", ended.Sub(at))
+			r.w.Errorf("the connection ended %v later than wanted", ended.Sub(at))
 		}
-	case <-never():
-		r.w.Fatal("the connection does not end")
+	case <-afterADay():
+		r.w.Fatal("the connection did not end within a day")
 	}
 }
 
-// Clients that send slowly are cut off, whether it is the handshake, the header or the
-// body, and so are idle ones. Others are served all the while.
+// TestSlowClientsAreCutOff shows that the server cuts off clients that send the handshake, the
+// header or the body slowly, and idle clients. It serves other clients all the time.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	const call = "POST /v1/track HTTP/1.1\r\nHost: a\r\nAuthorization: Basic azE6\r\n"
 	for _, tt := range []struct {
 		name  string
 		text  string
-		drip  string // what comes every second
+		drip  string // sent every second
 		admin bool
 		tls   bool
 		limit time.Duration
-		got   string // the answer, if there is one
+		got   string // beginning of the answer; empty if there is none
 	}{
 		{"header", call + "X: ", "x", false, false, headerTimeout, ""},
 		{"header of the admin API", "GET /api/v1/status HTTP/1.1\r\nX: ", "x", true, false, headerTimeout, ""},
@@ -100,21 +100,21 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 						slow.write(tt.drip)
 					}
 					if status := s.callBy(client, scheme+"://"+s.public(), "k1", fmt.Sprint(n)); status != 200 {
-						t.Errorf("the call of another is answered by %d", status)
+						t.Errorf("the call of another client got the status %d, want 200", status)
 					}
 				}
 				slow.wantEnd(began.Add(tt.limit))
 				if got := slow.got.String(); !strings.HasPrefix(got, tt.got) || tt.got == "" && got != "" {
-					t.Errorf("it is answered by %q, want %q", got, tt.got)
+					t.Errorf("the slow client got %q, want %q", got, tt.got)
 				}
 			})
 		})
 	}
 }
 
-// Whoever opens connections and leaves them idle takes from nobody else: of the address
-// with the most, the one that is idle longest makes room. One address has a bound of its
-// own.
+// TestIdleConnectionsMakeRoom shows that idle connections of one address do not keep other clients
+// out. If the server has no room, it closes a connection of the address with the most idle
+// connections: the one that is idle longest. One address also has a bound of its own.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("limits: {connections: 20, connectionsPerAddress: 15}\nsources: [{name: web, keys: [k1]}]\n")
@@ -128,11 +128,12 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		first := open(1, 16)
 		open(2, 9)
 		if status := s.call("k1", "Other"); status != 200 {
-			t.Errorf("the call of another is answered by %d", status)
+			t.Errorf("the call of another client got the status %d, want 200", status)
 		}
-		synctest.Wait() // until each client has seen how its connection ended
+		synctest.Wait() // each client has seen whether its connection ended
 		for n, c := range first {
-			// Room was made for four and the call. The last one was over the bound of its address.
+			// The server made room for four connections and the call, so it closed five. The last
+			// connection was over the bound of its address.
 			if ended, want := len(c.ended) == 1, n < 5 || n == 15; ended != want {
 				t.Errorf("connection %d of the first address: closed %v, want %v", n, ended, want)
 			}
@@ -140,8 +141,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	})
 }
 
-// A header that is too large is refused.
-func TestLargeHeader(t *testing.T) {
+// TestServerRefusesLargeHeader shows that the server refuses a header over its limit.
+func TestServerRefusesLargeHeader(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("sources: [{name: web, keys: [k1]}]\n")
 		for size, want := range map[int]int{maxHeader / 2: 200, 2 * maxHeader: http.StatusRequestHeaderFieldsTooLarge} {
@@ -151,7 +152,7 @@ func TestLargeHeader(t *testing.T) {
 			}
 			r.Header.Set("X", strings.Repeat("x", size))
 			if status, _ := w.do(w.client, r); status != want {
-				t.Errorf("a header of %d bytes is answered by %d, want %d", size, status, want)
+				t.Errorf("a header of %d bytes got the status %d, want %d", size, status, want)
 			}
 		}
 	})

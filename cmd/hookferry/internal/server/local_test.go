@@ -7,7 +7,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// TestLocalURL has listeners on all addresses, on one, and on a name.
+// TestLocalURL covers listeners on all addresses, on one address, and on a host name.
 func TestLocalURL(t *testing.T) {
 	for _, tt := range []struct {
 		listen, addr string

@@ -12,18 +12,19 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// The operator's destination gets a signed call when another one is disabled, and when it is
-// enabled; what waits is kept or dead, as the settings say.
-func TestOperations(t *testing.T) {
+// TestOperatorIsToldOfDisabledDestinations shows that the operator's destination gets a signed
+// call when another destination is disabled, and when it is enabled again. Waiting deliveries of
+// the disabled destination stay or become dead letters, as the settings say.
+func TestOperatorIsToldOfDisabledDestinations(t *testing.T) {
 	for _, tt := range []struct {
 		when          string
 		waiting, dead int
 	}{{"keep", 1, 1}, {"dead", 0, 2}} {
 		t.Run(tt.when, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				var mended atomic.Bool
+				var repaired atomic.Bool
 				gone := w.receiver(func(rw http.ResponseWriter, _ *http.Request) {
-					if !mended.Load() {
+					if !repaired.Load() {
 						rw.WriteHeader(http.StatusGone)
 					}
 				})
@@ -35,7 +36,7 @@ func TestOperations(t *testing.T) {
 				told := w.receiver(func(_ http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					if err != nil || signature.Verify(body, r.Header.Get(signature.Header), "hush") != nil {
-						t.Errorf("a call of %d bytes, %v, with the signature %q", len(body), err, r.Header.Get(signature.Header))
+						t.Errorf("a call of %d bytes, %v, has the signature %q, want a good one", len(body), err, r.Header.Get(signature.Header))
 					}
 					var c call
 					if err := json.Unmarshal(body, &c); err != nil {
@@ -48,11 +49,11 @@ func TestOperations(t *testing.T) {
 					select {
 					case c := <-calls:
 						if c.Event != event || c.UserID != "hookferry" || c.Properties["destination"] != "acme" || c.Properties["reason"] != "refused" {
-							t.Fatalf("%+v, want %s of acme", c, event)
+							t.Fatalf("the operator got %+v, want the event %s of acme", c, event)
 						}
 						return c.Properties
-					case <-never():
-						t.Fatalf("no %s", event)
+					case <-afterADay():
+						t.Fatalf("the operator did not get the event %s", event)
 						return nil
 					}
 				}
@@ -60,17 +61,17 @@ func TestOperations(t *testing.T) {
 					"destinations:\n- {id: acme, endpoints: [{url: '" + gone + "'}]}\n- {id: alerts, secret: hush, endpoints: [{url: '" + told + "'}]}\n")
 				s.call("k", "one")
 				if p := next("Destination Disabled"); p["status"] != 410.0 || p["failingSince"] == "" {
-					t.Errorf("%v, want the status 410", p)
+					t.Errorf("the properties are %v, want the status 410 and a time", p)
 				}
 				s.call("k", "two")
 				time.Sleep(time.Second)
 				var status api.Status
 				if s.read(api.StatusPath, &status); status.Waiting != tt.waiting || status.Dead != tt.dead {
-					t.Errorf("%d wait, %d are dead, want %d and %d", status.Waiting, status.Dead, tt.waiting, tt.dead)
+					t.Errorf("%d deliveries wait and %d are dead letters, want %d and %d", status.Waiting, status.Dead, tt.waiting, tt.dead)
 				}
-				mended.Store(true)
+				repaired.Store(true)
 				if code, text := s.request("POST", s.admin()+"/api/v1/destinations/acme/resume"); code != 200 {
-					t.Fatalf("resume: %d %s", code, text)
+					t.Fatalf("resume: status %d, want 200: %s", code, text)
 				}
 				next("Destination Enabled")
 			})

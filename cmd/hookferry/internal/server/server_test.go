@@ -35,7 +35,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A world is what the servers of a test live in: a network and a folder.
+// A world has the network and the folder that the servers of a test use.
 type world struct {
 	*testing.T
 	dir    string
@@ -56,17 +56,17 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 }
 
 // onTheSystem returns a world with the system's network and clock.
-func onTheSystem(t *testing.T) *world {
+func onSystemNetwork(t *testing.T) *world {
 	w := &world{T: t, dir: t.TempDir(), listen: new(net.ListenConfig).Listen}
 	w.client = w.trusting(nil)
 	return w
 }
 
-// never returns the end of a wait that is to end earlier: a day, which a bubble lets pass
-// at once. Elsewhere the time limit of the test comes first.
-func never() <-chan time.Time { return time.After(24 * time.Hour) }
+// afterADay returns a channel that ends a wait for something that should happen earlier. In a
+// bubble the day passes at once. Elsewhere the time limit of the test comes first.
+func afterADay() <-chan time.Time { return time.After(24 * time.Hour) }
 
-// trusting returns a client that trusts the certificate.
+// trusting returns a client that trusts a certificate, which may be nil.
 func (w *world) trusting(c *x509.Certificate) *http.Client {
 	transport := &http.Transport{DialContext: w.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()}}
 	if c != nil {
@@ -76,7 +76,7 @@ func (w *world) trusting(c *x509.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// A running server is one of a test, with its log.
+// A running server is a server under test, with its log.
 type running struct {
 	*world
 	env    map[string]string
@@ -86,11 +86,11 @@ type running struct {
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	more chan struct{} // closed at the next line
+	more chan struct{} // closed when the log grows
 }
 
-// start starts a server on what file says, with listen, admin and data added to
-// it, and waits until it runs.
+// start starts a server with a configuration file, to which it adds listen, admin and data. It
+// waits until the server listens.
 func (w *world) start(file string) *running {
 	w.Helper()
 	s := w.prepare(file, nil)
@@ -106,7 +106,7 @@ func (w *world) prepare(file string, env map[string]string) *running {
 	return s
 }
 
-// write writes the configuration file, in one step.
+// write replaces the configuration file in one step.
 func (s *running) write(file string) {
 	s.Helper()
 	if !strings.Contains(file, "\nadmin:") {
@@ -115,7 +115,7 @@ func (s *running) write(file string) {
 	s.replace("hookferry.yaml", "listen: 127.0.0.1:0\ndata: data\n"+file)
 }
 
-// replace puts a new file in the place of one.
+// replace writes a file in one step, by a rename.
 func (w *world) replace(name, text string) {
 	w.Helper()
 	if err := os.WriteFile(w.path(name+".new"), []byte(text), 0o600); err != nil {
@@ -141,7 +141,7 @@ func (s *running) begin() {
 	level := new(slog.LevelVar)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go func() { // ends at the end of the test at the latest
+	go func() { // the cleanup waits for the end of Run
 		s.ended <- Run(ctx, Options{
 			Settings: settings, Load: s.load, Reload: s.reload,
 			Level: level, Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: level})),
@@ -152,7 +152,7 @@ func (s *running) begin() {
 	s.Cleanup(func() { s.stop() })
 }
 
-// stop stops the server, and returns its error; once.
+// stop stops the server and returns the error of Run. It may be called again.
 func (s *running) stop() error {
 	s.cancel()
 	err := <-s.ended
@@ -160,7 +160,7 @@ func (s *running) stop() error {
 	return err
 }
 
-// Write takes the log.
+// Write appends to the log.
 func (s *running) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,11 +175,11 @@ func (s *running) text() string {
 	return s.log.String()
 }
 
-// await waits until the log has what matches, and returns the last group of it.
+// await waits until the log matches a pattern, and returns the last group of the match.
 func (s *running) await(pattern string) string {
 	s.Helper()
 	re := regexp.MustCompile(pattern)
-	timeout := never()
+	timeout := afterADay()
 	for {
 		s.mu.Lock()
 		text, more := s.log.String(), s.more
@@ -191,21 +191,21 @@ func (s *running) await(pattern string) string {
 		case <-more:
 		case err := <-s.ended:
 			s.ended <- err
-			s.Fatalf("ended with %v before it logged %s:\n%s", err, pattern, s.text())
+			s.Fatalf("Run ended with %v before the log matched %s:\n%s", err, pattern, s.text())
 		case <-timeout:
-			s.Fatalf("the log lacks %s:\n%s", pattern, text)
+			s.Fatalf("the log does not match %s:\n%s", pattern, text)
 		}
 	}
 }
 
 func (s *running) public() string { return s.await(`msg=listening address=(\S+)`) }
 
-// admin is the URL of the admin listener, without the slash.
+// admin returns the URL of the admin listener, without a slash at its end.
 func (s *running) admin() string {
 	return strings.TrimSuffix(s.await(`msg="the page is at" url=(\S+)`), "/")
 }
 
-// call sends a call, and returns the status.
+// call sends a call and returns the status of the answer.
 func (s *running) call(key, event string) int {
 	s.Helper()
 	return s.callBy(s.client, "http://"+s.public(), key, event)
@@ -245,19 +245,19 @@ func (w *world) request(method, url string) (int, string) {
 	return w.do(w.client, r)
 }
 
-// read reads an answer of the admin API.
+// read gets an answer of the admin API and decodes it.
 func (s *running) read(path string, to any) {
 	s.Helper()
 	status, text := s.request("GET", s.admin()+path)
 	if status != 200 {
-		s.Fatalf("GET %s: %d %s", path, status, text)
+		s.Fatalf("GET %s: status %d, want 200: %s", path, status, text)
 	}
 	if err := json.Unmarshal([]byte(text), to); err != nil {
 		s.Fatalf("GET %s: %v", path, err)
 	}
 }
 
-// A sink is a receiver that tells which events arrive.
+// A sink is a receiver of webhooks that reports the names of the events.
 type sink struct {
 	t       *testing.T
 	url     string
@@ -276,7 +276,7 @@ func (w *world) sink() *sink {
 	return s
 }
 
-// receiver serves webhooks until the test ends.
+// receiver starts a receiver of webhooks, which serves until the test ends.
 func (w *world) receiver(handle http.HandlerFunc) (url string) {
 	w.Helper()
 	return w.serve(&http.Server{Handler: handle}).URL
@@ -301,12 +301,12 @@ func (s *sink) want(event string) {
 		if got != event {
 			s.t.Fatalf("the event %q arrived, want %q", got, event)
 		}
-	case <-never():
+	case <-afterADay():
 		s.t.Fatalf("the event %q did not arrive", event)
 	}
 }
 
-// certificate writes a certificate and its key, and returns the former.
+// certificate writes a certificate and its key to files, and returns the certificate.
 func (w *world) certificate(name string, serial int64) *x509.Certificate {
 	w.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -339,7 +339,7 @@ func (w *world) certificate(name string, serial int64) *x509.Certificate {
 	return c
 }
 
-func TestServer(t *testing.T) {
+func TestServerServesBothListeners(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		receiver := w.sink()
 		s := w.start(fmt.Sprintf(`
@@ -348,36 +348,36 @@ destinations: [{id: crm, endpoints: [{url: %q}]}]
 log: {access: 1}
 `, receiver.url))
 		if status := s.call("k1", "One"); status != 200 {
-			t.Fatalf("a call is answered by %d", status)
+			t.Fatalf("a call got the status %d, want 200", status)
 		}
 		receiver.want("One")
 		if status := s.call("other", "Two"); status != 401 {
-			t.Errorf("a call with another key is answered by %d", status)
+			t.Errorf("a call with another key got the status %d, want 401", status)
 		}
 		for _, at := range []string{"http://" + s.public(), s.admin()} {
 			for _, path := range []string{"/healthz", "/readyz"} {
 				if status, text := s.request("GET", at+path); status != 200 || text != "ok\n" {
-					t.Errorf("%s%s: %d %q", at, path, status, text)
+					t.Errorf("GET %s%s: status %d, %q, want 200 and ok", at, path, status, text)
 				}
 			}
 		}
 		if status, _ := s.request("GET", s.admin()+"/"); status != 200 {
-			t.Errorf("the page: %d", status)
+			t.Errorf("GET of the page: status %d, want 200", status)
 		}
 		status, text := s.request("GET", s.admin()+"/metrics")
 		if status != 200 || !strings.Contains(text, `hookferry_calls_accepted_total{source="web"} 1`) || !strings.Contains(text, `hookferry_http_requests_total{code="401"} 1`) {
-			t.Errorf("metrics: %d\n%s", status, text)
+			t.Errorf("GET /metrics: status %d, want 200, an accepted call and an answer 401:\n%s", status, text)
 		}
 		if status, _ := s.request("GET", s.admin()+"/debug/pprof/goroutine?debug=1"); status != 200 {
-			t.Errorf("a profile: %d", status)
+			t.Errorf("GET of a profile: status %d, want 200", status)
 		}
 		if status, _ := s.request("GET", s.admin()+"/debug/pprof/cmdline"); status != 404 {
-			t.Errorf("the flags of the process: %d, want 404", status)
+			t.Errorf("GET of the flags of the process: status %d, want 404", status)
 		}
 		var got api.Status
 		s.read(api.StatusPath, &got)
 		if !got.Ready || got.Version != "v1.2.3" || got.Config.File != s.path("hookferry.yaml") || got.Calls.Accepted != 1 || got.Calls.Unknown != 1 {
-			t.Errorf("status: %+v", got)
+			t.Errorf("the status is %+v, want a ready server with one accepted call and one with an unknown key", got)
 		}
 		if err := s.stop(); err != nil {
 			t.Errorf("Run: %v", err)
@@ -385,12 +385,12 @@ log: {access: 1}
 		s.await(`msg=request method=POST path=/v1/track status=200 .* source=web .* accepted=1`)
 		s.await(`msg=request .* status=401`)
 		if text := s.text(); strings.Contains(text, "k1") || strings.Contains(text, "level=ERROR") {
-			t.Errorf("the log has a key, or an error:\n%s", text)
+			t.Errorf("the log has a key or an error:\n%s", text)
 		}
 	})
 }
 
-// TestServerRefusesToStart looks at what cannot work.
+// TestServerRefusesToStart shows that Run names the setting that keeps the server from starting.
 func TestServerRefusesToStart(t *testing.T) {
 	var network memnet.Network
 	taken, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -408,7 +408,7 @@ func TestServerRefusesToStart(t *testing.T) {
 		{"no key", "data", func(s *config.Settings) { s.Sources[0].Keys = nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := onTheSystem(t).prepare("sources: [{name: web, keys: [k1]}]\n", nil)
+			s := onSystemNetwork(t).prepare("sources: [{name: web, keys: [k1]}]\n", nil)
 			settings, err := s.load()
 			if err != nil {
 				t.Fatal(err)
@@ -427,8 +427,8 @@ func TestServerRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestReload changes the settings of a server that runs.
-func TestReload(t *testing.T) {
+// TestReloadAppliesNewSettings changes the settings of a running server.
+func TestReloadAppliesNewSettings(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		first, second := w.sink(), w.sink()
 		file := func(crm, more string) string {
@@ -443,7 +443,7 @@ func TestReload(t *testing.T) {
 		send := func(key, event string, want int) {
 			t.Helper()
 			if got := s.call(key, event); got != want {
-				t.Fatalf("the call %s is answered by %d, want %d", event, got, want)
+				t.Fatalf("the call %s got the status %d, want %d", event, got, want)
 			}
 		}
 		send("k1", "Before", 200)
@@ -453,17 +453,17 @@ func TestReload(t *testing.T) {
 		send("k1", "Elsewhere", 200)
 		second.want("Elsewhere")
 
-		// What is bad changes nothing, and is told.
+		// Wrong settings change nothing. The status reports their error.
 		reload("destinations: [{id: crm}]\n")
 		send("k1", "Still", 200)
 		second.want("Still")
 		var status api.Status
 		s.read(api.StatusPath, &status)
 		if !strings.Contains(status.Config.Error, "destinations[0].endpoints: 0 given") {
-			t.Errorf("the status has the error %q", status.Config.Error)
+			t.Errorf("the status has the error %q, want one of destinations[0].endpoints", status.Config.Error)
 		}
 
-		// What needs a restart is told, and the rest used.
+		// The log names settings that need a restart. The server applies the others.
 		reload(file(first.url, "grace: 1s\nlimits: {connections: 3}\nlog: {level: debug}\n"))
 		s.await(`msg="some of the new configuration counts only after a restart" keys=\[limits\]`)
 		send("k1", "Rest", 200)
@@ -471,20 +471,20 @@ func TestReload(t *testing.T) {
 		var after api.Status
 		s.read(api.StatusPath, &after)
 		if after.Config.Error != "" {
-			t.Errorf("the error stays: %q", after.Config.Error)
+			t.Errorf("the status has the error %q, want none after good settings", after.Config.Error)
 		}
 
-		// The deliveries of a destination that is removed wait until it is back;
-		// a pause stays a pause.
+		// The deliveries of a removed destination wait until the destination is back. A paused
+		// destination stays paused.
 		crmPath := strings.NewReplacer("{destination}", "crm")
 		if status, text := s.request("POST", s.admin()+crmPath.Replace(api.PausePath)); status != 200 {
-			t.Fatalf("pause: %d %s", status, text)
+			t.Fatalf("pause: status %d, want 200: %s", status, text)
 		}
 		send("k1", "Kept", 200)
 		reload("sources: [{name: web, keys: [k2]}]\n")
 		send("k1", "Refused", 401)
 		send("k2", "Dropped", 200)
-		synctest.Wait() // until the outcomes are stored
+		synctest.Wait() // the outcomes are stored
 		if s.read(api.StatusPath, &status); status.Waiting != 1 {
 			t.Fatalf("%d deliveries wait, want 1", status.Waiting)
 		}
@@ -492,31 +492,32 @@ func TestReload(t *testing.T) {
 		var crm api.Destination
 		s.read(crmPath.Replace(api.DestinationPath), &crm)
 		if !crm.Paused {
-			t.Errorf("the destination is not paused any more: %+v", crm)
+			t.Errorf("the destination is %+v, want it paused as before", crm)
 		}
 		if status, text := s.request("POST", s.admin()+crmPath.Replace(api.ResumePath)); status != 200 {
-			t.Fatalf("resume: %d %s", status, text)
+			t.Fatalf("resume: status %d, want 200: %s", status, text)
 		}
 		second.want("Kept")
 	})
 }
 
-// Files that change are read again without a signal, once they have stayed the same for
-// config.WatchEvery: the configuration, and those that it names.
-func TestFilesAreWatched(t *testing.T) {
+// TestChangedFilesAreReadAgain shows that the server reads changed files again without a signal:
+// the configuration file, and the files that it names. The server waits until a file has stayed
+// the same for config.WatchEvery.
+func TestChangedFilesAreReadAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.replace("key", "k1")
 		s := w.start(`sources: [{name: web, keys: ["file:key"]}]`)
 		status := func(key string, want int) {
 			t.Helper()
 			if got := s.call(key, "Any"); got != want {
-				t.Errorf("a call with %s is answered by %d, want %d", key, got, want)
+				t.Errorf("a call with the key %s got the status %d, want %d", key, got, want)
 			}
 		}
-		time.Sleep(config.WatchEvery / 2) // the middle between two looks
+		time.Sleep(config.WatchEvery / 2) // the middle between two checks
 		status("k1", 200)
 		w.replace("key", "k2")
-		time.Sleep(config.WatchEvery) // it has changed, and may be changing
+		time.Sleep(config.WatchEvery) // the server sees the change, but the file may still be changing
 		status("k1", 200)
 		time.Sleep(config.WatchEvery)
 		status("k1", 401)
@@ -527,13 +528,14 @@ func TestFilesAreWatched(t *testing.T) {
 		status("k2", 401)
 		status("k3", 200)
 		if n := strings.Count(s.text(), `msg="new configuration"`); n != 2 {
-			t.Errorf("the settings were read again %d times, want 2", n)
+			t.Errorf("the server read the settings again %d times, want 2", n)
 		}
 	})
 }
 
-// TestTLS looks at both listeners with certificates, which change.
-func TestTLS(t *testing.T) {
+// TestTLSCertificatesAreRenewed runs both listeners with TLS. The server uses a new certificate
+// once its file has changed.
+func TestTLSCertificatesAreRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const token = "0123456789abcdef"
 		s := w.prepare(`
@@ -546,7 +548,7 @@ sources: [{name: web, keys: [k1]}]
 		s.begin()
 		base := "https://" + s.public()
 		if status := s.callBy(w.trusting(old), base, "k1", "One"); status != 200 {
-			t.Errorf("a call is answered by %d", status)
+			t.Errorf("a call got the status %d, want 200", status)
 		}
 		resp, err := w.trusting(old).Get(base + "/healthz")
 		if err != nil {
@@ -554,7 +556,7 @@ sources: [{name: web, keys: [k1]}]
 		}
 		resp.Body.Close()
 		if resp.ProtoMajor != 2 {
-			t.Errorf("the answer is by %s, want HTTP/2", resp.Proto)
+			t.Errorf("the answer uses %s, want HTTP/2", resp.Proto)
 		}
 
 		for sent, want := range map[string]int{token: 200, "": 401, "wrong": 401} {
@@ -565,7 +567,7 @@ sources: [{name: web, keys: [k1]}]
 				}
 				r.Header.Set("Authorization", "Bearer "+sent)
 				if status, _ := s.do(w.trusting(control), r); status != want {
-					t.Errorf("%s with the token %q: %d, want %d", path, sent, status, want)
+					t.Errorf("GET %s with the token %q: status %d, want %d", path, sent, status, want)
 				}
 			}
 		}
@@ -573,10 +575,10 @@ sources: [{name: web, keys: [k1]}]
 		renewed := w.certificate("calls", 3)
 		s.await(`msg="new configuration"`)
 		if status := s.callBy(w.trusting(renewed), base, "k1", "Two"); status != 200 {
-			t.Errorf("with the new certificate, a call is answered by %d", status)
+			t.Errorf("a call over the new certificate got the status %d, want 200", status)
 		}
 		if _, err := w.trusting(old).Get(base + "/healthz"); err == nil {
-			t.Error("the certificate of before is still in use")
+			t.Error("the server still uses the old certificate")
 		}
 		if err := s.stop(); err != nil {
 			t.Errorf("Run: %v", err)
@@ -584,12 +586,12 @@ sources: [{name: web, keys: [k1]}]
 	})
 }
 
-// slowReceiver returns a destination whose endpoint tells when a request has begun, and
-// answers it once finish is closed.
+// slowReceiver returns the URL of a receiver that sends to begun when a request has begun. It
+// answers once finish is closed.
 func (w *world) slowReceiver() (url string, begun, finish chan struct{}) {
 	begun, finish = make(chan struct{}, 10), make(chan struct{})
 	url = w.receiver(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed when the server hangs up
+		_, _ = io.Copy(io.Discard, r.Body) // net/http notices that the client is gone only after the body
 		begun <- struct{}{}
 		select {
 		case <-finish:
@@ -599,9 +601,9 @@ func (w *world) slowReceiver() (url string, begun, finish chan struct{}) {
 	return url, begun, finish
 }
 
-// TestStop stops a server that is busy: it says that it is not ready first,
-// takes calls for the drain time, then finishes what it has.
-func TestStop(t *testing.T) {
+// TestStopDrainsThenFinishesDeliveries stops a busy server. The server first reports that it is
+// not ready, and accepts calls for the drain time. Then it finishes the attempts in flight.
+func TestStopDrainsThenFinishesDeliveries(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		url, begun, finish := w.slowReceiver()
 		s := w.start(fmt.Sprintf(`
@@ -611,28 +613,28 @@ destinations: [{id: crm, endpoints: [{url: %q}]}]
 `, url))
 		base := "http://" + s.public()
 		if status := s.call("k1", "Slow"); status != 200 {
-			t.Fatalf("the call is answered by %d", status)
+			t.Fatalf("the call got the status %d, want 200", status)
 		}
 		<-begun
 		s.cancel()
 		time.Sleep(2*time.Second - 1)
 		if status, _ := s.request("GET", base+"/readyz"); status != 503 {
-			t.Errorf("while it stops, /readyz says %d", status)
+			t.Errorf("during the drain time, /readyz has the status %d, want 503", status)
 		}
 		if status := s.call("k2", "Late"); status != 200 {
-			t.Errorf("during the drain time, a call is answered by %d", status)
+			t.Errorf("during the drain time, a call got the status %d, want 200", status)
 		}
-		// Once calls are not taken any more, one can still look.
+		// After the drain time the server takes no calls, but the admin API still answers.
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if c, err := w.dial(t.Context(), "tcp", s.public()); err == nil {
-			t.Error("the listener of calls stays open")
+			t.Error("the listener of calls is open after the drain time, want it closed")
 			c.Close()
 		}
 		var status api.Status
 		s.read(api.StatusPath, &status)
 		if status.Ready || status.Totals.InFlight != 1 {
-			t.Errorf("while an attempt is under way, the status is %+v", status)
+			t.Errorf("the status is %+v, want not ready and one attempt in flight", status)
 		}
 		close(finish)
 		if err := s.stop(); err != nil {
@@ -640,20 +642,21 @@ destinations: [{id: crm, endpoints: [{url: %q}]}]
 		}
 		s.await("msg=stopped")
 		if strings.Contains(s.text(), "cut off") {
-			t.Errorf("something was cut off:\n%s", s.text())
+			t.Errorf("the log says that something was cut off, want nothing:\n%s", s.text())
 		}
 	})
 }
 
-// What is under way when the grace ends is cut off: a request for its sender to repeat, an
-// attempt to be repeated after the next start.
-func TestStopAfterTheGrace(t *testing.T) {
+// TestStopCutsOffRequestsAfterTheGrace shows what happens at the end of the grace. The server cuts
+// off requests, which their senders repeat. It cuts off attempts, and repeats them after the next
+// start.
+func TestStopCutsOffRequestsAfterTheGrace(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		url, begun, _ := w.slowReceiver()
 		file := fmt.Sprintf("grace: 4s\nsources: [{name: web, keys: [k1], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}]}]\n", url)
 		s := w.start(file)
 		if status := s.call("k1", "Cut"); status != 200 {
-			t.Fatalf("the call is answered by %d", status)
+			t.Fatalf("the call got the status %d, want 200", status)
 		}
 		<-begun
 		slow := w.raw(s.public(), "POST /v1/track HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
@@ -663,7 +666,7 @@ func TestStopAfterTheGrace(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		if took := time.Since(began); took != 4*time.Second {
-			t.Errorf("it stopped after %v, want 4s, the grace", took)
+			t.Errorf("the server stopped after %v, want the grace of 4s", took)
 		}
 		slow.wantEnd(began.Add(4 * time.Second))
 		s.await(`msg="requests were cut off; their senders will repeat them"`)
@@ -673,8 +676,7 @@ func TestStopAfterTheGrace(t *testing.T) {
 	})
 }
 
-// Under load, a server is stopped and started again: every call that was accepted arrives
-// once.
+// TestRestartUnderLoad stops and starts a server under load. Every accepted call arrives once.
 func TestRestartUnderLoad(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		receiver := w.sink()
@@ -720,19 +722,20 @@ func TestRestartUnderLoad(t *testing.T) {
 			got[<-receiver.arrived]++
 		}
 		if d := cmp.Diff(want, got); d != "" || len(want) < 100 {
-			t.Errorf("of %d accepted calls, arrived how often (-want +got):\n%s", len(want), d)
+			t.Errorf("%d calls were accepted, want at least 100; number of arrivals of each (-want +got):\n%s", len(want), d)
 		}
 	})
 }
 
-// A stop while the database is waited for is a stop, and no failure.
-func TestStopWhileTheStoreOpens(t *testing.T) {
+// TestStopWhileTheStoreOpensIsNoError shows that Run returns nil if it is stopped while it waits
+// for the database.
+func TestStopWhileTheStoreOpensIsNoError(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s := onTheSystem(t).prepare("queue: {url: 'postgres://"+silent.Addr().String()+"/app?sslmode=disable'}\nsources: [{name: web, keys: [k]}]\n", nil)
+	s := onSystemNetwork(t).prepare("queue: {url: 'postgres://"+silent.Addr().String()+"/app?sslmode=disable'}\nsources: [{name: web, keys: [k]}]\n", nil)
 	s.begin()
 	asked, err := silent.Accept()
 	if err != nil {
@@ -744,16 +747,17 @@ func TestStopWhileTheStoreOpens(t *testing.T) {
 	}
 }
 
-// TestNotify is the service manager.
-func TestNotify(t *testing.T) {
+// TestServerNotifiesTheServiceManager plays the service manager, systemd. The server reports when
+// it is ready, reloads and stops, and sends the watchdog messages.
+func TestServerNotifiesTheServiceManager(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
-		t.Skip("there are no such sockets here:", err)
+		t.Skip("this system has no unixgram sockets:", err)
 	}
 	defer l.Close()
 	states := make(chan string, 100)
-	go func() { // until l is closed
+	go func() { // runs until l is closed
 		b := make([]byte, 4096)
 		for {
 			n, err := l.Read(b)
@@ -771,14 +775,14 @@ func TestNotify(t *testing.T) {
 				return
 			}
 			if state != "WATCHDOG=1" {
-				t.Fatalf("the server tells %q, want %s", state, pattern)
+				t.Fatalf("the server notifies %q, want %s", state, pattern)
 			}
 		}
 	}
 	file := "sources: [{name: web, keys: [k1]}]\n"
 	t.Setenv("NOTIFY_SOCKET", socket)
 	t.Setenv("WATCHDOG_USEC", "20000")
-	s := onTheSystem(t).prepare(file, nil)
+	s := onSystemNetwork(t).prepare(file, nil)
 	s.begin()
 	want(`^READY=1$`)
 	want(`^WATCHDOG=1$`)

@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-func TestSources(t *testing.T) {
+func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := func(keys ...signature.Secret) []signature.Secret { return keys }
 		var s sources
@@ -38,16 +38,16 @@ func TestSources(t *testing.T) {
 			config.Source{Name: "gone", Keys: keys("k4"), Enabled: true})
 		one := find("k1")
 		if one == nil || one.Name != "a" || one.Limit == nil || !slices.Equal(one.Destinations, []string{"d"}) {
-			t.Fatalf("find(k1) = %+v", one)
+			t.Fatalf("find(k1) = %+v, want the source a with a limit and the destination d", one)
 		}
 		if two := find("k2"); two == nil || two.Limit != one.Limit {
 			t.Error("the keys of a source do not share its limit")
 		}
 		if find("k3") != nil {
-			t.Error("the key of a source that is not enabled is known")
+			t.Error("find knows the key of a disabled source")
 		}
 		if find("k4") == nil || find("k5") != nil {
-			t.Error("one known and one unknown key are not told apart")
+			t.Error("find(k4) or find(k5) is wrong, want that it knows k4 and not k5")
 		}
 		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Rejected: 2})
 		s.answered(&collector.Answered{Source: "a", Status: 429})
@@ -56,19 +56,19 @@ func TestSources(t *testing.T) {
 		at := time.Now().UTC()
 		time.Sleep(time.Second)
 
-		// Newer settings: counts go on by name, and so does a limit that is the
-		// same.
+		// With new settings, a source with the same name keeps its counts. It also keeps its
+		// limit if the rate did not change.
 		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Enabled: true, Rate: 1, Burst: 7, Destinations: strings.Split("abcdefghijkl", "")})
 		if again := find("k1"); again == nil || again.Limit != one.Limit {
-			t.Error("a limit that did not change begins anew")
+			t.Error("the source a has a new limit, want the old one, as its rate did not change")
 		}
 		if two := find("k2"); two == nil || two.Name != "new" {
-			t.Error("a key did not change hands")
+			t.Error("find(k2) does not return the source new")
 		}
 		if find("k4") != nil {
-			t.Error("the key of a source that is gone is known")
+			t.Error("find knows the key of a removed source")
 		}
-		s.answered(&collector.Answered{Source: "gone", Status: 200, Accepted: 1}) // was under way
+		s.answered(&collector.Answered{Source: "gone", Status: 200, Accepted: 1}) // this request began before the new settings
 		s.answered(&collector.Answered{Source: "a", Status: 400, Rejected: 1})
 
 		list := s.list()
@@ -86,7 +86,7 @@ func TestSources(t *testing.T) {
 
 		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 3})
 		if find("k1").Limit == one.Limit {
-			t.Error("another rate has the limit of before")
+			t.Error("the source a has its old limit, want a new one for another rate")
 		}
 	})
 }

@@ -10,10 +10,10 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
 
-// The store is on a server with a certificate of an authority of its own, which asks for one
-// in turn.
-func TestNATSWithTLS(t *testing.T) {
-	w := onTheSystem(t)
+// TestNATSWithClientCertificates runs the server on a NATS server that has a certificate of a
+// private authority and demands a client certificate. Without either, the server does not start.
+func TestNATSWithClientCertificates(t *testing.T) {
+	w := onSystemNetwork(t)
 	receiver := w.sink()
 	file := func(tls string) string {
 		return fmt.Sprintf(`
@@ -51,7 +51,7 @@ queue: {url: "nats://${SERVER}", nats: {partitions: 1, tls: {%s}}}
 	s.begin()
 	s.await(`msg=listening`)
 	if status := s.call("k1", "One"); status != 200 {
-		t.Fatalf("a call is answered by %d", status)
+		t.Fatalf("a call got the status %d, want 200", status)
 	}
 	receiver.want("One")
 
@@ -62,8 +62,8 @@ queue: {url: "nats://${SERVER}", nats: {partitions: 1, tls: {%s}}}
 		stranger := w.prepare(file(tls), env)
 		stranger.begin()
 		err := <-stranger.ended
-		if stranger.ended <- err; err == nil { // stop waits for it too
-			t.Errorf("%s it serves", name)
+		if stranger.ended <- err; err == nil { // the cleanup reads the error, too
+			t.Errorf("%s the server starts, want an error", name)
 		}
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// A destination that is made while the server runs gets the calls of its sources at once, after a
-// reload, and after a restart. The file wins for what it names.
-func TestADestinationIsMade(t *testing.T) {
+// TestStoredDestinationGetsCallsAtOnce makes a destination while the server runs. The destination
+// gets the calls of its sources at once, after a reload, and after a restart. If the file names a
+// destination with the same id, the one in the file wins.
+func TestStoredDestinationGetsCallsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		made, named := w.sink(), w.sink()
 		const file = "webhooks: {allow: [127.0.0.1]}\nsources:\n- {name: web, keys: [web-key]}\n- {name: app, keys: [app-key]}\n"
@@ -23,13 +24,13 @@ func TestADestinationIsMade(t *testing.T) {
 			}
 			r.Header.Set("Content-Type", "application/json")
 			if status, text := w.do(w.client, r); status != want {
-				t.Fatalf("%s: %d %s", method, status, text)
+				t.Fatalf("%s %s: status %d, want %d: %s", method, path, status, want, text)
 			}
 		}
 		call := func(key, event string) {
 			t.Helper()
 			if status := s.call(key, event); status != 200 {
-				t.Fatalf("%s: %d", event, status)
+				t.Fatalf("call %q: status %d, want 200", event, status)
 			}
 		}
 		const path = "/api/v1/destinations/crm"
