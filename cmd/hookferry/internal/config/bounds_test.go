@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestHostileFiles reads texts that are hard on parsers: each is refused, in a time that grows
-// with its length alone.
-func TestHostileFiles(t *testing.T) {
+// TestLoadRefusesHostileFiles reads texts that are hard on parsers. Load refuses each of them, in a
+// time that grows linearly with the length.
+func TestLoadRefusesHostileFiles(t *testing.T) {
 	const size = MaxFile / 8
 	nest := func(unit string, step, n int) string {
 		var b strings.Builder
@@ -36,7 +36,7 @@ func TestHostileFiles(t *testing.T) {
 		"documents":                  strings.Repeat("---\na\n", size/6),
 		"anchors":                    "a: " + strings.Repeat("&a ", size/3-2),
 		"aliases of aliases":         "a: &a [b]\n" + strings.Repeat("c: &a [*a,*a]\n", size/14-1),
-		"an alias of what it is in":  "sources: &a [*a, {name: *a, keys: *a, destinations: *a}]\n",
+		"an alias of its own list":   "sources: &a [*a, {name: *a, keys: *a, destinations: *a}]\n",
 		"quotes that do not end":     "a: '" + strings.Repeat("b ", size/2-3),
 		"a text of lines":            "a: " + strings.Repeat("b\n  ", size/4-1),
 		"a key that is long":         strings.Repeat("a", size-2) + ":",
@@ -44,17 +44,17 @@ func TestHostileFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if len(text) > size {
-				t.Fatalf("%d bytes", len(text))
+				t.Fatalf("the text has %d bytes, want at most %d", len(text), size)
 			}
 			if _, err := Load(write(t, text), env(nil), nil); err == nil {
-				t.Error("it was not refused")
+				t.Error("Load returned no error")
 			}
 		})
 	}
 }
 
-// TestBoundsOfLargeFiles takes as much as the limits of settings allow.
-func TestBoundsOfLargeFiles(t *testing.T) {
+// TestLoadReadsTheMostDestinations reads files with as many destinations as the limit allows.
+func TestLoadReadsTheMostDestinations(t *testing.T) {
 	lines, braces := bytes.NewBufferString("destinations:\n"), bytes.NewBufferString("{destinations: [")
 	for i := range MaxDestinations {
 		fmt.Fprintf(lines, "- id: d%d\n  endpoints:\n  - url: http://a.example/%d\n    headers:\n      A: b\n\n  # a note\n  secret: s\n", i, i)
@@ -68,7 +68,7 @@ func TestBoundsOfLargeFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(s.Destinations); n != MaxDestinations {
-			t.Errorf("%d destinations were read, want %d", n, MaxDestinations)
+			t.Errorf("Load read %d destinations, want %d", n, MaxDestinations)
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// minimal is the least that a file holds.
+// minimal is the smallest valid file.
 const minimal = `
 sources:
   - {name: web, keys: [k1], destinations: [crm]}
@@ -35,7 +35,7 @@ destinations:
   - {id: crm, endpoints: [{url: "http://a.example/"}]}
 `
 
-// write writes a file of the name in a folder of its own.
+// write writes a text to hookferry.yaml in a new folder, and returns the path.
 func write(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hookferry.yaml")
@@ -173,14 +173,14 @@ destinations:
 		t.Errorf("Load (-want +got):\n%s", diff)
 	}
 	if got.TLS.Pair == nil || got.Admin.TLS.Pair == nil {
-		t.Error("the certificates were not put together")
+		t.Error("Load did not parse the certificates")
 	}
 	b := got.Destination("b")
 	if b == nil || got.Destination("c") != nil {
-		t.Fatalf("Destination(b), (c) = %v, %v", b, got.Destination("c"))
+		t.Fatalf("Destination(b) = %v, Destination(c) = %v, want only the first", b, got.Destination("c"))
 	}
 	if b.Webhook.TLS == nil || len(b.Webhook.TLS.Certificates) != 1 || b.Webhook.TLS.RootCAs == nil {
-		t.Errorf("the webhook has the TLS %+v", b.Webhook.TLS)
+		t.Errorf("the webhook has the TLS %+v, want a certificate and authorities", b.Webhook.TLS)
 	}
 	w := *b.Webhook
 	w.TLS = nil
@@ -219,12 +219,12 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestExampleShowsTheDefaults takes the example with all that is commented out
-// in it, too: that is where a key which was renamed would go on unnoticed.
+// TestExampleShowsTheDefaults reads the example, and then the example with everything that it
+// comments out. Otherwise nobody would notice an old name of a key in a comment.
 func TestExampleShowsTheDefaults(t *testing.T) {
 	s, err := Load(write(t, Example()), env(nil), nil)
 	if err != nil {
-		t.Fatalf("the example does not pass: %v", err)
+		t.Fatalf("Load refuses the example: %v", err)
 	}
 	want := Default()
 	ignore := cmpopts.IgnoreFields(Settings{}, "Path", "Loaded", "Files", "Data", "Sources", "Destinations")
@@ -235,15 +235,15 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 		t.Error("two examples have the same key")
 	}
 
-	// Each key is in it, at the right depth.
+	// The example has each key, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
 		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
 	for _, p := range d.problems {
-		if !strings.HasPrefix(p.Text, "reading the file") { // those are not there
-			t.Errorf("with what is commented out: %v", p)
+		if !strings.HasPrefix(p.Text, "reading the file") { // these files do not exist
+			t.Errorf("the example with its comments has the problem %v", p)
 		}
 	}
 	for _, key := range Keys() {
@@ -254,7 +254,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	}
 }
 
-func TestProblems(t *testing.T) {
+func TestLoadReportsEveryProblem(t *testing.T) {
 	many := "sources:\n"
 	for i := range 60 {
 		many += fmt.Sprintf("  - {nam: s%d}\n", i)
@@ -262,7 +262,7 @@ func TestProblems(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		text string
-		want []string // each begins a line of the error, behind the path
+		want []string // beginnings of the lines of the error, after the path
 	}{
 		{"empty", "", []string{" is empty"}},
 		{"comments", "# nothing\n", []string{" is empty"}},
@@ -276,7 +276,7 @@ func TestProblems(t *testing.T) {
 			"3:3: log.levle: there is no such key; there are format, level, access",
 		}},
 		{"given twice", "listen: :1\ngrace: 1s\nlisten: :2\n" + minimal, []string{"3:1: listen: is given twice; first in line 1"}},
-		{"given twice within", "log: {level: info, level: warn}\n" + minimal, []string{"1:20: log.level: is given twice; first in line 1"}},
+		{"given twice in a mapping", "log: {level: info, level: warn}\n" + minimal, []string{"1:20: log.level: is given twice; first in line 1"}},
 		{"without a value", "listen:\n" + minimal, []string{"1:8: listen: has no value; leave the key out for the default"}},
 		{"merge", "log: {<<: {level: info}}\n" + minimal, []string{"1:7: log.<<: there is no such key"}},
 		{"tag that does not fit", "listen: !!int secret\n" + minimal, []string{"1:9: listen: has a YAML tag; tags are not allowed"}},
@@ -291,8 +291,8 @@ func TestProblems(t *testing.T) {
 			"6:19: tracing.sample: want a number",
 			"7:8: grace: want a time such as 500ms, 10s or 720h",
 		}},
-		{"what becomes of what waits", "webhooks: {whenDisabled: drop, operations: ''}\n" + minimal, []string{"1:26: webhooks.whenDisabled: want keep or dead"}},
-		{"values that are none", "log: {level: loud}\nlimits: {memory: 12 XB}\nwebhooks: {allow: [10.0.0.0/99]}\n" + minimal, []string{
+		{"unknown word for waiting deliveries", "webhooks: {whenDisabled: drop, operations: ''}\n" + minimal, []string{"1:26: webhooks.whenDisabled: want keep or dead"}},
+		{"values that do not parse", "log: {level: loud}\nlimits: {memory: 12 XB}\nwebhooks: {allow: [10.0.0.0/99]}\n" + minimal, []string{
 			"1:14: log.level: want debug, info, warn or error",
 			"2:18: limits.memory: want bytes such as 512KB, 64MB or 1GB",
 			"3:20: webhooks.allow[0]: want an address, or a prefix such as 10.0.0.0/8",
@@ -336,7 +336,7 @@ func TestProblems(t *testing.T) {
 		{"credentials where they would be ignored", "tracing: {endpoint: 'https://u:p@otel.example'}\n" + minimal, []string{
 			"1:21: tracing.endpoint: want an http or https URL with a host and perhaps a path, and nothing else; credentials go into tracing.headers",
 		}},
-		{"headers that are none", `tracing:
+		{"wrong headers", `tracing:
   headers:
     a b: x
     '': x
@@ -357,7 +357,7 @@ func TestProblems(t *testing.T) {
 			"3:10: destinations[0].id: is no name in the path of a URL",
 			"4:10: destinations[1].id: is no name in the path of a URL",
 		}},
-		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
+		{"a wrong product name", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
 		{"token that is needed", "admin: {listen: ':8081'}\n" + minimal, []string{"1:8: admin.token: is required, as admin.listen is more than this machine's own address"}},
 		{"token that is short", "admin: {token: short}\n" + minimal, []string{"1:16: admin.token: want 16 to 1024 visible characters"}},
 		{"no sources", "destinations: []\n", []string{" sources: 1 to 10000 are allowed"}},
@@ -426,21 +426,21 @@ destinations:
 				t.Fatalf("Load: %v, want an *Error", err)
 			}
 			if s == nil || s.Path != path || len(s.Files) == 0 {
-				t.Errorf("Load returned %+v; want what to watch", s)
+				t.Errorf("Load returned %+v, want settings with the path and the files to watch", s)
 			}
 			lines := strings.Split(err.Error(), "\n")
 			if tt.name == "very many" {
 				if len(lines) != maxProblems {
-					t.Errorf("%d problems told, want %d", len(lines), maxProblems)
+					t.Errorf("Load reports %d problems, want %d", len(lines), maxProblems)
 				}
 				lines = lines[:1]
 			}
 			for i := range max(len(lines), len(tt.want)) {
 				switch {
 				case i >= len(lines):
-					t.Errorf("missing %q", tt.want[i])
+					t.Errorf("the error lacks a line that begins with %q", tt.want[i])
 				case i >= len(tt.want):
-					t.Errorf("unexpected %q", lines[i])
+					t.Errorf("the error has the line %q, want no such line", lines[i])
 				default:
 					if want := path + ":" + tt.want[i]; !strings.HasPrefix(lines[i], want) {
 						t.Errorf("got  %q\nwant %q", lines[i], want)
@@ -451,8 +451,8 @@ destinations:
 	}
 }
 
-// TestErrorsRepeatNoSecret puts one text wherever a text may be, and looks for
-// it in what Load says.
+// TestErrorsRepeatNoSecret puts a text at the place of every key. The error of Load must not have
+// that text.
 func TestErrorsRepeatNoSecret(t *testing.T) {
 	const secret = "SENTINEL"
 	path := write(t, "")
@@ -478,17 +478,17 @@ func TestErrorsRepeatNoSecret(t *testing.T) {
 			overwrite(t, path, doc)
 			_, err := Load(path, env(map[string]string{"S": secret}), nil)
 			if err == nil {
-				t.Errorf("%s: %q was taken", key, doc)
+				t.Errorf("%s: Load of %q returned no error", key, doc)
 				continue
 			}
 			if strings.Contains(err.Error(), secret) {
-				t.Errorf("%s with %q: %v", key, text, err)
+				t.Errorf("%s: the error for %q repeats the text: %v", key, text, err)
 			}
 		}
 	}
 }
 
-func TestKeep(t *testing.T) {
+func TestKeepReusesUnchangedDestinations(t *testing.T) {
 	file := func(url string) string {
 		return strings.Replace(minimal, "http://a.example/", url, 1) + "  - {id: other, endpoints: [{url: \"http://b.example/\"}]}\n"
 	}
@@ -506,23 +506,23 @@ func TestKeep(t *testing.T) {
 	}
 	second.Keep(first)
 	if second.Destination("crm").Webhook == first.Destination("crm").Webhook {
-		t.Error("what has changed was kept")
+		t.Error("Keep kept a destination that has changed")
 	}
 	if second.Destination("other").Webhook != first.Destination("other").Webhook {
-		t.Error("what has not changed was not kept")
+		t.Error("Keep replaced a destination that has not changed")
 	}
 }
 
-func TestNeedRestart(t *testing.T) {
+func TestNeedRestartNamesChangedKeys(t *testing.T) {
 	was, is := Default(), Default()
 	if got := is.NeedRestart(was); len(got) != 0 {
-		t.Errorf("without changes: %q", got)
+		t.Errorf("NeedRestart without changes = %q, want none", got)
 	}
 	is.Grace, is.Log.Level, is.Log.Access = time.Second, slog.LevelDebug, 5
 	is.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	is.Sources = []Source{{Name: "x"}}
 	if got := is.NeedRestart(was); len(got) != 0 {
-		t.Errorf("with changes that count at once: %q", got)
+		t.Errorf("NeedRestart with changes that a running server applies = %q, want none", got)
 	}
 	is.Data, is.Admin.Token, is.Limits.Connections, is.TLS = "x", "y", 3, &Certificate{}
 	if diff := cmp.Diff([]string{"tls", "data", "admin.token", "limits"}, is.NeedRestart(was)); diff != "" {
@@ -530,8 +530,8 @@ func TestNeedRestart(t *testing.T) {
 	}
 }
 
-// TestEveryKeyIsKnownToReload wants each key of the file in NeedRestart, or in
-// the list of those that a server changes while it runs.
+// TestEveryKeyIsKnownToReload shows that each key of the file either needs a restart, or is in the
+// list of keys that a running server applies.
 func TestEveryKeyIsKnownToReload(t *testing.T) {
 	atOnce := []string{"trustedProxies", "drain", "grace", "log.level", "log.access", "sources", "destinations"}
 	changed := Default()
@@ -543,19 +543,19 @@ func TestEveryKeyIsKnownToReload(t *testing.T) {
 			covered = covered || key == k || strings.HasPrefix(key, k+".") || strings.HasPrefix(key, k+"[") || strings.HasPrefix(k, key+".")
 		}
 		if !covered {
-			t.Errorf("nobody knows what a reload does with %s", key)
+			t.Errorf("%s is neither in NeedRestart nor in the list of keys that a running server applies", key)
 		}
 	}
 }
 
-func TestSize(t *testing.T) {
+func TestParseSize(t *testing.T) {
 	for text, want := range map[string]Size{"0": 0, "1": 1, "512KB": 512 << 10, "1 MB": 1 << 20, "3GB": 3 << 30, "1TB": 1 << 40} {
 		got, err := parseSize(text)
 		if err != nil || got != want {
 			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
 		}
 		if again, err := parseSize(got.String()); err != nil || again != want {
-			t.Errorf("%d as a text is %q, which is %d, %v", want, got, again, err)
+			t.Errorf("Size(%d).String() = %q, which parses to %d, %v", want, got, again, err)
 		}
 	}
 	for _, text := range []string{"", "MB", "-1", "1.5GB", "9999999999TB", "1PB", "0x10"} {
@@ -565,19 +565,19 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestSecretsDoNotPrint(t *testing.T) {
+func TestPrintingSourcesHidesKeys(t *testing.T) {
 	s, err := Load(write(t, strings.Replace(minimal, "k1", "SENTINEL", 1)), env(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", s.Sources, s.Sources, s.Sources); strings.Contains(text, "SENTINEL") {
-		t.Errorf("a write key is in %s", text)
+		t.Errorf("the printed sources have a write key: %s", text)
 	}
 }
 
-// A listener goes on with its certificate although the newest settings have it
-// off, which counts after a restart.
-func TestCertificateOfNoListener(t *testing.T) {
+// TestCertificateIsLoadedWithoutItsListener shows that Load reads the certificate of a listener
+// that the settings switch off. A running listener goes on with the certificate until a restart.
+func TestCertificateIsLoadedWithoutItsListener(t *testing.T) {
 	path := write(t, "admin: {listen: off, tls: {certificate: cert.pem, key: key.pem}}\n"+minimal)
 	cert, key := pair(t)
 	for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key} {
@@ -590,7 +590,7 @@ func TestCertificateOfNoListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Admin.TLS.Pair == nil {
-		t.Error("the certificate was not put together")
+		t.Error("Load did not parse the certificate")
 	}
 }
 
@@ -607,7 +607,7 @@ func FuzzDecode(f *testing.F) {
 		if len(d.problems) == 0 {
 			err := s.Complete()
 			if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() {
-				t.Errorf("Complete: %T %v", err, err)
+				t.Errorf("Complete returned the error %v of type %T, want *Error", err, err)
 			}
 		}
 	})
@@ -620,7 +620,7 @@ func TestParseDestination(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		document map[string]any
-		want     []string // the keys of the problems
+		want     []string // keys of the problems
 	}{
 		{"an endpoint", map[string]any{"endpoints": endpoints}, nil},
 		{"all kinds of values", map[string]any{
@@ -633,7 +633,7 @@ func TestParseDestination(t *testing.T) {
 		{"null", map[string]any{"endpoints": endpoints, "secret": nil}, []string{"secret"}},
 		{"several", map[string]any{"endpoints": []any{map[string]any{"url": "ftp://SENTINEL@a.example/"}}, "timeout": "SENTINEL"}, []string{"timeout", "endpoints[0].url"}},
 		{"sources", map[string]any{"endpoints": endpoints, "sources": []any{"web", "app"}}, nil},
-		{"sources that are none", map[string]any{"endpoints": endpoints, "sources": "SENTINEL"}, []string{"sources"}},
+		{"sources that are no list", map[string]any{"endpoints": endpoints, "sources": "SENTINEL"}, []string{"sources"}},
 		{"sources that are no names", map[string]any{"endpoints": endpoints, "sources": []any{"web", 1, "web"}}, []string{"sources[1]", "sources[2]"}},
 		{"addresses that are not public", map[string]any{"endpoints": []any{
 			map[string]any{"url": "http://LocalHost:9000/"}, map[string]any{"url": "http://10.1.2.3/"}, map[string]any{"url": "http://192.168.1.1/"},
@@ -656,11 +656,11 @@ func TestParseDestination(t *testing.T) {
 		})
 	}
 
-	// No text of a client stands for a file or a variable of the server.
+	// ParseDestination takes references to files and variables of the server literally.
 	for _, text := range []string{"file:" + secret, "${HOOKFERRY_SENTINEL}", "${"} {
 		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text}, nil)
 		if err != nil || d.Webhook.Secret.Reveal() != text {
-			t.Errorf("ParseDestination of the secret %q: %v, or another secret", text, err)
+			t.Errorf("ParseDestination of the secret %q: error %v, or another secret, want the text itself", text, err)
 		}
 	}
 }
@@ -675,7 +675,7 @@ func FuzzParseDestination(f *testing.F) {
 		}
 		d, err := ParseDestination(document, nil)
 		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() || err == nil && d.Webhook == nil {
-			t.Errorf("ParseDestination: %v, %T %v", d, err, err)
+			t.Errorf("ParseDestination = %v, error %v of type %T, want a webhook or an *Error", d, err, err)
 		}
 	})
 }
@@ -683,10 +683,10 @@ func FuzzParseDestination(f *testing.F) {
 func TestReadSecret(t *testing.T) {
 	path := write(t, "SENTINEL\nSENTINEL2\r\n")
 	if got, err := ReadSecret("plain"); err != nil || got != "plain" {
-		t.Errorf("ReadSecret(plain) = %q, %v", got.Reveal(), err)
+		t.Errorf("ReadSecret(plain) = %q, %v, want plain", got.Reveal(), err)
 	}
 	if got, err := ReadSecret("file:" + path); err != nil || got != "SENTINEL\nSENTINEL2" {
-		t.Errorf("ReadSecret(file) = %q, %v", got.Reveal(), err)
+		t.Errorf("ReadSecret(file) = %q, %v, want the text without its last line break", got.Reveal(), err)
 	}
 	empty, large := write(t, "\n"), write(t, strings.Repeat("SENTINEL", maxSecretFile/8)+"x")
 	for path, want := range map[string]string{empty: "the file is empty", large: "more than 262144 bytes"} {
@@ -697,15 +697,15 @@ func TestReadSecret(t *testing.T) {
 	}
 }
 
-func TestShown(t *testing.T) {
+func TestShownHidesSecretsOfTheURL(t *testing.T) {
 	for _, tt := range []struct{ name, url, want string }{
 		{"credentials", "https://user:passw0rd@crm.example:8443/hook?token=t0ken#part", "https://crm.example:8443/hook"},
-		{"a path that is encoded", "https://crm.example/a%2Fb%20c", "https://crm.example/a%2Fb%20c"},
+		{"an encoded path", "https://crm.example/a%2Fb%20c", "https://crm.example/a%2Fb%20c"},
 		{"no URL", "https://user:passw0rd@crm.example:port/", "?"},
 	} {
 		e := Endpoint{URL: signature.Secret(tt.url)}
 		if got := e.Shown(); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+			t.Errorf("%s: Shown() = %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

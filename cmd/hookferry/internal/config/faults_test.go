@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestAllFaultsAtOnce reads files that have faults of every kind. One reading tells
-// each of them once, and nothing that only follows from another fault.
-func TestAllFaultsAtOnce(t *testing.T) {
+// TestLoadReportsEachFaultOnce reads files with faults of every kind. Load reports each fault once,
+// and no fault that only follows from another one.
+func TestLoadReportsEachFaultOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		text string
@@ -77,7 +77,7 @@ destinations: [{id: crm, endpoints: [{url: "https://a.example/"}], tls: {certifi
 				got = append(got, p.Key)
 			}
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("Load() tells of\n\t%s\nwant\n\t%s\nit says\n%v", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"), err)
+				t.Errorf("Load reports problems with\n\t%s\nwant\n\t%s\nthe error is\n%v", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"), err)
 			}
 		})
 	}

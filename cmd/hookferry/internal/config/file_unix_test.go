@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestIrregularFiles has settings, and what they name, in things whose readers
-// wait for somebody, or without end.
-func TestIrregularFiles(t *testing.T) {
+// TestLoadRefusesIrregularFiles reads settings and secrets from pipes, devices and folders. A read
+// of a pipe could wait forever, and a read of a device might never end.
+func TestLoadRefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -32,7 +32,7 @@ func TestIrregularFiles(t *testing.T) {
 			"tls: {certificate: '" + path + "', key: '" + path + "'}" + minimal,
 		} {
 			if _, err := Load(write(t, text), env(nil), nil); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("Load of what names %s: %v, want %q", path, err, want)
+				t.Errorf("Load of a file that names %s: %v, want %q", path, err, want)
 			}
 		}
 		if _, err := ReadSecret("file:" + path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {

@@ -15,27 +15,27 @@ func TestQueue(t *testing.T) {
 	for _, tt := range []struct {
 		name, queue, rest string
 		store             Store
-		problems          []string // keys
+		problems          []string // keys of the problems
 	}{
 		{name: "none", queue: "{}", store: Embedded},
 		{name: "postgres", queue: `{url: "postgres://u:${SECRET}@db.example/app"}`, store: PostgreSQL},
 		{name: "postgresql", queue: `{url: "postgresql:///?host=/run/pg&user=u", postgres: {schema: s, migrate: false, pooler: true, connections: 5, claim: 1s}}`, store: PostgreSQL},
 		{name: "nats", queue: `{url: "nats://u:${SECRET}@a.example:4222,tls://b.example:4222", nats: {stream: A-1_b, replicas: 3, partitions: 1, claim: 1s, dedupWindow: 2h, maxBytes: 1GB, credentials: c}}`, store: JetStream},
-		{name: "nats, and what is not", queue: `{url: "nats://u:${SECRET}@a.example,postgres://b.example"}`, problems: []string{"queue.url"}},
+		{name: "nats and another scheme", queue: `{url: "nats://u:${SECRET}@a.example,postgres://b.example"}`, problems: []string{"queue.url"}},
 		{name: "nats with a path", queue: `{url: "nats://a.example/${SECRET}"}`, problems: []string{"queue.url"}},
 		{name: "bounds of nats", queue: `{nats: {stream: "a.b", replicas: 6, partitions: 0, claim: 2h, dedupWindow: 169h, maxBytes: 0}}`, store: Embedded,
 			problems: []string{"queue.nats.stream", "queue.nats.replicas", "queue.nats.partitions", "queue.nats.claim", "queue.nats.dedupWindow"}},
-		{name: "a window that nats is not to have", queue: `{nats: {dedupWindow: 59s}}`, store: Embedded, problems: []string{"queue.nats.dedupWindow"}},
-		{name: "the shortest window of nats", queue: `{nats: {dedupWindow: 1m}}`, store: Embedded},
-		{name: "TLS of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml, certificate: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.key", "queue.nats.tls.ca"}},
-		{name: "authorities of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.ca"}},
+		{name: "a dedup window of nats that is too short", queue: `{nats: {dedupWindow: 59s}}`, store: Embedded, problems: []string{"queue.nats.dedupWindow"}},
+		{name: "the shortest dedup window of nats", queue: `{nats: {dedupWindow: 1m}}`, store: Embedded},
+		{name: "TLS of nats without a key", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml, certificate: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.key", "queue.nats.tls.ca"}},
+		{name: "authorities of nats that are no certificates", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.ca"}},
 		{name: "another database", queue: `{url: "mysql://u:${SECRET}@db.example/app"}`, problems: []string{"queue.url"}},
 		{name: "no URL", queue: `{url: "host=h password=${SECRET}"}`, problems: []string{"queue.url"}},
-		{name: "a port that is none", queue: `{url: "postgres://u:${SECRET}@db.example:x/app"}`, problems: []string{"queue.url"}},
-		{name: "a parameter that is wrong", queue: `{url: "postgres://u:${SECRET}@db.example/app?sslmode=${SECRET}"}`, problems: []string{"queue.url"}},
-		{name: "bounds", queue: `{postgres: {schema: "", connections: 4, claim: 999ms}}`, store: Embedded,
+		{name: "a wrong port", queue: `{url: "postgres://u:${SECRET}@db.example:x/app"}`, problems: []string{"queue.url"}},
+		{name: "a wrong parameter", queue: `{url: "postgres://u:${SECRET}@db.example/app?sslmode=${SECRET}"}`, problems: []string{"queue.url"}},
+		{name: "bounds of postgres", queue: `{postgres: {schema: "", connections: 4, claim: 999ms}}`, store: Embedded,
 			problems: []string{"queue.postgres.schema", "queue.postgres.connections", "queue.postgres.claim"}},
-		{name: "a bound that is the data folder's", queue: `{url: "postgres://db.example/app"}`, rest: "limits: {store: 1GB}\n", store: PostgreSQL,
+		{name: "a bound of the data folder", queue: `{url: "postgres://db.example/app"}`, rest: "limits: {store: 1GB}\n", store: PostgreSQL,
 			problems: []string{"limits.store"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestQueue(t *testing.T) {
 					keys = append(keys, p.Key)
 				}
 				if strings.Join(keys, " ") != strings.Join(tt.problems, " ") {
-					t.Errorf("problems with %q, want %q", keys, tt.problems)
+					t.Errorf("Load reports problems with %q, want %q", keys, tt.problems)
 				}
 				return
 			}
@@ -59,7 +59,7 @@ func TestQueue(t *testing.T) {
 				t.Fatalf("Load = %v, want problems with %q", err, tt.problems)
 			}
 			if s.Queue.Store() != tt.store || s.Queue.Shared() != (tt.store != Embedded) {
-				t.Errorf("Store = %q", s.Queue.Store())
+				t.Errorf("Store() = %q, Shared() = %v, want %q", s.Queue.Store(), s.Queue.Shared(), tt.store)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestCredentialsAreRelativeToTheFile(t *testing.T) {
 	}
 }
 
-func TestPool(t *testing.T) {
+func TestPoolFollowsSettingsAndURL(t *testing.T) {
 	q := Default().Queue
 	q.URL = "postgres://u@db.example/app"
 	c, err := q.Pool("me")
@@ -85,7 +85,7 @@ func TestPool(t *testing.T) {
 	}
 	if c.MaxConns != 10 || c.ConnConfig.ConnectTimeout != connectTimeout || c.ConnConfig.RuntimeParams["application_name"] != "me" ||
 		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		t.Errorf("%d connections, %v, %q, %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+		t.Errorf("default pool: %d connections, timeout %v, parameters %q, mode %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
 	}
 	q.URL += "?connect_timeout=3&application_name=mine"
 	q.Postgres.Pooler, q.Postgres.Connections = true, 7
@@ -94,6 +94,6 @@ func TestPool(t *testing.T) {
 	}
 	if c.MaxConns != 7 || c.ConnConfig.ConnectTimeout != 3*time.Second || c.ConnConfig.RuntimeParams["application_name"] != "mine" ||
 		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
-		t.Errorf("%d connections, %v, %q, %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+		t.Errorf("pool with settings: %d connections, timeout %v, parameters %q, mode %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestWatch changes the files of settings in the ways of editors and of secret
-// managers.
-func TestWatch(t *testing.T) {
+// TestWatchNoticesChangedFiles changes the files of settings as editors and secret managers do.
+func TestWatchNoticesChangedFiles(t *testing.T) {
 	text := strings.Replace(minimal, "k1", `"file:key"`, 1)
 	for _, tt := range []struct {
 		name   string
@@ -41,7 +40,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// replace puts a new file in the place of one.
+// replace writes a file in one step, by a rename.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -52,8 +51,8 @@ func replace(t *testing.T, path, text string) {
 	}
 }
 
-// watchChange watches the files of settings while change does something to
-// them, which is to be noticed if want says so.
+// watchChange watches the files of settings while change changes them. The watch must notice the
+// change if want is true.
 func watchChange(t *testing.T, path string, change func(), want bool) {
 	t.Helper()
 	s, err := Load(path, env(nil), nil)
@@ -63,29 +62,30 @@ func watchChange(t *testing.T, path string, change func(), want bool) {
 	w := NewWatch(s)
 	for range 2 {
 		if w.Changed() {
-			t.Fatal("Changed although nothing has")
+			t.Fatal("Changed = true, want false, as nothing has changed")
 		}
 	}
 	change()
 	if w.Changed() {
-		t.Error("Changed at the first sight: the writer may not be done")
+		t.Error("Changed = true at the first check after a change, want false, as the writer may not be done")
 	}
 	if got := w.Changed(); got != want {
 		t.Errorf("Changed = %v, want %v", got, want)
 	}
 }
 
-// TestWatchOfMissingFiles: what was missing is noticed when it is there.
-func TestWatchOfMissingFiles(t *testing.T) {
+// TestWatchNoticesFilesThatWereMissing shows that a watch notices a file that was missing when Load
+// read the settings.
+func TestWatchNoticesFilesThatWereMissing(t *testing.T) {
 	path := write(t, strings.Replace(minimal, "k1", `"file:key"`, 1))
 	s, err := Load(path, env(nil), nil)
 	if err == nil {
-		t.Fatal("Load without the key")
+		t.Fatal("Load without the key file returned no error")
 	}
 	w := NewWatch(s)
 	for range 2 {
 		if w.Changed() {
-			t.Fatal("Changed although nothing has")
+			t.Fatal("Changed = true, want false, as nothing has changed")
 		}
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "key"), []byte("k1"), 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestWatchOfMissingFiles(t *testing.T) {
 	}
 	w.Changed()
 	if !w.Changed() {
-		t.Error("the file that was missing went unnoticed")
+		t.Error("Changed = false, want true, as the missing file is there")
 	}
 	if _, err := Load(path, env(nil), nil); err != nil {
 		t.Error(err)

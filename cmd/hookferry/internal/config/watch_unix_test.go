@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWatchOfLinks changes where a link leads, as Kubernetes does.
-func TestWatchOfLinks(t *testing.T) {
+// TestWatchNoticesChangedLinks changes the target of a symbolic link, as Kubernetes does.
+func TestWatchNoticesChangedLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, v := range []string{"v1", "v2"} {
 		if err := os.Mkdir(filepath.Join(dir, v), 0o700); err != nil {

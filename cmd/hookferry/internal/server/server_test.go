@@ -55,7 +55,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// onTheSystem returns a world with the system's network and clock.
+// onSystemNetwork returns a world with the network and the clock of the system.
 func onSystemNetwork(t *testing.T) *world {
 	w := &world{T: t, dir: t.TempDir(), listen: new(net.ListenConfig).Listen}
 	w.client = w.trusting(nil)
