@@ -34,8 +34,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A server is a Handler with a Forwarder that it is about and a receiver of its
-// webhooks.
+// A server is a Handler, the Forwarder that it manages, and a receiver of its webhooks.
 type server struct {
 	t         testing.TB
 	client    *http.Client
@@ -46,7 +45,7 @@ type server struct {
 	receiver  *receiver
 }
 
-// A network is how a server is reached, and reaches its receiver.
+// A network connects clients, a server and its receiver.
 type network struct {
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error) // nil: the system's
@@ -71,7 +70,7 @@ func (n network) serve(t testing.TB, s *http.Server) *httptest.Server {
 	return server
 }
 
-// A receiver answers webhooks with a status.
+// A receiver answers webhooks with a status, and records the requests.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -105,14 +104,13 @@ const (
 	credentials = "Bearer s3cret-value"
 )
 
-// newServer starts a server with two destinations, "crm" which is signed and
-// "shop/eu" which is not, and two sources. change, which may be nil, may
-// change its Config.
+// newServer starts a server with two destinations and two sources. Webhooks of "crm" are signed,
+// those of "shop/eu" are not. change, which may be nil, may change the Config.
 func newServer(t testing.TB, change func(*Config)) *server {
 	return newServerOn(t, inMemory(), func(*config.Settings) {}, change)
 }
 
-// newServerWith is newServer with settings that edit has changed.
+// newServerWith is newServer, with an edit of the settings.
 func newServerWith(t testing.TB, edit func(*config.Settings)) *server {
 	return newServerOn(t, inMemory(), edit, nil)
 }
@@ -192,7 +190,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	return s
 }
 
-// run has the forwarder run until the test ends.
+// run runs the forwarder until the test ends.
 func (s *server) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -204,7 +202,7 @@ func (s *server) run() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// track forwards calls with ids m0, m1 and so on.
+// track forwards a call for each id.
 func (s *server) track(destination string, ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
@@ -215,7 +213,8 @@ func (s *server) track(destination string, ids ...string) {
 	}
 }
 
-// request makes a request; body is JSON unless it is a reader or nil.
+// request makes a request. A string is a body in JSON, a reader is a body of lines, and any other
+// value but nil becomes JSON.
 func (s *server) request(method, path string, body any) *http.Request {
 	s.t.Helper()
 	var r io.Reader
@@ -264,8 +263,8 @@ func (s *server) do(req *http.Request) (*http.Response, []byte) {
 	return resp, body
 }
 
-// ask makes a request that is answered with the status want, and decodes the
-// answer.
+// ask makes a request, checks that the answer has the status want, and decodes it. No answer may
+// have a secret.
 func ask[T any](s *server, want int, method, path string, body any) (v T) {
 	s.t.Helper()
 	resp, text := s.do(s.request(method, path, body))
@@ -290,19 +289,19 @@ func diff(t testing.TB, what string, got, want any) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusCountsCallsAndDeliveries(t *testing.T) {
 	s := newServer(t, nil)
 	s.track("crm", "m1", "m2", "m1")
 	got := ask[api.Status](s, 200, "GET", api.StatusPath, nil)
 	if got.Version != "v1.2.3" || got.Node == "" || got.Config.File != "hookferry.yaml" || !got.Ready || got.Memory <= 0 || got.Oldest.IsZero() {
-		t.Errorf("status %+v", got)
+		t.Errorf("status %+v, want the version, the node, the file, ready, the memory and the oldest delivery", got)
 	}
 	if got.Waiting != 2 || got.Totals.Accepted != 2 || got.Totals.Duplicates != 1 || got.Calls.Requests != 3 {
-		t.Errorf("status %+v, want two that wait, two accepted, and a duplicate", got)
+		t.Errorf("status %+v, want two waiting and two accepted deliveries, one duplicate, and 3 requests", got)
 	}
 }
 
-func TestSources(t *testing.T) {
+func TestSourcesAreListedByName(t *testing.T) {
 	s := newServer(t, nil)
 	got := ask[api.Sources](s, 200, "GET", api.SourcesPath, nil)
 	if len(got.Sources) != 2 || got.Sources[0].Name != "app" || got.After != "" || got.Total != 2 {
@@ -313,7 +312,7 @@ func TestSources(t *testing.T) {
 func TestSourcesArePaged(t *testing.T) {
 	s := newServer(t, func(c *Config) {
 		c.Sources = func() (all []api.Source) {
-			for i := range 12 { // in no order
+			for i := range 12 { // not sorted
 				all = append(all, api.Source{Name: fmt.Sprintf("App %02d", i*5%12), Destinations: []string{}})
 			}
 			return append(all, api.Source{Name: "web", Destinations: []string{}})
@@ -330,12 +329,12 @@ func TestSourcesArePaged(t *testing.T) {
 	for after := ""; len(all) == 0 || after != ""; {
 		names, p := page("?limit=5&after=" + url.QueryEscape(after))
 		if p.Total != 13 || len(names) > 5 {
-			t.Errorf("behind %q: %q of %d, want at most 5 of 13", after, names, p.Total)
+			t.Errorf("page after %q: %q of a total of %d, want at most 5 of 13", after, names, p.Total)
 		}
 		all, after = append(all, names...), p.After
 	}
 	if len(all) != 13 || len(slices.Compact(slices.Clone(all))) != 13 || !slices.IsSorted(all) {
-		t.Errorf("page by page: %q", all)
+		t.Errorf("all pages have %q, want 13 sorted names", all)
 	}
 	for _, tt := range []struct {
 		query string
@@ -345,19 +344,20 @@ func TestSourcesArePaged(t *testing.T) {
 		{"?q=aPp%200&limit=2", []string{"App 00", "App 01"}, 10},
 		{"?q=EB", []string{"web"}, 1},
 		{"?q=other", nil, 0},
-		{"?after=App%2010a", []string{"App 11", "web"}, 13}, // one that is gone
+		{"?after=App%2010a", []string{"App 11", "web"}, 13}, // the source no longer exists
 		{"?after=x", nil, 13},
 	} {
 		names, p := page(tt.query)
 		diff(t, tt.query, names, tt.want)
 		if p.Total != tt.total {
-			t.Errorf("%s: a total of %d, want %d", tt.query, p.Total, tt.total)
+			t.Errorf("GET sources%s: total %d, want %d", tt.query, p.Total, tt.total)
 		}
 	}
 }
 
-// A destination of thousands of sources names some of them.
-func TestSourcesOfADestination(t *testing.T) {
+// TestDestinationNamesSomeOfItsSources shows that a destination with thousands of sources names some
+// of them, and their number.
+func TestDestinationNamesSomeOfItsSources(t *testing.T) {
 	s := newServerWith(t, func(settings *config.Settings) {
 		for i := range 2_000 {
 			source := config.DefaultSource()
@@ -369,7 +369,7 @@ func TestSourcesOfADestination(t *testing.T) {
 	got := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/crm", nil)
 	diff(t, "sources", got.Sources, []string{"app", "s0000", "s0001", "s0002", "s0003", "s0004", "s0005", "s0006", "s0007", "s0008"})
 	if got.SourceCount != 2_002 {
-		t.Errorf("%d sources, want 2,002", got.SourceCount)
+		t.Errorf("SourceCount = %d, want 2,002", got.SourceCount)
 	}
 }
 
@@ -382,7 +382,7 @@ func TestDestinations(t *testing.T) {
 	}
 	crm := all[0]
 	if crm.Oldest.IsZero() || crm.Next.IsZero() {
-		t.Error("it is not said when the next attempt is")
+		t.Error("the destination lacks the time of its oldest delivery or of its next attempt")
 	}
 	crm.Oldest, crm.Next, crm.DeadLetters = time.Time{}, time.Time{}, nil
 	diff(t, "crm", crm, api.Destination{
@@ -392,14 +392,13 @@ func TestDestinations(t *testing.T) {
 	})
 	shop := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/shop%2Feu", nil)
 	if shop.Waiting != 0 || !shop.Next.IsZero() || shop.ID != "shop/eu" {
-		t.Errorf("shop %+v", shop)
+		t.Errorf("destination %+v, want shop/eu without deliveries", shop)
 	}
 	refused := ask[api.Error](s, 404, "GET", "/api/v1/destinations/other", nil)
 	diff(t, "error", refused, api.Error{Code: api.CodeNotFound, Message: `there is no destination "other"`})
 }
 
-// moreDestinations adds n destinations, "d0000" and so on, with a source for
-// each thousand.
+// moreDestinations adds n destinations, "d0000" and so on, and a source for each thousand of them.
 func moreDestinations(n int) func(*config.Settings) {
 	return func(settings *config.Settings) {
 		for i := range n {
@@ -434,16 +433,16 @@ func TestDestinationsAreSelected(t *testing.T) {
 		states      map[string]int
 	}{
 		{"by id", "?limit=3", []string{"crm", "d0000", "d0001"}, 33, states},
-		{"the worst first", "?limit=5&sort=state", []string{"gone", "d0005", "d0003", "d0007", "crm"}, 33, states},
-		{"by what waits", "?limit=4&sort=waiting", []string{"d0003", "d0007", "gone", "crm"}, 33, states},
-		{"by what died", "?limit=2&sort=dead", []string{"crm", "d0000"}, 33, states},
+		{"by state, the worst first", "?limit=5&sort=state", []string{"gone", "d0005", "d0003", "d0007", "crm"}, 33, states},
+		{"by waiting deliveries", "?limit=4&sort=waiting", []string{"d0003", "d0007", "gone", "crm"}, 33, states},
+		{"by dead letters", "?limit=2&sort=dead", []string{"crm", "d0000"}, 33, states},
 		{"a part of the id", "?q=D002&limit=2", []string{"d0020", "d0021"}, 10, map[string]int{"idle": 10}},
 		{"a part of a host", "?q=hosT29", []string{"d0029"}, 1, map[string]int{"idle": 1}},
 		{"a part of a URL that is not shown", "?q=passw0rd", nil, 0, map[string]int{}},
 		{"a query that is not shown", "?q=s3cret", nil, 0, map[string]int{}},
 		{"states", "?state=paused&state=waiting&sort=state", []string{"d0005", "d0003", "d0007"}, 3, states},
 		{"a source", "?source=web", []string{"crm", "shop/eu"}, 2, map[string]int{"idle": 2}},
-		{"a source that is not there", "?source=other", nil, 0, map[string]int{}},
+		{"an unknown source", "?source=other", nil, 0, map[string]int{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+tt.query, nil)
@@ -460,7 +459,7 @@ func TestDestinationsAreSelected(t *testing.T) {
 	}
 }
 
-// claim claims what is due for some destinations.
+// claim claims the due deliveries of some destinations.
 func claim(t testing.TB, store webhook.Store, destinations ...string) []webhook.Delivery {
 	t.Helper()
 	var wants []webhook.Want
@@ -474,7 +473,7 @@ func claim(t testing.TB, store webhook.Store, destinations ...string) []webhook.
 	return ds
 }
 
-// put stores a delivery that nobody forwarded.
+// put stores a delivery without the forwarder.
 func put(t testing.TB, store webhook.Store, destination, id string) {
 	t.Helper()
 	now := time.Now()
@@ -484,15 +483,15 @@ func put(t testing.TB, store webhook.Store, destination, id string) {
 	}
 }
 
-// Page by page every destination comes once, in every order, also while what
-// the order is of changes.
+// TestDestinationsArePaged shows that the pages have every destination once, in every order. That
+// holds even if the counts change that the order depends on.
 func TestDestinationsArePaged(t *testing.T) {
 	s := newServerWith(t, moreDestinations(30))
 	for _, order := range append(slices.Clone(api.Sorts), "") {
 		var got []string
 		for after, n := "", 0; n == 0 || after != ""; n++ {
 			if n == 2 {
-				s.track(got[0], order) // it waits on, so it stays before the others
+				s.track(got[0], order) // its deliveries wait, so it stays before the others
 			}
 			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?limit=7&sort="+order+"&after="+url.QueryEscape(after), nil)
 			for _, d := range page.Destinations {
@@ -507,8 +506,8 @@ func TestDestinationsArePaged(t *testing.T) {
 	}
 }
 
-// BenchmarkDestinations asks for a page of 10,000 destinations, something waits
-// for every hundredth of which.
+// BenchmarkDestinations asks for a page of 10,000 destinations. Every hundredth destination has a
+// waiting delivery.
 func BenchmarkDestinations(b *testing.B) {
 	s := newServerWith(b, moreDestinations(9_998))
 	for i := range 100 {
@@ -538,59 +537,59 @@ func TestPauseAndResume(t *testing.T) {
 	for range 2 {
 		d := ask[api.Destination](s, 200, "POST", path+"pause", nil)
 		if !d.Paused || d.Held == nil || d.Held.Hold != "paused" {
-			t.Errorf("paused: %+v", d)
+			t.Errorf("destination %+v after pause, want it paused", d)
 		}
 	}
 	for range 2 {
 		if d := ask[api.Destination](s, 200, "POST", path+"resume", nil); d.Paused || d.Held != nil {
-			t.Errorf("resumed: %+v", d)
+			t.Errorf("destination %+v after resume, want it not paused", d)
 		}
 	}
 	ask[api.Error](s, 404, "POST", "/api/v1/destinations/other/pause", nil)
 	ask[api.Error](s, 404, "POST", "/api/v1/destinations/other/resume", nil)
 }
 
-func TestSeries(t *testing.T) {
+func TestSeriesHasTheStepsOfItsRange(t *testing.T) {
 	s := newServer(t, nil)
 	s.track("crm", "m1")
 	for query, step := range map[string]float64{"": 1000, "?range=5m": 1000, "?range=1h&destination=crm": 10_000, "?range=24h&destination=shop%2Feu": 300_000} {
 		got := ask[api.Series](s, 200, "GET", api.SeriesPath+query, nil)
 		if got.Step != step || len(got.Accepted) < 100 || len(got.Accepted) != len(got.P99) {
-			t.Errorf("series%s: %d steps of %v ms, want many of %v", query, len(got.Accepted), got.Step, step)
+			t.Errorf("GET series%s: %d steps of %v ms, want at least 100 of %v ms", query, len(got.Accepted), got.Step, step)
 		}
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestEventsAreListedAndSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		s.track("crm", "m1")
-		s.run()         // by now it is told that m1 was accepted
-		synctest.Wait() // until it is delivered
+		s.run()         // the feed has the accepted delivery m1 by now
+		synctest.Wait() // m1 is delivered
 		got := ask[api.Events](s, 200, "GET", api.EventsPath, nil)
 		if len(got.Events) != 3 {
-			t.Fatalf("events %+v, want 3", got)
+			t.Fatalf("GET events: %+v, want 3 events", got)
 		}
 		if got.Seq != 3 || got.Events[0].Seq != 3 {
-			t.Errorf("the latest has the seq %d, and %d is told, want 3", got.Events[0].Seq, got.Seq)
+			t.Errorf("the latest event has the seq %d, and the answer has %d, want 3", got.Events[0].Seq, got.Seq)
 		}
 		if e := got.Events[2]; e.Kind != "accepted" || !strings.Contains(string(e.Body), `"event":"Signed <Up>"`) {
-			t.Errorf("the first event: %+v", e)
+			t.Errorf("the first event is %+v, want accepted with its body", e)
 		}
 		if e := got.Events[1]; e.Kind != "attempt" || e.Attempt == nil || e.Attempt.Status != 200 || e.Attempt.Endpoint != s.receiver.URL+"/crm" {
-			t.Errorf("the second event: %+v", e)
+			t.Errorf("the second event is %+v, want an attempt with the status 200", e)
 		}
 		for query, want := range map[string]int{
 			"?limit=2": 2, "?kind=attempt&kind=dead": 1, "?destination=crm": 3, "?type=page": 0, "?q=signed+%3Cup": 3,
 		} {
 			if got := ask[api.Events](s, 200, "GET", api.EventsPath+query, nil).Events; len(got) != want {
-				t.Errorf("events%s: %d, want %d", query, len(got), want)
+				t.Errorf("GET events%s: %d events, want %d", query, len(got), want)
 			}
 		}
 	})
 }
 
-// lines reads the lines of a stream that are not empty.
+// lines returns a function that decodes the next line of a stream. It returns false at the end.
 func lines[T any](t testing.TB, r io.Reader) func() (T, bool) {
 	decoder := json.NewDecoder(r)
 	return func() (v T, ok bool) {
@@ -602,7 +601,7 @@ func lines[T any](t testing.TB, r io.Reader) func() (T, bool) {
 	}
 }
 
-func TestLive(t *testing.T) {
+func TestLiveStreamsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		open := func(query string) (func() (api.Live, bool), *http.Response) {
@@ -612,7 +611,7 @@ func TestLive(t *testing.T) {
 			}
 			t.Cleanup(func() { resp.Body.Close() })
 			if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
-				t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
+				t.Fatalf("the stream begins with %s, %s, want 200 and the type of streams", resp.Status, resp.Header.Get("Content-Type"))
 			}
 			return lines[api.Live](t, resp.Body), resp
 		}
@@ -633,21 +632,21 @@ func TestLive(t *testing.T) {
 			t.Errorf("the second line is %+v, want m3", second)
 		}
 
-		// A stream is taken up again where it was cut.
+		// A new stream continues after a given event.
 		again, resp := open("?after=2")
 		if e, _ := again(); e.Event == nil || e.Event.ID != "m3" {
-			t.Errorf("taken up again, the first line is %+v, want m3", e)
+			t.Errorf("the first line of the new stream is %+v, want m3", e)
 		}
 		resp.Body.Close()
 
 		s.handler.Close()
 		if v, ok := next(); ok {
-			t.Errorf("after Close there is %+v, want the end", v)
+			t.Errorf("the stream has the line %+v after Close, want its end", v)
 		}
 	})
 }
 
-func TestLiveHasABoundOfReaders(t *testing.T) {
+func TestLiveReadersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		for status := 200; status == 200; {
@@ -657,7 +656,7 @@ func TestLiveHasABoundOfReaders(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if status = resp.StatusCode; status != 200 && status != 503 {
-				t.Errorf("%s, want 503", resp.Status)
+				t.Errorf("a stream over the bound is answered %s, want 503", resp.Status)
 			}
 		}
 	})

@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// bury puts dead letters of a destination into the store, with ids m0, m1 and
-// so on, each dead a second after the one before.
+// bury puts n dead letters of a destination into the store, with the ids m0, m1 and so on. The
+// first died at the time died, and each other one a second after the one before.
 func (s *server) bury(destination, reason string, n int, died time.Time) {
 	s.t.Helper()
 	ps := make([]webhook.Put, n)
@@ -36,7 +36,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 		}
 		claimed := claim(s.t, s.store, destination)
 		if len(claimed) != len(part) {
-			s.t.Fatalf("%d of %d claimed", len(claimed), len(part))
+			s.t.Fatalf("claimed %d of %d deliveries", len(claimed), len(part))
 		}
 		var settled []webhook.Settlement
 		for i, d := range claimed {
@@ -54,10 +54,10 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 	}
 }
 
-// noon is before the clock of a bubble begins.
+// noon is a time before the clock of a bubble begins.
 var noon = time.Date(1999, 12, 31, 12, 0, 0, 0, time.UTC)
 
-func TestDead(t *testing.T) {
+func TestDeadListsDeadLetters(t *testing.T) {
 	s := newServer(t, nil)
 	s.bury("crm", "refused", 3, noon)
 	s.bury("shop/eu", "expired", 2, noon.Add(time.Hour))
@@ -79,13 +79,12 @@ func TestDead(t *testing.T) {
 		for _, d := range page.Dead {
 			got = append(got, d.Destination+" "+d.ID)
 			if d.Body != nil || len(d.Attempts) != 1 || d.Attempts[0].Try != 3 {
-				t.Errorf("dead%s: %+v, want no body and the last attempt", tt.query, d)
+				t.Errorf("GET dead%s: dead letter %+v, want no body and only the last attempt", tt.query, d)
 			}
 		}
 		diff(t, "dead"+tt.query, got, tt.want)
 	}
 
-	// Page by page.
 	var got []string
 	after, pages := "", 0
 	for {
@@ -100,7 +99,7 @@ func TestDead(t *testing.T) {
 	}
 	diff(t, "page by page", got, tests[0].want)
 	if pages != 3 {
-		t.Errorf("%d pages of 2 for 5, want 3", pages)
+		t.Errorf("%d pages of 2 for 5 dead letters, want 3", pages)
 	}
 	for query, want := range map[string]int{"": 5, "?destination=crm": 3, "?reason=expired&to=1999-12-31T13:00:01Z": 1} {
 		if got := ask[api.Count](s, 200, "GET", api.DeadCountPath+query, nil).Count; got != want {
@@ -111,7 +110,7 @@ func TestDead(t *testing.T) {
 	first := ask[api.Dead](s, 200, "GET", api.DeadPath+"?limit=1", nil).Dead[0]
 	one := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+first.Key, nil)
 	if string(one.Body) != `{"n":1}` || len(one.Attempts) != 3 || !one.Died.Equal(noon) || one.Reason != "refused" {
-		t.Errorf("dead letter %+v", one)
+		t.Errorf("dead letter %+v, want the body, all 3 attempts, the time and the reason", one)
 	}
 	ask[api.Error](s, 404, "GET", "/api/v1/dead/0123", nil)
 }
@@ -149,12 +148,11 @@ func TestReplayAndDiscard(t *testing.T) {
 		}
 	}
 	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 6 || got.Dead != 0 {
-		t.Errorf("%d wait, %d are dead, want 6 and 0", got.Waiting, got.Dead)
+		t.Errorf("%d deliveries wait, and %d are dead letters, want 6 and 0", got.Waiting, got.Dead)
 	}
 }
 
-// work makes a request that is answered with a stream of Progress, and returns
-// the last.
+// work makes a request whose answer is a stream of Progress, and returns the last one.
 func (s *server) work(method, path string, body any) (last api.Progress) {
 	s.t.Helper()
 	resp, text := s.do(s.request(method, path, body))
@@ -169,28 +167,28 @@ func (s *server) work(method, path string, body any) (last api.Progress) {
 			break
 		}
 		if p.Done < last.Done || last.Ended {
-			s.t.Errorf("%s %s: %+v comes after %+v", method, path, p, last)
+			s.t.Errorf("%s %s: progress %+v comes after %+v, want no step back and nothing after the end", method, path, p, last)
 		}
 		last = p
 		n++
 	}
 	if n < 2 || !last.Ended {
-		s.t.Errorf("%s %s: %d lines, of which the last is %+v", method, path, n, last)
+		s.t.Errorf("%s %s: %d lines, the last is %+v, want at least 2 lines and an end", method, path, n, last)
 	}
 	return last
 }
 
-func TestReplayOfTenThousand(t *testing.T) {
+func TestReplayTenThousandDeadLetters(t *testing.T) {
 	s := newServer(t, nil)
 	s.bury("crm", "expired", 10_000, noon)
 	diff(t, "replay", s.work("POST", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{Destination: "crm"}}),
 		api.Progress{Done: 10_000, Total: 10_000, Ended: true})
 	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 10_000 || got.Dead != 0 {
-		t.Errorf("%d wait, %d are dead, want 10000 and 0", got.Waiting, got.Dead)
+		t.Errorf("%d deliveries wait, and %d are dead letters, want 10000 and 0", got.Waiting, got.Dead)
 	}
 }
 
-// A slowStore tells of each Revive, which lasts as long as its context.
+// A slowStore reports each Revive, which lasts as long as its context.
 type slowStore struct {
 	*memqueue.Store
 	reviving chan struct{}
@@ -204,8 +202,9 @@ func (q *slowStore) Revive(ctx context.Context, keys ...string) (int, error) {
 	return 0, ctx.Err()
 }
 
-// Long work ends with the client, and with the server.
-func TestReplayThatIsCut(t *testing.T) {
+// TestReplayEndsWithClientAndServer shows that a replay ends if its client leaves, or if the server
+// stops.
+func TestReplayEndsWithClientAndServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, end := range []string{"client", "server"} {
 			store := &slowStore{reviving: make(chan struct{}, 1), ended: make(chan error, 1)}
@@ -230,24 +229,24 @@ func TestReplayThatIsCut(t *testing.T) {
 				s.handler.Close()
 				text, err := io.ReadAll(resp.Body)
 				if err != nil || !strings.Contains(string(text), `"ended":true`) || !strings.Contains(string(text), api.CodeUnavailable) {
-					t.Errorf("the answer when the server stops: %v: %s", err, text)
+					t.Errorf("the answer when the server stops is %s, error %v, want an end with the code %s", text, err, api.CodeUnavailable)
 				}
 			}
 			if err := <-store.ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", end, err)
+				t.Errorf("the %s ends: Revive ended with %v, want context.Canceled", end, err)
 			}
 			synctest.Wait()
 			if n := len(s.handler.works); n != 0 {
-				t.Errorf("%s: %d are worked on", end, n)
+				t.Errorf("the %s ends: %d pieces of work go on, want none", end, n)
 			}
 			if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
-				t.Errorf("%s: %d dead letters are left, %v, want 3", end, n, err)
+				t.Errorf("the %s ends: %d dead letters are left, %v, want 3", end, n, err)
 			}
 		}
 	})
 }
 
-// A failingStore lists no dead letters, or only fails to go on from a key.
+// A failingStore fails to list dead letters. If byAfter is set, it fails only after a key.
 type failingStore struct {
 	*memqueue.Store
 	err     error
@@ -261,8 +260,9 @@ func (q *failingStore) Dead(ctx context.Context, filter webhook.DeadFilter, afte
 	return func(yield func(webhook.DeadLetter, error) bool) { yield(webhook.DeadLetter{}, q.err) }
 }
 
-// What the store says decides what the client is told, and whether to come back.
-func TestDeadOfAStoreThatFails(t *testing.T) {
+// TestDeadReportsErrorsOfTheStore shows which status and code the client gets for an error of the
+// store. The server logs only errors that are its own fault.
+func TestDeadReportsErrorsOfTheStore(t *testing.T) {
 	away := errors.New("the disk is away")
 	for _, tt := range []struct {
 		name  string
@@ -272,13 +272,13 @@ func TestDeadOfAStoreThatFails(t *testing.T) {
 		code  string
 		field string
 	}{
-		{"is closed", func(q *memqueue.Store) webhook.Store { return &failingStore{q, webhook.ErrClosed, false} }, api.DeadPath, 503, api.CodeUnavailable, ""},
-		{"is full", func(q *memqueue.Store) webhook.Store {
+		{"the store is closed", func(q *memqueue.Store) webhook.Store { return &failingStore{q, webhook.ErrClosed, false} }, api.DeadPath, 503, api.CodeUnavailable, ""},
+		{"the store is full", func(q *memqueue.Store) webhook.Store {
 			return &failingStore{q, fmt.Errorf("now: %w", webhook.ErrQueueFull), false}
 		}, api.DeadPath, 503, api.CodeUnavailable, ""},
-		{"fails", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath, 500, api.CodeInternal, ""},
-		{"fails after a key too", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath + "?after=k", 500, api.CodeInternal, ""},
-		{"does not know the key", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, true} }, api.DeadPath + "?after=k", 400, api.CodeBadRequest, "after"},
+		{"the store fails", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath, 500, api.CodeInternal, ""},
+		{"the store fails with and without a key", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath + "?after=k", 500, api.CodeInternal, ""},
+		{"the store does not know the key", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, true} }, api.DeadPath + "?after=k", 400, api.CodeBadRequest, "after"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -288,19 +288,19 @@ func TestDeadOfAStoreThatFails(t *testing.T) {
 			})
 			got := ask[api.Error](s, tt.want, "GET", tt.path, nil)
 			if got.Code != tt.code || got.Field != tt.field || got.Message == "" {
-				t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
+				t.Errorf("the error is %+v, want the code %s and the field %q", got, tt.code, tt.field)
 			}
 			if logged := log.Len() > 0; logged != (tt.want == 500) {
-				t.Errorf("logged %q of a %d", log.String(), tt.want)
+				t.Errorf("the log of an answer %[2]d is %[1]q, want a log of 500 only", log.String(), tt.want)
 			}
 		})
 	}
 }
 
-// A searchedStore has more dead letters than can be looked through.
+// A searchedStore has more dead letters than a search can read in time.
 type searchedStore struct {
 	*memqueue.Store
-	left chan time.Duration // gets the time that a search has
+	left chan time.Duration // receives the time that a search has left
 }
 
 func (q *searchedStore) Dead(ctx context.Context, _ webhook.DeadFilter, _ string) iter.Seq2[webhook.DeadLetter, error] {
@@ -316,9 +316,9 @@ func (q *searchedStore) Dead(ctx context.Context, _ webhook.DeadFilter, _ string
 	}
 }
 
-// A search that finds nothing ends too: what the filter leaves out takes its
-// time, and nobody sees it.
-func TestStoryOfOneAmongMany(t *testing.T) {
+// TestStorySearchHasADeadline shows that a search for a delivery ends even if it finds nothing.
+// Without a deadline, it would read all dead letters that the filter leaves out.
+func TestStorySearchHasADeadline(t *testing.T) {
 	store := &searchedStore{left: make(chan time.Duration, 1)}
 	s := newServer(t, func(c *Config) {
 		store.Store = c.Store.(*memqueue.Store)
@@ -330,11 +330,11 @@ func TestStoryOfOneAmongMany(t *testing.T) {
 	})
 	ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	if left := <-store.left; left < 0 || left > findTime {
-		t.Errorf("the search has %v, want at most %v", left, findTime)
+		t.Errorf("the search has the time limit %v, want at most %v", left, findTime)
 	}
 }
 
-func TestStory(t *testing.T) {
+func TestStoryTellsOutcomeOfADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		s.bury("shop/eu", "refused", 3, noon)
@@ -342,40 +342,40 @@ func TestStory(t *testing.T) {
 		s.track("crm", "..")
 		s.run()
 		const story = api.StoryPath + "?destination=crm&id=.."
-		synctest.Wait() // until it is refused
+		synctest.Wait() // the receiver has refused the delivery
 		told := ask[api.Story](s, 200, "GET", story, nil)
 		if told.State != "dead" || told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != ".." {
-			t.Errorf("story %+v", told)
+			t.Errorf("story %+v, want a dead letter with its key, reason, attempt and body", told)
 		}
 		if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != ".." {
-			t.Errorf("the key of the story is of %+v", d)
+			t.Errorf("the key of the story belongs to the dead letter %+v, want the id ..", d)
 		}
 
-		// What became of one that is no dead letter any more is not known.
+		// The story of a discarded dead letter has no key. Its fate is unknown.
 		s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
 		if again := ask[api.Story](s, 200, "GET", story, nil); again.Key != "" || again.State != "dead" {
-			t.Errorf("story of what was discarded: %+v", again)
+			t.Errorf("story of a discarded dead letter: %+v, want the state dead and no key", again)
 		}
 
-		// One that died before this process is in the store alone. The webhook-id finds
-		// it as the messageId does.
+		// A dead letter of an earlier process is only in the store. Its webhook-id finds it,
+		// and so does its messageId.
 		for _, id := range []string{"m1", "m1&source=shop", "of+shop+m1"} {
 			old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id="+id, nil)
 			died := noon.Add(time.Second)
 			if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` ||
 				old.ID != "m1" || old.Source != "shop" || old.User != "u1" || old.Event != "Signed Up" {
-				t.Errorf("story of %s: %+v", id, old)
+				t.Errorf("story of %s: %+v, want the dead letter m1 with all its fields", id, old)
 			}
 		}
 		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=shop/eu&id=m1&source=browser", nil)
 		if d := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0]; d.ID != "m0" || d.Source != "shop" || d.User != "u1" || d.Event != "Signed Up" {
-			t.Errorf("dead letter %+v", d)
+			t.Errorf("dead letter %+v, want m0 with its source, user and event", d)
 		}
 		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	})
 }
 
-// A readingStore takes a time to read each dead letter.
+// A readingStore takes some time to read each dead letter.
 type readingStore struct {
 	*memqueue.Store
 	each time.Duration
@@ -392,10 +392,10 @@ func (q *readingStore) Dead(ctx context.Context, filter webhook.DeadFilter, afte
 	}
 }
 
-// TestDeadLettersOfDestinations: the list of destinations has the dead letters that the store
-// holds, also those from before the start, as they were some seconds ago. Too many are not
-// counted, and delay the list by countTime at most.
-func TestDeadLettersOfDestinations(t *testing.T) {
+// TestDestinationsCountDeadLetters shows that the list of destinations has the number of dead
+// letters in the store, including those from before the start. The number may be some seconds old.
+// If counting takes too long, the list has no numbers, and is late by at most countTime.
+func TestDestinationsCountDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &readingStore{}
 		s := newServer(t, func(c *Config) {
@@ -430,12 +430,12 @@ func TestDeadLettersOfDestinations(t *testing.T) {
 		began := time.Now()
 		stored(nil, nil)
 		if took := time.Since(began); took > countTime+store.each {
-			t.Errorf("the list took %v", took)
+			t.Errorf("the list took %v, want at most %v", took, countTime+store.each)
 		}
 		store.each = countTime / 10
 		time.Sleep(countEvery)
 		stored(nil, nil)
-		time.Sleep(2 * countRest * countTime) // it may have taken one letter longer
+		time.Sleep(2 * countRest * countTime) // counting may have taken one dead letter longer
 		stored(3, 2)
 	})
 }

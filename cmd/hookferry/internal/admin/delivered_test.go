@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 )
 
-// What was delivered is found, and sent again once.
-func TestDelivered(t *testing.T) {
+// TestDeliveredIsListedAndResent lists past deliveries, and sends one again.
+func TestDeliveredIsListedAndResent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServerWith(t, func(c *config.Settings) { c.History.MaxAge = time.Hour })
 		s.run()
@@ -25,7 +25,7 @@ func TestDelivered(t *testing.T) {
 			page := ask[api.Delivered](s, 200, "GET", api.DeliveredPath+"?destination=crm"+query, nil)
 			for _, d := range page.Delivered {
 				if ids += " " + d.ID; d.Key == "" || d.Type != "track" || d.Delivered.Before(d.Accepted) {
-					t.Errorf("delivered%s: %+v", query, d)
+					t.Errorf("GET delivered%s: %+v, want a key, the type and both times", query, d)
 				}
 			}
 			return strings.TrimSpace(ids), page.After
@@ -34,27 +34,28 @@ func TestDelivered(t *testing.T) {
 			"": "a3 a2 a1", "&id=a2": "a2", "&user=nobody": "", "&to=1999-01-01T00:00:00Z": "",
 		} {
 			if got, _ := list(query); got != want {
-				t.Errorf("delivered%s: %q, want %q", query, got, want)
+				t.Errorf("GET delivered%s: ids %q, want %q", query, got, want)
 			}
 		}
 		first, after := list("&limit=2")
 		if rest, end := list("&limit=2&after=" + url.QueryEscape(after)); first != "a3 a2" || rest != "a1" || end != "" {
-			t.Errorf("pages %q and %q, then %q", first, rest, end)
+			t.Errorf("the pages have %q and %q, and then %q, want \"a3 a2\", \"a1\" and the end", first, rest, end)
 		}
-		for range 2 { // what was sent again is not sent again with it
+		for range 2 { // the second resend does not repeat the delivery of the first
 			if p := s.work("POST", api.ResendPath, `{"destination":"crm","id":"a2"}`); p.Done != 1 {
-				t.Errorf("sent again: %+v, want one", p)
+				t.Errorf("resend: %+v, want 1 done", p)
 			}
 			time.Sleep(time.Minute)
 		}
 		if got, _ := list(""); got != "a2 a2 a3 a2 a1" {
-			t.Errorf("delivered: %q, want a2 twice more", got)
+			t.Errorf("GET delivered: ids %q, want a2 twice more", got)
 		}
 	})
 }
 
-// What the memory of the server has lost is found in the store, where it waits or was delivered.
-func TestStoryFromTheStore(t *testing.T) {
+// TestStoryIsFoundInTheStore shows that the server finds a delivery in the store if its memory has
+// lost the delivery, both a waiting delivery and a past one.
+func TestStoryIsFoundInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServerOn(t, inMemory(), func(c *config.Settings) { c.History.MaxAge = time.Hour }, func(c *Config) { c.Feed = feed.New() })
 		s.run()
@@ -70,7 +71,7 @@ func TestStoryFromTheStore(t *testing.T) {
 			got := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=crm"+tt.query, nil)
 			if got.State != tt.state || got.Tries != tt.tries || got.Event != "Signed <Up>" || got.User != "u1" || len(got.Body) == 0 ||
 				got.Due.IsZero() == (tt.state == "waiting") || got.Ended.IsZero() == (tt.state == "delivered") {
-				t.Errorf("story%s: %+v", tt.query, got)
+				t.Errorf("story%s: %+v, want the state %s with all fields", tt.query, got, tt.state)
 			}
 			ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&source=other"+tt.query, nil)
 		}
@@ -78,11 +79,11 @@ func TestStoryFromTheStore(t *testing.T) {
 	})
 }
 
-func TestNothingDeliveredIsKept(t *testing.T) {
+func TestDeliveredNamesTheSettingThatIsOff(t *testing.T) {
 	s := newServer(t, nil)
 	for _, e := range []api.Error{ask[api.Error](s, 404, "GET", api.DeliveredPath, nil), ask[api.Error](s, 404, "POST", api.ResendPath, `{}`)} {
 		if !strings.Contains(e.Message, "history.maxAge") {
-			t.Errorf("%+v, want what has it kept", e)
+			t.Errorf("the error is %+v, want one that names history.maxAge", e)
 		}
 	}
 }

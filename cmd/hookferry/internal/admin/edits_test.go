@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// edited is the document of a destination.
+// edited is the JSON document of a destination.
 const edited = `{
 	"sources": ["web"], "timeout": "2s", "maxRate": 50, "secret": "s3cret", "filter": {"include": ["track:Order *"]},
 	"endpoints": [{"url": "https://user:passw0rd@new.example/hook?token=s3cret", "headers": {"X-Key": "s3cret"}}],
@@ -24,8 +24,9 @@ const edited = `{
 
 const editedPath = "/api/v1/destinations/new"
 
-// A destination is made, changed and deleted. No answer and no line of the log has its secrets.
-func TestEdits(t *testing.T) {
+// TestDestinationIsSetChangedAndDeleted sets a destination, changes it, and deletes it. No answer
+// and no line of the log has its secrets.
+func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 	var log bytes.Buffer
 	s := newServer(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 
@@ -35,7 +36,7 @@ func TestEdits(t *testing.T) {
 		Sources: []string{"web"}, Timeout: "2s", MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
 	})
 	if !made.Enabled || !made.Signed || !made.Standard || made.Stored.By != "alice" || made.Stored.Changed.IsZero() || made.Stored.Version == "" {
-		t.Errorf("made: %+v", made)
+		t.Errorf("PUT: %+v, want an enabled destination that signs, set by alice", made)
 	}
 
 	changed := ask[api.Destination](s, 200, "PATCH", editedPath, `{"enabled": false, "timeout": null, "sources": ["app", "web"]}`)
@@ -43,18 +44,18 @@ func TestEdits(t *testing.T) {
 		Sources: []string{"app", "web"}, MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
 	})
 	if changed.Enabled || changed.State != "disabled" || !changed.Signed || changed.Stored.By != "127.0.0.1" || changed.Stored.Version == made.Stored.Version {
-		t.Errorf("changed: %+v, want it disabled and signed as before", changed)
+		t.Errorf("PATCH: %+v, want it disabled, signed as before, and with another version", changed)
 	}
 	listed := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?source=app&q=new", nil)
 	if len(listed.Destinations) != 1 || listed.Destinations[0].Stored == nil || listed.Destinations[0].Settings != nil {
-		t.Errorf("listed: %+v", listed)
+		t.Errorf("list: %+v, want one stored destination without settings", listed)
 	}
 
-	// Whoever does not know the latest version changes nothing.
+	// A request that names an older version changes nothing.
 	for _, tt := range []struct{ method, query string }{{"PATCH", ""}, {"PUT", ""}, {"DELETE", "&waiting=keep"}} {
 		got := ask[api.Error](s, 409, tt.method, editedPath+"?version="+made.Stored.Version+tt.query, edited)
 		if got.Code != api.CodeConflict || got.Field != "version" {
-			t.Errorf("%s of an older version: %+v", tt.method, got)
+			t.Errorf("%s of an older version: error %+v, want a conflict of the version", tt.method, got)
 		}
 	}
 	ask[api.Error](s, 409, "PUT", editedPath+"?version=0", edited)
@@ -71,7 +72,7 @@ func TestEdits(t *testing.T) {
 		`msg="a destination was deleted" destination=new by=bob`,
 	} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log has no %q:\n%s", want, log.String())
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
 		}
 	}
 	if strings.Contains(log.String(), "s3cret") || strings.Contains(log.String(), "passw0rd") {
@@ -79,11 +80,11 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-func TestEditsThatAreRefused(t *testing.T) {
+func TestWrongEditsAreRefused(t *testing.T) {
 	s := newServer(t, nil)
 	ask[api.Destination](s, 200, "PUT", editedPath, edited)
 	const some = `"endpoints": [{"url": "https://a.example/"}]`
-	var large []string // endpoints with as many bytes of headers as they may have
+	var large []string // endpoints with the most bytes of headers
 	for i := range webhook.MaxEndpoints {
 		value := strings.Repeat("x", 8<<10)
 		large = append(large, fmt.Sprintf(`{"url": "https://%d.example/", "headers": {"A": "%s", "B": "%s"}}`, i, value, value))
@@ -93,25 +94,25 @@ func TestEditsThatAreRefused(t *testing.T) {
 		status                   int
 		field, message           string
 	}{
-		{"one that the settings name", "PUT", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
-		{"a change of one that the settings name", "PATCH", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
-		{"deleting one that the settings name", "DELETE", "/api/v1/destinations/crm?waiting=keep", "", 409, "", "change it there"},
-		{"a secret for one that the settings name", "POST", "/api/v1/destinations/crm/secrets", "", 409, "", "change it there"},
+		{"a destination of the settings", "PUT", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
+		{"a change of a destination of the settings", "PATCH", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
+		{"deleting a destination of the settings", "DELETE", "/api/v1/destinations/crm?waiting=keep", "", 409, "", "change it there"},
+		{"a secret for a destination of the settings", "POST", "/api/v1/destinations/crm/secrets", "", 409, "", "change it there"},
 		{"no body", "PUT", editedPath, "", 415, "Content-Type", ""},
 		{"no object", "PUT", editedPath, "[]", 400, "", "array"},
 		{"another id", "PUT", editedPath, `{"id": "other", "sources": [], ` + some + `}`, 400, "id", ""},
-		{"an id that no path has", "PUT", "/api/v1/destinations/%2e%2e", `{"sources": [], ` + some + `}`, 400, "id", ""},
+		{"an id that a path cannot have", "PUT", "/api/v1/destinations/%2e%2e", `{"sources": [], ` + some + `}`, 400, "id", ""},
 		{"no sources", "PUT", editedPath, `{` + some + `}`, 400, "sources", "required"},
-		{"sources that are gone", "PATCH", editedPath, `{"sources": null}`, 400, "sources", "required"},
+		{"null as sources", "PATCH", editedPath, `{"sources": null}`, 400, "sources", "required"},
 		{"an unknown source", "PUT", editedPath, `{"sources": ["web", "s3cret"], ` + some + `}`, 400, "sources", "sources[1]"},
 		{"no endpoint", "PATCH", editedPath, `{"endpoints": []}`, 400, "endpoints", ""},
 		{"an address that is not public", "PATCH", editedPath, `{"endpoints": [{"url": "http://127.0.0.1:9000/?s3cret"}]}`, 400, "endpoints[0].url", "webhooks.allow"},
-		{"several", "PATCH", editedPath, `{"timeout": "6s", "secrets": "s3cret"}`, 400, "secrets", "timeout"},
-		{"more than a setting of the store has", "PATCH", editedPath, `{"endpoints": [` + strings.Join(large, ",") + `]}`, 413, "", "65536"},
+		{"several problems", "PATCH", editedPath, `{"timeout": "6s", "secrets": "s3cret"}`, 400, "secrets", "timeout"},
+		{"a document that is too large for the store", "PATCH", editedPath, `{"endpoints": [` + strings.Join(large, ",") + `]}`, 413, "", "65536"},
 		{"a name with a line break", "PATCH", editedPath + "?by=a%0Ab", `{}`, 400, "by", ""},
-		{"a version that is none", "PATCH", editedPath + "?version=x", `{}`, 400, "version", ""},
-		{"deleting without a word of what waits", "DELETE", editedPath, "", 400, "waiting", ""},
-		{"deleting with another word", "DELETE", editedPath + "?waiting=lose", "", 400, "waiting", ""},
+		{"a wrong version", "PATCH", editedPath + "?version=x", `{}`, 400, "version", ""},
+		{"deleting without the parameter waiting", "DELETE", editedPath, "", 400, "waiting", ""},
+		{"deleting with an unknown value of waiting", "DELETE", editedPath + "?waiting=lose", "", 400, "waiting", ""},
 		{"an unknown parameter", "PATCH", editedPath + "?force=1", `{}`, 400, "force", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,16 +122,16 @@ func TestEditsThatAreRefused(t *testing.T) {
 			}
 			got := ask[api.Error](s, tt.status, tt.method, tt.path, body)
 			if got.Field != tt.field || !strings.Contains(got.Message, tt.message) {
-				t.Errorf("%+v, want the field %q and %q", got, tt.field, tt.message)
+				t.Errorf("the error is %+v, want the field %q and %q in the message", got, tt.field, tt.message)
 			}
 		})
 	}
 	if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.Settings.Timeout != "2s" || len(d.Endpoints) != 1 || d.Settings.MaxRate != 50 {
-		t.Errorf("%+v, want it as it was made", d)
+		t.Errorf("the destination is %+v, want it unchanged", d)
 	}
 }
 
-func TestDestinationsAreBounded(t *testing.T) {
+func TestNumberOfDestinationsIsBounded(t *testing.T) {
 	s := newServerWith(t, func(settings *config.Settings) {
 		for i := range config.MaxDestinations - 3 {
 			d := config.DefaultDestination()
@@ -138,15 +139,16 @@ func TestDestinationsAreBounded(t *testing.T) {
 			settings.Destinations = append(settings.Destinations, d)
 		}
 	})
-	ask[api.Destination](s, 200, "PUT", editedPath, edited) // the last one there is room for
+	ask[api.Destination](s, 200, "PUT", editedPath, edited) // the last destination within the limit
 	if got := ask[api.Error](s, 409, "PUT", "/api/v1/destinations/more", edited); !strings.Contains(got.Message, "10000 destinations, the limit") {
-		t.Errorf("one too many: %+v", got)
+		t.Errorf("one destination over the limit: error %+v, want one that names the limit", got)
 	}
 	ask[api.Destination](s, 200, "PUT", editedPath, edited)
 }
 
-// A secret is replaced in two steps, and both are valid in between.
-func TestSecretsAreReplaced(t *testing.T) {
+// TestSecretsAreRotatedInTwoSteps replaces a secret in two steps. Between them, both secrets are
+// valid.
+func TestSecretsAreRotatedInTwoSteps(t *testing.T) {
 	s := newServer(t, nil)
 	ask[api.Destination](s, 200, "PUT", editedPath, edited)
 	secrets := func() []signature.Secret {
@@ -155,11 +157,11 @@ func TestSecretsAreReplaced(t *testing.T) {
 	old := secrets()[0]
 	added := ask[api.NewSecret](s, 200, "POST", editedPath+"/secrets", nil)
 	if got := secrets(); added.Valid != 2 || len(got) != 2 || got[0].Reveal() != added.Secret || got[1] != old {
-		t.Errorf("%d secrets are valid, want the new one, and the old one behind it", len(got))
+		t.Errorf("%d secrets are valid, want the new one, followed by the old one", len(got))
 	}
 	d := ask[api.Destination](s, 200, "DELETE", editedPath+"/secrets", nil)
 	if got := secrets(); d.Settings.StandardSecrets != 1 || len(got) != 1 || got[0].Reveal() != added.Secret {
-		t.Errorf("%d secrets are valid, want the new one alone", len(got))
+		t.Errorf("%d secrets are valid, want only the new one", len(got))
 	}
 	for range webhook.MaxStandardSecrets - 1 {
 		ask[api.NewSecret](s, 200, "POST", editedPath+"/secrets", nil)
@@ -168,9 +170,9 @@ func TestSecretsAreReplaced(t *testing.T) {
 	ask[api.Error](s, 404, "POST", "/api/v1/destinations/gone/secrets", nil)
 }
 
-// What waits for a destination that is deleted is kept for the next one with its id, or
-// discarded.
-func TestWhatWaitsForADeletedDestination(t *testing.T) {
+// TestDeletingADestinationKeepsOrDiscardsDeliveries shows that waiting deliveries of a deleted
+// destination stay for the next destination with its id, or are discarded.
+func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "enabled": false}`
@@ -180,23 +182,23 @@ func TestWhatWaitsForADeletedDestination(t *testing.T) {
 		ask[api.Destination](s, 200, "PUT", editedPath, document)
 		s.track("new", "m1", "m2")
 		if got := ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=keep", nil); got.Changed != 0 || waiting() != 2 {
-			t.Errorf("%+v, and %d wait, want 2 that are kept", got, waiting())
+			t.Errorf("DELETE: %+v, and %d deliveries wait, want 2 that wait", got, waiting())
 		}
 		if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.State != "unknown" || d.Stored != nil {
-			t.Errorf("%+v, want one that is unknown", d)
+			t.Errorf("the deleted destination is %+v, want the state unknown", d)
 		}
 		ask[api.Destination](s, 200, "PUT", editedPath, document)
 		if got := ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=discard", nil); got.Changed != 2 || waiting() != 0 {
-			t.Errorf("%+v, and %d wait, want 2 discarded", got, waiting())
+			t.Errorf("DELETE: %+v, and %d deliveries wait, want 2 discarded", got, waiting())
 		}
 	})
 }
 
-// Whoever is allowed to ask a path by another method is told which.
-func TestMethodsOfADestination(t *testing.T) {
+// TestWrongMethodNamesTheAllowedOnes shows that an answer 405 lists the methods of the path.
+func TestWrongMethodNamesTheAllowedOnes(t *testing.T) {
 	s := newServer(t, nil)
 	resp, _ := s.do(s.request("POST", editedPath, "{}"))
 	if got := resp.Header.Get("Allow"); resp.StatusCode != http.StatusMethodNotAllowed || got != "GET, HEAD, PUT, PATCH, DELETE" {
-		t.Errorf("%s, Allow: %s", resp.Status, got)
+		t.Errorf("POST of a destination: %s, Allow: %s, want 405 and all methods", resp.Status, got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func TestGuard(t *testing.T) {
+func TestGuardAcceptsOnlyTrustedRequests(t *testing.T) {
 	open := newServer(t, func(c *Config) {
 		c.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("the page")) })
 	})
@@ -43,41 +43,41 @@ func TestGuard(t *testing.T) {
 		{"other loopback names", open, "GET", path, "127.0.0.1:8081", "[::1]:1", nil, 200},
 		{"IPv6", open, "GET", path, "[::1]:8081", "[::1]:1", nil, 200},
 		{"no port", open, "GET", path, "LocalHost", "127.8.0.1:1", nil, 200},
-		{"mapped", open, "GET", path, "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]:1", nil, 200},
+		{"IPv4 mapped to IPv6", open, "GET", path, "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]:1", nil, 200},
 		{"rebinding", open, "GET", path, "evil.example:8081", "127.0.0.1:1", nil, 403},
 		{"rebinding of the page", open, "GET", page, "evil.example:8081", "127.0.0.1:1", nil, 403},
-		{"a name that begins like it", open, "GET", path, "localhost.evil.example", "127.0.0.1:1", nil, 403},
-		{"an address that begins like it", open, "GET", path, "127.0.0.1.evil.example", "127.0.0.1:1", nil, 403},
+		{"a name that begins like localhost", open, "GET", path, "localhost.evil.example", "127.0.0.1:1", nil, 403},
+		{"a name that begins like an address", open, "GET", path, "127.0.0.1.evil.example", "127.0.0.1:1", nil, 403},
 		{"no host", open, "GET", path, "", "127.0.0.1:1", nil, 403},
 		{"all addresses", open, "GET", path, "0.0.0.0:8081", "127.0.0.1:1", nil, 403},
 		{"another machine", open, "GET", path, "localhost:8081", "192.0.2.1:1", nil, 403},
 		{"no known peer", open, "GET", path, "localhost:8081", "@", nil, 403},
 		{"a proxy on this machine", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"X-Forwarded-For": "192.0.2.1"}, 403},
-		{"a proxy that names nobody", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"X-Forwarded-For": ""}, 403},
-		{"a proxy of RFC 7239", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Forwarded": "for=192.0.2.1"}, 403},
-		{"a proxy of HTTP", open, "GET", page, "localhost:8081", "127.0.0.1:1", headers{"Via": "1.1 proxy"}, 403},
+		{"a proxy that names no client", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"X-Forwarded-For": ""}, 403},
+		{"a proxy with the header of RFC 7239", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Forwarded": "for=192.0.2.1"}, 403},
+		{"a proxy with the header Via", open, "GET", page, "localhost:8081", "127.0.0.1:1", headers{"Via": "1.1 proxy"}, 403},
 		{"the head of a stream", open, "HEAD", api.LivePath, "localhost:8081", "127.0.0.1:1", nil, 200},
 		{"the page", open, "GET", page, "localhost:8081", "127.0.0.1:1", nil, 200},
 
 		{"a POST of the page", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "http://localhost:8081", "Sec-Fetch-Site": "same-origin"}, 404},
-		{"a POST of no browser", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", nil, 404},
+		{"a POST without a browser", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", nil, 404},
 		{"a POST of another site", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, 403},
 		{"a POST of another port", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-site"}, 403},
 		{"a POST of another site, old browser", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "https://evil.example"}, 403},
-		{"a POST of no origin", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "null"}, 403},
+		{"a POST of an opaque origin", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "null"}, 403},
 		{"a GET of another site", open, "GET", api.LivePath, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "cross-site"}, 403},
 		{"a GET of another port", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "same-site"}, 403},
-		{"typed by the user", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "none"}, 200},
+		{"an address typed by the user", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "none"}, 200},
 
 		{"the token", closed, "GET", path, "admin.example", "192.0.2.1:1", token, 200},
-		{"the token, any case of its scheme", closed, "GET", path, "admin.example", "192.0.2.1:1", headers{"Authorization": "bearer right-token"}, 200},
-		{"the token, by a proxy", closed, "GET", path, "localhost:8081", "127.0.0.1:1", with(headers{"X-Forwarded-For": "192.0.2.1"}), 200},
+		{"the token, scheme in lower case", closed, "GET", path, "admin.example", "192.0.2.1:1", headers{"Authorization": "bearer right-token"}, 200},
+		{"the token, through a proxy", closed, "GET", path, "localhost:8081", "127.0.0.1:1", with(headers{"X-Forwarded-For": "192.0.2.1"}), 200},
 		{"no token", closed, "GET", path, "localhost", "127.0.0.1:1", nil, 401},
 		{"an empty token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer "}, 401},
 		{"a wrong token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer right-tokem"}, 401},
 		{"a longer token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer right-token2"}, 401},
 		{"another scheme", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Basic right-token"}, 401},
-		{"no path without a token", closed, "GET", "/api/v2", "localhost", "127.0.0.1:1", nil, 401},
+		{"an unknown path without a token", closed, "GET", "/api/v2", "localhost", "127.0.0.1:1", nil, 401},
 		{"another site that knows the token", closed, "POST", api.PausePath, "admin.example", "192.0.2.1:1", with(headers{"Sec-Fetch-Site": "cross-site"}), 403},
 		{"the page needs no token", closed, "GET", page, "admin.example", "192.0.2.1:1", nil, 200},
 	}
@@ -91,33 +91,33 @@ func TestGuard(t *testing.T) {
 			w := httptest.NewRecorder()
 			tt.server.handler.ServeHTTP(w, r)
 			if w.Code != tt.want {
-				t.Fatalf("%d, want %d: %s", w.Code, tt.want, w.Body)
+				t.Fatalf("status %d, want %d: %s", w.Code, tt.want, w.Body)
 			}
 			for _, name := range []string{"X-Content-Type-Options", "X-Frame-Options", "Content-Security-Policy", "Cross-Origin-Resource-Policy", "Referrer-Policy"} {
 				if w.Header().Get(name) == "" {
-					t.Errorf("no %s", name)
+					t.Errorf("the answer lacks the header %s", name)
 				}
 			}
 			if w.Header().Get("Access-Control-Allow-Origin") != "" {
-				t.Error("another origin may read the answer")
+				t.Error("the answer has Access-Control-Allow-Origin, want that no other origin may read it")
 			}
 			if tt.path != page && w.Header().Get("Cache-Control") != "no-store" {
-				t.Error("the answer may be stored")
+				t.Error("the answer lacks Cache-Control: no-store")
 			}
 			if (w.Code == 401) != (w.Header().Get("WWW-Authenticate") != "") {
-				t.Errorf("WWW-Authenticate: %q", w.Header().Get("WWW-Authenticate"))
+				t.Errorf("the header WWW-Authenticate is %q, want one for 401 only", w.Header().Get("WWW-Authenticate"))
 			}
 			if w.Code >= 400 {
 				var e api.Error
 				if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Code == "" || e.Message == "" || strings.Contains(w.Body.String(), "right-token") {
-					t.Errorf("%v: %s", err, w.Body)
+					t.Errorf("the body is %[2]s, error %[1]v, want an error with code and message, and without the token", err, w.Body)
 				}
 			}
 		})
 	}
 }
 
-func TestGuardOfOtherHandlers(t *testing.T) {
+func TestGuardProtectsOtherHandlers(t *testing.T) {
 	s := newServer(t, func(c *Config) { c.Token = "right-token" })
 	h := s.handler.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }))
 	for token, want := range map[string]int{"right-token": 204, "other": 401} {
@@ -125,13 +125,13 @@ func TestGuardOfOtherHandlers(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); w.Code != want {
-			t.Errorf("token %s: %d, want %d", token, w.Code, want)
+			t.Errorf("token %s: status %d, want %d", token, w.Code, want)
 		}
 	}
 }
 
-// Requests that are wrong are refused by the field that is.
-func TestRefusals(t *testing.T) {
+// TestWrongRequestsNameTheField shows that the answer to a wrong request names the wrong field.
+func TestWrongRequestsNameTheField(t *testing.T) {
 	long := strings.Repeat("x", maxJSON)
 	many := `{"keys":["` + strings.Repeat(`k","`, maxKeys) + `k"]}`
 	tests := []struct {
@@ -163,8 +163,8 @@ func TestRefusals(t *testing.T) {
 		{"high limit of sources", "GET", api.SourcesPath + "?limit=501", nil, 400, api.CodeBadRequest, "limit"},
 		{"high limit of audiences", "GET", api.AudiencesPath + "?limit=501", nil, 400, api.CodeBadRequest, "limit"},
 		{"after of audiences", "GET", api.AudiencesPath + "?after=crm", nil, 400, api.CodeBadRequest, "after"},
-		{"a story of no destination", "GET", api.StoryPath + "?id=m1", nil, 400, api.CodeBadRequest, "destination"},
-		{"a story of no delivery", "GET", api.StoryPath + "?destination=crm&id=", nil, 400, api.CodeBadRequest, "id"},
+		{"a story without a destination", "GET", api.StoryPath + "?id=m1", nil, 400, api.CodeBadRequest, "destination"},
+		{"a story without an id", "GET", api.StoryPath + "?destination=crm&id=", nil, 400, api.CodeBadRequest, "id"},
 		{"time", "GET", api.DeadCountPath + "?from=yesterday", nil, 400, api.CodeBadRequest, "from"},
 		{"range", "GET", api.SeriesPath + "?range=1y", nil, 400, api.CodeBadRequest, "range"},
 
@@ -186,43 +186,43 @@ func TestRefusals(t *testing.T) {
 		{"unknown type", "POST", api.TestPath, `{"destination":"crm","types":["delete"]}`, 400, api.CodeBadRequest, "types"},
 		{"type twice", "POST", api.TestPath, `{"destination":"crm","types":["track","track"]}`, 400, api.CodeBadRequest, "types"},
 
-		{"erasure of nobody", "POST", api.ErasuresPath, `{}`, 400, api.CodeBadRequest, "user"},
+		{"erasure without a user", "POST", api.ErasuresPath, `{}`, 400, api.CodeBadRequest, "user"},
 		{"no users", "POST", api.DeletionsPath, `{"users":[]}`, 400, api.CodeBadRequest, "users"},
 		{"empty user", "POST", api.DeletionsPath, `{"users":["a",""]}`, 400, api.CodeBadRequest, "users"},
 		{"unknown source", "POST", api.DeletionsPath, `{"users":["a"],"sources":["other"]}`, 400, api.CodeBadRequest, "sources"},
 		{"unknown source of lines", "POST", api.DeletionsPath + "?source=other", strings.NewReader("a\n"), 400, api.CodeBadRequest, "sources"},
 		{"long id", "POST", api.DeletionsPath, `{"users":["a"],"id":"` + long[:256] + `"}`, 400, api.CodeBadRequest, "id"},
 
-		{"audience of nobody", "POST", api.AudiencesPath, `{"destination":"other","name":"vip"}`, 404, api.CodeNotFound, ""},
+		{"audience of an unknown destination", "POST", api.AudiencesPath, `{"destination":"other","name":"vip"}`, 404, api.CodeNotFound, ""},
 		{"audience without a name", "POST", api.AudiencesPath, `{"destination":"crm","name":"--"}`, 400, api.CodeBadRequest, "name"},
 		{"audience with another trait", "POST", api.AudiencesPath, `{"destination":"crm","name":"vip","trait":"top"}`, 400, api.CodeBadRequest, "trait"},
-		{"members of no destination", "GET", "/api/v1/destinations/other/audiences/vip/members", nil, 404, api.CodeNotFound, ""},
+		{"members of an unknown destination", "GET", "/api/v1/destinations/other/audiences/vip/members", nil, 404, api.CodeNotFound, ""},
 		{"members that are JSON", "PUT", "/api/v1/destinations/crm/audiences/vip/members", `{}`, 415, api.CodeUnsupported, "Content-Type"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // the server gives a client that is still sending half a second
+			synctest.Test(t, func(t *testing.T) { // net/http waits half a second for a client that still sends
 				got := ask[api.Error](newServer(t, nil), tt.want, tt.method, tt.path, tt.body)
 				if got.Code != tt.code || got.Field != tt.field || got.Message == "" || len(got.Message) > 300 {
-					t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
+					t.Errorf("the error is %+v, want the code %s and the field %q", got, tt.code, tt.field)
 				}
 			})
 		})
 	}
 }
 
-func TestMethodsAllowed(t *testing.T) {
+func TestAllowHeaderHasTheMethodsOfThePath(t *testing.T) {
 	s := newServer(t, nil)
 	for path, want := range map[string]string{
 		api.StatusPath:     "GET, HEAD",
 		api.AudiencesPath:  "GET, HEAD, POST",
 		"/api/v1/dead/key": "GET, HEAD",
-		api.ReplayPath:     "GET, HEAD, POST", // GET is of the key "replay"
+		api.ReplayPath:     "GET, HEAD, POST", // GET is for the dead letter with the key "replay"
 		"/api/v1/destinations/crm/audiences/vip/members": "GET, HEAD, PUT",
 	} {
 		resp, _ := s.do(s.request("PATCH", path, nil))
 		if got := resp.Header.Get("Allow"); got != want || resp.StatusCode != 405 {
-			t.Errorf("%s: %s, allowed are %q, want %q", path, resp.Status, got, want)
+			t.Errorf("PATCH %s: %s, Allow: %q, want 405 and %q", path, resp.Status, got, want)
 		}
 	}
 }

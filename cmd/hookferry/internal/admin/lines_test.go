@@ -15,7 +15,7 @@ import (
 
 var errCut = errors.New("cut off")
 
-// readLines returns the lines of a body, read in small parts.
+// readLines reads a body byte by byte, and returns its lines.
 func readLines(body io.Reader) (lines []string, err error) {
 	r := httptest.NewRequest("PUT", "/", iotest.OneByteReader(body))
 	in := linesOf(httptest.NewRecorder(), r)
@@ -25,14 +25,14 @@ func readLines(body io.Reader) (lines []string, err error) {
 			return lines, e
 		}
 		if line == "" || last == 0 {
-			panic("an empty line, or one without a number")
+			panic("lines yielded an empty line, or a line without a number")
 		}
 		lines = append(lines, line)
 	}
 	return lines, nil
 }
 
-func TestLines(t *testing.T) {
+func TestLinesOfABody(t *testing.T) {
 	tests := []struct {
 		name string
 		body string
@@ -42,10 +42,10 @@ func TestLines(t *testing.T) {
 		{"empty", "", nil, false},
 		{"one", "a", []string{"a"}, false},
 		{"ends with a line break", "a\nb\n", []string{"a", "b"}, false},
-		{"of Windows", "\xef\xbb\xbfa\r\nb\r\n", []string{"a", "b"}, false},
+		{"line breaks and byte order mark of Windows", "\xef\xbb\xbfa\r\nb\r\n", []string{"a", "b"}, false},
 		{"empty lines", "\n\na\n\r\n\nb", []string{"a", "b"}, false},
 		{"white space is kept", " a \n\tb", []string{" a ", "\tb"}, false},
-		{"a mark within", "a\n\xef\xbb\xbfb", []string{"a", "\ufeffb"}, false},
+		{"byte order mark in the middle", "a\n\xef\xbb\xbfb", []string{"a", "\ufeffb"}, false},
 		{"not UTF-8", "a\n\xff\nb", []string{"a"}, true},
 		{"the longest", strings.Repeat("x", maxLine-1) + "\na", []string{strings.Repeat("x", maxLine-1), "a"}, false},
 		{"too long", "a\n" + strings.Repeat("x", maxLine) + "\n", []string{"a"}, true},
@@ -53,13 +53,13 @@ func TestLines(t *testing.T) {
 	for _, tt := range tests {
 		got, err := readLines(strings.NewReader(tt.body))
 		if diff := cmp.Diff(tt.want, got); diff != "" || (err != nil) != tt.err {
-			t.Errorf("%s: %v (-want +got)\n%s", tt.name, err, diff)
+			t.Errorf("%s: error %v, want an error: %v; lines (-want +got):\n%s", tt.name, err, tt.err, diff)
 		}
 	}
 }
 
-// FuzzLines: lines are what a simple reading finds, and of an upload that is cut
-// off no part of a line is yielded.
+// FuzzLines compares the lines with those that strings.Split finds. An upload that breaks off does
+// not yield a part of a line.
 func FuzzLines(f *testing.F) {
 	f.Add("a\nb\r\n\nc", true)
 	f.Add("\xef\xbb\xbfa\n\xff", false)
@@ -91,11 +91,11 @@ func FuzzLines(f *testing.F) {
 		}
 		got, err := readLines(in)
 		if diff := cmp.Diff(want, got); diff != "" || (err != nil) != fails {
-			t.Errorf("%q, cut %v: %v, want one: %v (-want +got)\n%s", body, cut, err, fails, diff)
+			t.Errorf("body %q, cut %v: error %v, want an error: %v; lines (-want +got):\n%s", body, cut, err, fails, diff)
 		}
 		var refused *failure
 		if err != nil && (!errors.As(err, &refused) || refused.status != http.StatusBadRequest) {
-			t.Errorf("%q: %v", body, err)
+			t.Errorf("body %q: error %v, want a failure with the status 400", body, err)
 		}
 	})
 }

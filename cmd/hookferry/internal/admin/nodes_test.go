@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A sharedStore is a store that knows of other servers.
+// A sharedStore is a store that knows other servers.
 type sharedStore struct {
 	webhook.Store
 	known []webhook.Node
@@ -24,7 +24,7 @@ func (s *sharedStore) Release(context.Context) error { return nil }
 
 func (s *sharedStore) Nodes(context.Context) ([]webhook.Node, error) { return s.known, nil }
 
-func TestNodes(t *testing.T) {
+func TestNodesListsServersOfTheStore(t *testing.T) {
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	note, err := json.Marshal(api.Node{Name: "another name", Version: "v2", Started: seen, InFlight: 3, Delivered: 4, Self: true, Rates: api.Rates{Delivered: 5}})
 	if err != nil {
@@ -34,10 +34,10 @@ func TestNodes(t *testing.T) {
 		name   string
 		known  []webhook.Node
 		shared bool
-		want   []api.Node // but for the times of the one that is asked
+		want   []api.Node // without the times of the node that answers
 	}{
-		{"a store of its own", nil, false, []api.Node{{Name: "host/self", Self: true, Version: "v1.2.3", Ready: true}}},
-		{"a store that is shared", []webhook.Node{
+		{"a store of one server", nil, false, []api.Node{{Name: "host/self", Self: true, Version: "v1.2.3", Ready: true}}},
+		{"a shared store", []webhook.Node{
 			{Name: "old", Seen: seen},
 			{Name: "other", Seen: seen, Note: note},
 			{Name: "host/self", Self: true, Seen: seen, Note: note},
@@ -59,7 +59,7 @@ func TestNodes(t *testing.T) {
 			for i := range got.Nodes {
 				if n := &got.Nodes[i]; n.Self {
 					if n.Seen.IsZero() || time.Since(n.Seen) > time.Minute || n.Started.IsZero() {
-						t.Errorf("the one that answers: %+v", n)
+						t.Errorf("the node that answers is %+v, want the current time and its start", n)
 					}
 					n.Seen, n.Started = time.Time{}, time.Time{}
 				}

@@ -9,13 +9,13 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// An operation is what the tests read of one in openapi.json.
+// An operation has the parts of an operation in openapi.json that the tests read.
 type operation struct {
 	OperationID string
 	Responses   map[string]json.RawMessage
 }
 
-// operation returns the operation of a route by its pattern, nil if there is none.
+// operation returns the operation of a route, which its pattern names, or nil if there is none.
 func (d *description) operation(pattern string) *operation {
 	method, path, _ := strings.Cut(pattern, " ")
 	text := d.Paths[path][strings.ToLower(method)]
@@ -29,9 +29,9 @@ func (d *description) operation(pattern string) *operation {
 	return of
 }
 
-// TestOpenAPIIsWellFormed checks what validators of OpenAPI 3.1 check and the schemas
-// do not: the license, that names of operations differ, and that what is referred to
-// is there. Every operation describes the refusals that any may answer with.
+// TestOpenAPIIsWellFormed checks rules of OpenAPI 3.1 that the schemas do not check: the license,
+// that the ids of operations differ, and that references lead somewhere. It also checks that every
+// operation describes the errors that any operation may return.
 func TestOpenAPIIsWellFormed(t *testing.T) {
 	var whole map[string]any
 	if err := json.Unmarshal(openAPI, &whole); err != nil {
@@ -50,7 +50,7 @@ func TestOpenAPIIsWellFormed(t *testing.T) {
 			of := doc().operation(strings.ToUpper(method) + " " + path)
 			what := method + " " + path
 			if other := ids[of.OperationID]; of.OperationID == "" || other != "" {
-				t.Errorf("%s has the operationId %q, as %q has", what, of.OperationID, other)
+				t.Errorf("%s has the operationId %q, want an id of its own; %q has the same", what, of.OperationID, other)
 			}
 			ids[of.OperationID] = what
 			for _, status := range []string{"200", "400", "401", "403", "default"} {
@@ -69,7 +69,7 @@ func TestOpenAPIIsWellFormed(t *testing.T) {
 		switch value := value.(type) {
 		case map[string]any:
 			if to, ok := value["$ref"].(string); ok && at(whole, strings.TrimPrefix(to, "#/")) == nil {
-				t.Errorf("%s refers to %s, which is not there", where, to)
+				t.Errorf("%s refers to %s, which does not exist", where, to)
 			}
 			for name, v := range value {
 				refer(where+"/"+name, v)
@@ -83,7 +83,7 @@ func TestOpenAPIIsWellFormed(t *testing.T) {
 	refer("", whole)
 }
 
-// at returns what is at a path in a document, or nil.
+// at returns the value at a path in a document, or nil.
 func at(value any, path string) any {
 	for name := range strings.SplitSeq(path, "/") {
 		object, _ := value.(map[string]any)

@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// A description is what the tests read of openapi.json.
+// A description has the parts of openapi.json that the tests read.
 type description struct {
 	OpenAPI    string `json:"openapi"`
 	Paths      map[string]map[string]json.RawMessage
@@ -30,18 +30,18 @@ type description struct {
 }
 
 type schema struct {
-	Type        any // a string, or several
+	Type        any // a string, or a list of strings
 	Description string
 	Format      string
 	Ref         string `json:"$ref"`
 	Items       *schema
 	Properties  map[string]schema
 	Required    []string
-	// Values are those of a map.
+	// Values is the schema of the values of a map.
 	Values *schema `json:"additionalProperties"`
 }
 
-// doc is read and compiled once.
+// doc returns the description. It reads and compiles openapi.json once.
 var doc = sync.OnceValue(func() *description {
 	d := new(description)
 	if err := json.Unmarshal(openAPI, d); err != nil {
@@ -61,8 +61,8 @@ var doc = sync.OnceValue(func() *description {
 
 var compiling sync.Mutex
 
-// schemaAt returns the schema of the answers of an operation, by the pattern of
-// its route.
+// schemaAt returns the schema of the answers of an operation with a status and a content type. The
+// pattern of its route names the operation.
 func (d *description) schemaAt(pattern string, status int, kind string) (*jsonschema.Schema, error) {
 	pointer := "/components/responses/Error"
 	if status/100 == 2 {
@@ -79,7 +79,7 @@ func pointerPart(s string) string {
 	return strings.NewReplacer("{", "%7B", "}", "%7D").Replace(s)
 }
 
-// conforms checks an answer: all of it, or one line of a stream.
+// conforms checks that an answer is as documented. text is the whole answer, or a line of a stream.
 func (s *server) conforms(resp *http.Response, text []byte) {
 	s.t.Helper()
 	if s.handler == nil || resp.Request.Method == "HEAD" {
@@ -87,18 +87,18 @@ func (s *server) conforms(resp *http.Response, text []byte) {
 	}
 	_, pattern := s.handler.mux.Handler(resp.Request)
 	if of := doc().operation(pattern); of != nil && resp.StatusCode/100 == 4 && of.Responses[fmt.Sprint(resp.StatusCode)] == nil {
-		s.t.Errorf("%s: the document does not have the answer %d: %s", pattern, resp.StatusCode, text)
+		s.t.Errorf("%s: openapi.json does not have the answer %d: %s", pattern, resp.StatusCode, text)
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	sch, err := doc().schemaAt(pattern, resp.StatusCode, kind)
 	if err != nil {
-		s.t.Errorf("%s: the document has no %d of %s: %v", pattern, resp.StatusCode, kind, err)
+		s.t.Errorf("%s: openapi.json has no answer %d of the type %s: %v", pattern, resp.StatusCode, kind, err)
 		return
 	}
 	var value any = string(text)
 	if kind != api.LinesType {
 		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err != nil {
-			s.t.Errorf("%s: %v: %s", pattern, err, text)
+			s.t.Errorf("%s: the answer is not JSON: %v: %s", pattern, err, text)
 			return
 		}
 	}
@@ -107,11 +107,11 @@ func (s *server) conforms(resp *http.Response, text []byte) {
 	}
 }
 
-// The document and the routes have the same operations.
+// TestOpenAPIHasTheRoutes shows that openapi.json and the routes have the same operations.
 func TestOpenAPIHasTheRoutes(t *testing.T) {
 	d := doc()
 	if !strings.HasPrefix(d.OpenAPI, "3.1.") {
-		t.Errorf("openapi: %q", d.OpenAPI)
+		t.Errorf("the version of OpenAPI is %q, want 3.1", d.OpenAPI)
 	}
 	var served, documented []string
 	for _, r := range routes() {
@@ -129,8 +129,8 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 	diff(t, "operations (routes, documented)", documented, served)
 }
 
-// Every wildcard of a path is a parameter, and every parameter that a handler
-// knows is documented.
+// TestOpenAPIHasTheParameters shows that openapi.json lists each wildcard of a path as a parameter,
+// and each query parameter that a handler knows.
 func TestOpenAPIHasTheParameters(t *testing.T) {
 	s := newServer(t, nil)
 	for path, item := range doc().Paths {
@@ -166,22 +166,23 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 				api.ParamOrder, api.ParamUser, api.ParamEvent,
 			} {
 				documented := slices.ContainsFunc(operation.Parameters, func(p struct{ Name string }) bool { return p.Name == name })
-				// What is unknown is refused before what is wrong, which a stream
-				// is asked for so that there is none.
+				// Handlers refuse unknown parameters before wrong values. A wrong kind keeps
+				// the live stream from starting.
 				query := "?" + name + "=x"
 				if path == api.LivePath {
 					query += "&kind=wrong"
 				}
 				_, answer := s.do(s.request("GET", strings.NewReplacer("{", "", "}", "").Replace(path)+query, nil))
 				if known := !bytes.Contains(answer, []byte("there is no such parameter")); known != documented {
-					t.Errorf("GET %s: the parameter %s is documented: %v, known: %v", path, name, documented, known)
+					t.Errorf("GET %s: the parameter %s is documented: %v, known to the handler: %v", path, name, documented, known)
 				}
 			}
 		}
 	}
 }
 
-// The schemas are the types of package api.
+// TestOpenAPIHasTheTypes shows that the schemas have the names and fields of the types of package
+// api.
 func TestOpenAPIHasTheTypes(t *testing.T) {
 	types := make(map[string]reflect.Type)
 	var find func(reflect.Type)
@@ -228,14 +229,14 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 			have[field] = s.shape()
 		}
 		diff(t, "schema of "+name, have, want)
-		diff(t, "what "+name+" always has", got.Required, required)
+		diff(t, "required fields of "+name, got.Required, required)
 		if got.Description == "" {
 			t.Errorf("schema %s has no description", name)
 		}
 	}
 }
 
-// shapeOf writes a type of Go as shape writes a schema.
+// shapeOf describes a Go type in the words that shape uses for a schema.
 func shapeOf(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Time]():
@@ -275,7 +276,7 @@ func (s *schema) shape() string {
 	}
 	switch typ, _ := s.Type.(string); typ {
 	case "":
-		return "number or null" // the only one of two types
+		return "number or null" // the only list of types
 	case "array":
 		return "list of " + s.Items.shape()
 	case "object":
@@ -287,18 +288,18 @@ func (s *schema) shape() string {
 	}
 }
 
-// Every operation answers as documented. All other tests check that of what
-// they ask, too.
-func TestAnswersAreAsDocumented(t *testing.T) {
+// TestEveryAnswerIsAsDocumented calls every operation: do checks its answer against openapi.json.
+// All other tests of this package check their answers, too.
+func TestEveryAnswerIsAsDocumented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		s.bury("crm", "refused", 3, noon)
 		s.receiver.answers(503)
 		s.track("crm", "a1")
 		s.run()
-		synctest.Wait() // until there is an attempt
+		synctest.Wait() // there was an attempt
 		if n := len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events); n != 1 {
-			t.Errorf("%d attempts, want 1", n)
+			t.Errorf("the events have %d attempts, want 1", n)
 		}
 		key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
 		ask[api.Destination](s, 200, "PUT", "/api/v1/destinations/new", edited)
@@ -323,10 +324,12 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			}
 			req := s.request(r.method, path, bodies[r.method+" "+r.path])
 			if r.method == "DELETE" && r.path == api.DestinationPath {
-				continue // needs a parameter; see TestEdits
+				continue // needs a parameter: see TestDestinationIsSetChangedAndDeleted
 			}
 			if r.path == api.LivePath || r.path == api.DeliveredPath || r.path == api.ResendPath {
-				continue // does not end, see TestLive; and this store keeps nothing, see TestDelivered
+				// LivePath does not end: see TestLiveStreamsEvents. This store keeps nothing that was
+				// delivered: see TestDeliveredIsListedAndResent.
+				continue
 			}
 			if resp, text := s.do(req); resp.StatusCode != 200 {
 				t.Errorf("%s %s: %s: %s", r.method, r.path, resp.Status, text)
@@ -334,7 +337,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		}
 		resp, text := s.do(s.request("GET", api.OpenAPIPath, nil))
 		if resp.StatusCode != 200 || !bytes.Equal(text, openAPI) {
-			t.Errorf("%s, %d bytes, want the document", resp.Status, len(text))
+			t.Errorf("GET %s: %s and %d bytes, want openapi.json", api.OpenAPIPath, resp.Status, len(text))
 		}
 	})
 }

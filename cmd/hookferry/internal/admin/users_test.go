@@ -21,7 +21,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// claimed returns what was due, as "destination body".
+// claimed claims the due deliveries and returns them as "destination body".
 func (s *server) claimed() (all []string) {
 	s.t.Helper()
 	for _, d := range claim(s.t, s.store, "crm", "shop/eu") {
@@ -31,13 +31,13 @@ func (s *server) claimed() (all []string) {
 	return all
 }
 
-func TestDeletions(t *testing.T) {
+func TestDeletionsReachDestinationsOfTheSources(t *testing.T) {
 	tests := []struct {
 		name string
 		path string
 		body any
 		done int
-		want map[string]int // how many of which destination
+		want map[string]int // number of deliveries by destination
 	}{
 		{"all sources", "", api.Deletion{Users: []string{"u1", "u2"}}, 2, map[string]int{"crm": 4, "shop/eu": 2}},
 		{"one source", "", api.Deletion{Users: []string{"u1"}, Sources: []string{"web"}}, 1, map[string]int{"crm": 1, "shop/eu": 1}},
@@ -50,7 +50,7 @@ func TestDeletions(t *testing.T) {
 			s := newServer(t, nil)
 			last := s.work("POST", api.DeletionsPath+tt.path, tt.body)
 			if last.Done != tt.done || last.Error != nil {
-				t.Errorf("%+v, want %d done", last, tt.done)
+				t.Errorf("the last progress is %+v, want %d done", last, tt.done)
 			}
 			var got map[string]int
 			for _, d := range s.claimed() {
@@ -60,26 +60,27 @@ func TestDeletions(t *testing.T) {
 				}
 				got[destination]++
 				if !strings.HasPrefix(body, `{"type":"delete","userId":"u`) {
-					t.Errorf("body %s", body)
+					t.Errorf("the delivery has the body %s, want a delete of a user", body)
 				}
 			}
-			diff(t, "told", got, tt.want)
+			diff(t, "deliveries", got, tt.want)
 		})
 	}
 }
 
-// What is asked for again under the same id is the same request.
-func TestDeletionAgain(t *testing.T) {
+// TestDeletionWithTheSameIDIsOneRequest shows that a repeated deletion with the same id makes no
+// new deliveries.
+func TestDeletionWithTheSameIDIsOneRequest(t *testing.T) {
 	s := newServer(t, nil)
 	for range 2 {
 		s.work("POST", api.DeletionsPath, api.Deletion{ID: "d1", Users: []string{"u1"}, Sources: []string{"app"}})
 	}
 	if got := s.claimed(); len(got) != 1 {
-		t.Errorf("told %q, want once", got)
+		t.Errorf("deliveries %q, want 1", got)
 	}
 }
 
-func TestUploadsThatAreWrong(t *testing.T) {
+func TestWrongUploadsAreRefused(t *testing.T) {
 	s := newServer(t, nil)
 	const members = "/api/v1/destinations/crm/audiences/vip/members"
 	tests := []struct {
@@ -98,7 +99,7 @@ func TestUploadsThatAreWrong(t *testing.T) {
 	for _, tt := range tests {
 		last := s.work(tt.method, tt.path, strings.NewReader(tt.body))
 		if last.Error == nil || last.Error.Code != tt.code || !strings.Contains(last.Error.Message, tt.text) {
-			t.Errorf("%s: %+v, %v, want %s: %q", tt.name, last, last.Error, tt.code, tt.text)
+			t.Errorf("%s: last progress %+v, error %v, want the code %s and %q", tt.name, last, last.Error, tt.code, tt.text)
 		}
 	}
 }
@@ -125,7 +126,7 @@ func TestAudiencesArePaged(t *testing.T) {
 		for after := ""; len(all) == 0 || after != ""; {
 			names, p := page(fmt.Sprintf("?limit=%d&after=%s", limit, url.QueryEscape(after)))
 			if p.Total != 12 || len(names) == 0 || len(names) > limit {
-				t.Fatalf("behind %q: %q of %d, want 1 to %d of 12", after, names, p.Total, limit)
+				t.Fatalf("page after %q: %q of a total of %d, want 1 to %d of 12", after, names, p.Total, limit)
 			}
 			all, after = append(all, names...), p.After
 		}
@@ -146,16 +147,16 @@ func TestAudiencesArePaged(t *testing.T) {
 		names, p := page(tt.query)
 		diff(t, tt.query, names, tt.want)
 		if p.Total != tt.total {
-			t.Errorf("%s: a total of %d, want %d", tt.query, p.Total, tt.total)
+			t.Errorf("GET audiences%s: total %d, want %d", tt.query, p.Total, tt.total)
 		}
 	}
 }
 
-func TestAudiences(t *testing.T) {
+func TestAudiencesAreCreatedAndSynced(t *testing.T) {
 	s := newServer(t, nil)
 	const members = "/api/v1/destinations/shop%2Feu/audiences/VIP%20Users/members"
 	if all := ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil); all.Audiences == nil || len(all.Audiences) != 0 {
-		t.Errorf("audiences from the start: %+v", all)
+		t.Errorf("audiences of a new server: %+v, want an empty list", all)
 	}
 	for range 2 {
 		got := ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "shop/eu", Name: "VIP Users"})
@@ -165,7 +166,7 @@ func TestAudiences(t *testing.T) {
 	diff(t, "sync again", s.work("PUT", members, strings.NewReader("u1\nu4\nu3")), api.Progress{Done: 3, Joined: 1, Left: 1, Ended: true})
 	resp, text := s.do(s.request("GET", members, nil))
 	if string(text) != "u1\nu3\nu4\n" || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), api.LinesType) {
-		t.Errorf("members: %s, %s, %q", resp.Status, resp.Header.Get("Content-Type"), text)
+		t.Errorf("GET members: %s, %s, %q, want 200 and the three members by line", resp.Status, resp.Header.Get("Content-Type"), text)
 	}
 	ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "crm", Name: "new"})
 	diff(t, "audiences", ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil), api.Audiences{Total: 2, Audiences: []api.Audience{
@@ -173,15 +174,16 @@ func TestAudiences(t *testing.T) {
 		{Destination: "shop/eu", Name: "VIP Users", Trait: "vip_users", Generation: 3},
 	}})
 	if _, text := s.do(s.request("GET", "/api/v1/destinations/crm/audiences/new/members", nil)); len(text) != 0 {
-		t.Errorf("members of a new audience: %q", text)
+		t.Errorf("members of a new audience: %q, want none", text)
 	}
 	if got := s.claimed(); len(got) != 5 || !strings.Contains(got[0], `"vip_users":`) {
-		t.Errorf("told %q, want four who joined and one who left", got)
+		t.Errorf("deliveries %q, want five: four users joined, and one left", got)
 	}
 }
 
-// A list that is cut short makes nobody leave, and no half of an id a member.
-func TestSyncThatIsCut(t *testing.T) {
+// TestCutSyncChangesNoMember shows that a list that breaks off removes no member, and that a part
+// of an id does not become a member.
+func TestCutSyncChangesNoMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		const members = "/api/v1/destinations/crm/audiences/vip/members"
@@ -198,7 +200,7 @@ func TestSyncThatIsCut(t *testing.T) {
 				resp.Body.Close()
 			}
 			if err == nil {
-				t.Error("the request that was broken off ended well")
+				t.Error("the cut request returned no error")
 			}
 		})
 		if _, err := io.WriteString(more, "user-1\nuser-3"); err != nil {
@@ -206,32 +208,32 @@ func TestSyncThatIsCut(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(s.handler.works); n != 1 {
-			t.Errorf("%d syncs have begun, want 1", n)
+			t.Errorf("%d syncs are running, want 1", n)
 		}
 		cancel()
 		more.CloseWithError(io.ErrUnexpectedEOF)
 		done.Wait()
 		synctest.Wait()
 		if n := len(s.handler.works); n != 0 {
-			t.Errorf("%d syncs have not ended", n)
+			t.Errorf("%d syncs are running, want none", n)
 		}
 		_, text := s.do(s.request("GET", members, nil))
 		if string(text) != "user-1\nuser-2\n" {
-			t.Errorf("members %q, want those of before", text)
+			t.Errorf("members %q, want them unchanged", text)
 		}
 		diff(t, "sync again", s.work("PUT", members, strings.NewReader("user-1\nuser-33\n")), api.Progress{Done: 2, Joined: 1, Left: 1, Ended: true})
 	})
 }
 
-// While a list is being sent it is told how far it is, and another one is
-// refused.
-func TestSyncTellsHowFarItIs(t *testing.T) {
+// TestSyncStreamsItsProgress shows that a sync reports its progress while the client still sends
+// the list. The server refuses a second sync of the same audience.
+func TestSyncStreamsItsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		const members = "/api/v1/destinations/crm/audiences/vip/members"
 		body, more := io.Pipe()
 		resp := make(chan *http.Response, 1)
-		go func() { // ends with more
+		go func() { // ends when the body ends
 			r, err := s.client.Do(s.request("PUT", members, body))
 			if err != nil {
 				t.Error(err)
@@ -239,17 +241,17 @@ func TestSyncTellsHowFarItIs(t *testing.T) {
 			resp <- r
 		}()
 		io.WriteString(more, "u1\nu2\n")
-		r := <-resp // before the end of the request
+		r := <-resp // the answer begins before the request ends
 		defer r.Body.Close()
 		next := lines[api.Progress](t, r.Body)
 		for p, ok := next(); p.Done < 2; p, ok = next() {
 			if !ok {
-				t.Fatal("the stream ended")
+				t.Fatal("the stream ended before it reported 2 members")
 			}
 		}
 		last := s.work("PUT", members, strings.NewReader("u9\n"))
 		if last.Error == nil || last.Error.Code != api.CodeConflict {
-			t.Errorf("a second sync at once: %+v", last)
+			t.Errorf("a second sync at the same time: %+v, want a conflict", last)
 		}
 		io.WriteString(more, "u3\n")
 		more.Close()
@@ -257,12 +259,13 @@ func TestSyncTellsHowFarItIs(t *testing.T) {
 		for ok := true; ok && !p.Ended; {
 			p, ok = next()
 		}
-		diff(t, "the end", p, api.Progress{Done: 3, Joined: 3, Ended: true})
+		diff(t, "last progress", p, api.Progress{Done: 3, Joined: 3, Ended: true})
 	})
 }
 
-// Close ends long work, and says so.
-func TestCloseEndsWork(t *testing.T) {
+// TestCloseEndsLongWork shows that Close ends long work, and that the last line of the answer says
+// so.
+func TestCloseEndsLongWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		body, more := io.Pipe()
@@ -280,7 +283,7 @@ func TestCloseEndsWork(t *testing.T) {
 		r := <-resp
 		defer r.Body.Close()
 		s.handler.Close()
-		go func() { // until the pipe is closed: the server reads no more
+		go func() { // runs until the pipe is closed; the server reads no more
 			for {
 				if _, err := io.WriteString(more, users); err != nil {
 					return
@@ -293,19 +296,19 @@ func TestCloseEndsWork(t *testing.T) {
 			p, ok = next()
 		}
 		if p.Error == nil || p.Error.Code != api.CodeUnavailable {
-			t.Errorf("the last line is %+v", p)
+			t.Errorf("the last progress is %+v, want the code unavailable", p)
 		}
 	})
 }
 
-func TestWorkHasABound(t *testing.T) {
+func TestLongWorkIsBounded(t *testing.T) {
 	s := newServer(t, nil)
 	for range maxWorks {
 		s.handler.works <- struct{}{}
 	}
 	got := ask[api.Error](s, 503, "POST", api.ReplayPath, `{"filter":{}}`)
 	if got.Code != api.CodeUnavailable {
-		t.Errorf("%+v", got)
+		t.Errorf("a piece of work over the bound: error %+v, want the code %s", got, api.CodeUnavailable)
 	}
 	for range maxTests {
 		s.handler.tests <- struct{}{}
@@ -313,8 +316,8 @@ func TestWorkHasABound(t *testing.T) {
 	ask[api.Error](s, 503, "POST", api.TestPath, `{"destination":"crm"}`)
 }
 
-// A long upload takes no memory of its own: the million of the soak as little as
-// twenty thousand. The store here keeps nothing.
+// TestLongUpload shows that the memory of an upload does not grow with its length. A million members,
+// as in the soak, take as little memory as twenty thousand. The store of the test keeps nothing.
 func TestLongUpload(t *testing.T) {
 	members := 20_000
 	if soak.On() {
@@ -350,14 +353,14 @@ func TestLongUpload(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	last := s.work("PUT", "/api/v1/destinations/crm/audiences/vip/members", body)
 	if last.Done != members || last.Joined != members || last.Error != nil {
-		t.Errorf("%+v, want %d", last, members)
+		t.Errorf("the last progress is %+v, want %d done and joined", last, members)
 	}
 	if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
-		t.Errorf("the heap grew by %d bytes", grown)
+		t.Errorf("the heap grew by %d bytes, want at most 8 MB", grown)
 	}
 }
 
-// A countingRoster takes all as new members, and keeps none.
+// A countingRoster reports every user as a new member, and keeps none.
 type countingRoster struct {
 	webhook.Store
 	audience.Roster

@@ -9,8 +9,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// What waits is listed, attempted now, and forgotten.
-func TestWaiting(t *testing.T) {
+// TestWaitingIsListedRetriedAndDiscarded lists waiting deliveries, makes them due now, and discards
+// them.
+func TestWaitingIsListedRetriedAndDiscarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, nil)
 		s.receiver.answers(503)
@@ -21,39 +22,39 @@ func TestWaiting(t *testing.T) {
 			page := ask[api.Waiting](s, 200, "GET", api.WaitingPath+"?destination=crm"+query, nil)
 			for _, d := range page.Waiting {
 				if ids = append(ids, d.ID); d.Type != "track" || d.Tries == 0 || d.Last == nil || d.Last.Status != 503 || d.Expires.IsZero() || !d.Due.After(d.Last.At) {
-					t.Errorf("waiting%s: %+v, want one that was attempted", query, d)
+					t.Errorf("GET waiting%s: delivery %+v, want one attempt with the status 503", query, d)
 				}
 			}
 			return ids, page.After
 		}
 		for query, want := range map[string]string{"": "a1 a2 a3", "&id=a2": "a2", "&user=nobody": "", "&event=nothing": ""} {
 			if got, _ := list(query); len(got) != len(strings.Fields(want)) {
-				t.Errorf("waiting%s: %q, want %q in any order", query, got, want)
+				t.Errorf("GET waiting%s: ids %q, want %q in any order", query, got, want)
 			}
 		}
 		first, after := list("&limit=2")
 		rest, end := list("&limit=2&after=" + url.QueryEscape(after))
 		if len(first) != 2 || len(rest) != 1 || after == "" || end != "" {
-			t.Errorf("pages %q and %q, after %q and %q", first, rest, after, end)
+			t.Errorf("the pages have %q and %q, after %q and %q, want 2 and 1 deliveries and an end", first, rest, after, end)
 		}
 
 		change := func(path, body string) api.Changed { return ask[api.Changed](s, 200, "POST", path, body) }
 		if n := change(api.WaitingDiscardPath, `{"destination":"crm","id":"a3"}`); n != (api.Changed{Changed: 1}) {
-			t.Errorf("discarded %+v, want one", n)
+			t.Errorf("discard: %+v, want 1 changed", n)
 		}
 		s.receiver.answers(200)
 		if n := change(api.WaitingRetryPath, `{"destination":"crm"}`); n != (api.Changed{Changed: 2}) {
-			t.Errorf("due now are %+v, want two", n)
+			t.Errorf("retry: %+v, want 2 changed", n)
 		}
 		if n := change(api.WaitingRetryPath, `{"destination":"gone"}`); n != (api.Changed{}) {
-			t.Errorf("due now are %+v of a destination that nothing waits for", n)
+			t.Errorf("retry of a destination without deliveries: %+v, want none changed", n)
 		}
 		if totals := ask[api.Status](s, 200, "GET", api.StatusPath, nil).Totals; totals.Discarded != 1 {
-			t.Errorf("%d discarded, want 1", totals.Discarded)
+			t.Errorf("the status counts %d discarded deliveries, want 1", totals.Discarded)
 		}
 		for path, body := range map[string]string{api.WaitingRetryPath: `{}`, api.WaitingDiscardPath: `{"id":"a1"}`} {
 			if e := ask[api.Error](s, 400, "POST", path, body); e.Field != "destination" {
-				t.Errorf("POST %s %s: %+v, want the destination to be missing", path, body, e)
+				t.Errorf("POST %s %s: error %+v, want the field destination", path, body, e)
 			}
 		}
 	})
