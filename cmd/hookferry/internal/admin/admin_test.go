@@ -355,8 +355,8 @@ func TestSourcesArePaged(t *testing.T) {
 	}
 }
 
-// TestDestinationNamesSomeOfItsSources shows that a destination with thousands of sources names some
-// of them, and their number.
+// TestDestinationNamesSomeOfItsSources shows that a destination with thousands of sources names
+// some of them, and their number.
 func TestDestinationNamesSomeOfItsSources(t *testing.T) {
 	s := newServerWith(t, func(settings *config.Settings) {
 		for i := range 2_000 {

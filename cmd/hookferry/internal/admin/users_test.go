@@ -316,8 +316,9 @@ func TestLongWorkIsBounded(t *testing.T) {
 	ask[api.Error](s, 503, "POST", api.TestPath, `{"destination":"crm"}`)
 }
 
-// TestLongUpload shows that the memory of an upload does not grow with its length. A million members,
-// as in the soak, take as little memory as twenty thousand. The store of the test keeps nothing.
+// TestLongUpload shows that the memory of an upload does not grow with its length. A million
+// members, as in the soak, take as little memory as twenty thousand. The store of the test keeps
+// nothing.
 func TestLongUpload(t *testing.T) {
 	members := 20_000
 	if soak.On() {

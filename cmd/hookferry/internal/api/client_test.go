@@ -19,7 +19,7 @@ import (
 func TestNewClientTakesAddressesAndURLs(t *testing.T) {
 	for _, tt := range []struct {
 		base string
-		host string // "" if it is refused
+		host string // "" if NewClient returns an error
 	}{
 		{"localhost:8081", "localhost:8081"},
 		{":8081", "localhost:8081"},
@@ -36,7 +36,7 @@ func TestNewClientTakesAddressesAndURLs(t *testing.T) {
 		c, err := api.NewClient(tt.base, "", nil)
 		switch {
 		case tt.host == "" && err == nil:
-			t.Errorf("NewClient(%q) was not refused", tt.base)
+			t.Errorf("NewClient(%q) returned no error", tt.base)
 		case tt.host == "" && strings.Contains(err.Error(), "pa55"):
 			t.Errorf("NewClient(%q): the error repeats the password: %v", tt.base, err)
 		case tt.host != "" && err != nil:
@@ -47,7 +47,7 @@ func TestNewClientTakesAddressesAndURLs(t *testing.T) {
 	}
 }
 
-// newClient returns a client of a server that answers by handle.
+// newClient returns a client of a server that answers with handle.
 func newClient(t *testing.T, handle http.HandlerFunc) *api.Client {
 	t.Helper()
 	server := httptest.NewServer(handle)
@@ -60,7 +60,7 @@ func newClient(t *testing.T, handle http.HandlerFunc) *api.Client {
 	return c
 }
 
-func TestRequests(t *testing.T) {
+func TestDoSendsRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		request api.Request
@@ -89,18 +89,18 @@ func TestRequests(t *testing.T) {
 					t.Errorf("the server got\n%q, want\n%q", got, tt.want)
 				}
 				if auth := r.Header.Get("Authorization"); auth != "Bearer t0ken" {
-					t.Errorf("Authorization: %q", auth)
+					t.Errorf("the server got Authorization: %q, want the token", auth)
 				}
 				io.WriteString(w, `{"version":"v1"}`+"\n")
 			})
 			if s, err := api.Do[api.Status](t.Context(), c, tt.request); err != nil || s.Version != "v1" {
-				t.Errorf("Do = %+v, %v", s, err)
+				t.Errorf("Do = %+v, %v, want the version v1", s, err)
 			}
 		})
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestDoReturnsErrors(t *testing.T) {
 	answer := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "/elsewhere")
@@ -112,7 +112,7 @@ func TestErrors(t *testing.T) {
 		name   string
 		handle http.HandlerFunc
 		code   string // of an *api.Error
-		text   string // else a part of what is said
+		text   string // part of the text of any other error
 	}{
 		{name: "refused", handle: answer(404, `{"code":"not_found","message":"no destination \"x\""}`), code: api.CodeNotFound},
 		{name: "no admin API", handle: answer(404, "404 page not found"), text: "answered 404 Not Found, which is not an answer of an admin API"},
@@ -127,7 +127,7 @@ func TestErrors(t *testing.T) {
 			errors.As(err, &refused)
 			switch {
 			case err == nil:
-				t.Fatal("no error")
+				t.Fatal("Do returned no error")
 			case tt.code != "" && (refused == nil || refused.Code != tt.code):
 				t.Errorf("error %v, want one of code %s", err, tt.code)
 			case tt.code == "" && (refused != nil || !strings.Contains(err.Error(), tt.text)):
@@ -137,7 +137,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestWorkTellsHowItEnded(t *testing.T) {
+func TestWorkReportsItsEnd(t *testing.T) {
 	refusal := &api.Error{Code: api.CodeUnavailable, Message: "the store is closed"}
 	for _, tt := range []struct {
 		name  string
@@ -178,10 +178,10 @@ func TestWorkTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestListTurnsPages(t *testing.T) {
+func TestListReadsAllPages(t *testing.T) {
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if limit, reason := r.FormValue(api.ParamLimit), r.FormValue(api.ParamReason); limit != "500" || reason != "refused" {
-			t.Errorf("limit=%s, reason=%s", limit, reason)
+			t.Errorf("the server got limit=%s and reason=%s, want 500 and refused", limit, reason)
 		}
 		switch after := r.FormValue(api.ParamAfter); after {
 		case "":
@@ -189,11 +189,11 @@ func TestListTurnsPages(t *testing.T) {
 		case "2":
 			io.WriteString(w, `{"dead":[{"key":"3"}]}`)
 		default:
-			t.Errorf("after=%s", after)
+			t.Errorf("the server got after=%s, want none or 2", after)
 		}
 	})
 	all := api.List[api.DeadLetter](t.Context(), c, api.DeadPath, url.Values{api.ParamReason: {"refused"}})
-	for range 2 { // from the start each time
+	for range 2 { // each loop begins at the first page
 		var keys []string
 		for d, err := range all {
 			if err != nil {

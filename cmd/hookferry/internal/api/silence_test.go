@@ -13,7 +13,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// A slowBody gives a line each time, and then none.
+// A slowBody returns lines, each after a pause, and then blocks.
 type slowBody struct {
 	lines int
 	pause time.Duration
@@ -50,14 +50,14 @@ func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
 		if last == nil || !strings.Contains(last.Error(), "no word from the server for 1m0s") {
 			t.Errorf("Stream ended with %v, want that the server was silent", last)
 		}
-		// Lines that are empty kept it alive.
+		// Empty lines keep the stream open.
 		if took, want := time.Since(begin), 10*(lineTimeout-time.Second)+lineTimeout; took != want {
 			t.Errorf("Stream ended after %v, want %v", took, want)
 		}
 	})
 }
 
-func TestAnswersHaveTheirTime(t *testing.T) {
+func TestDoGivesUpAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewClient("localhost:8081", "", nil)
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A teller tells a feed what happens to deliveries.
-type teller struct{ *Feed }
+// A recorder reports to a feed what happens to deliveries.
+type recorder struct{ *Feed }
 
 func delivery(destination, id string) webhook.Delivery {
 	return webhook.Delivery{
@@ -28,11 +28,11 @@ func delivery(destination, id string) webhook.Delivery {
 	}
 }
 
-func (t teller) accepts(ds ...webhook.Delivery) {
+func (t recorder) accepts(ds ...webhook.Delivery) {
 	t.Accepted(webhook.Accepted{Deliveries: ds, Stored: len(ds)})
 }
 
-func (t teller) succeeds(d webhook.Delivery, took time.Duration) {
+func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
 	t.Attempted(webhook.Attempted{
 		Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Outcome: webhook.OutcomeDelivered,
 		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: took, Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
@@ -40,20 +40,20 @@ func (t teller) succeeds(d webhook.Delivery, took time.Duration) {
 	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
 }
 
-// fails makes the attempt of d fail, with another one after wait, or none if
-// that is 0.
-func (t teller) fails(d *webhook.Delivery, wait time.Duration) {
+// fails reports a failed attempt of d. The next attempt is due after wait. If wait is 0, d
+// becomes a dead letter.
+func (t recorder) fails(d *webhook.Delivery, wait time.Duration) {
 	d.Tries++
 	a := webhook.Attempt{
 		At: time.Now().UTC(), Took: time.Millisecond, Try: d.Tries, Endpoint: "https://a.example/",
 		Status: 503, Reason: webhook.ReasonServerError, Answer: "try later",
 	}
 	d.Attempts = append(d.Attempts, a)
-	told := webhook.Attempted{Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
+	attempted := webhook.Attempted{Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
 	if wait > 0 {
-		told.Due = time.Now().Add(wait).UTC()
+		attempted.Due = time.Now().Add(wait).UTC()
 	}
-	t.Attempted(told)
+	t.Attempted(attempted)
 	if wait == 0 {
 		t.Ended(webhook.Ended{Delivery: *d, Reason: webhook.ReasonExpired, At: time.Now().UTC()})
 	}
@@ -66,8 +66,8 @@ func kinds(events []api.Event) (s []string) {
 	return s
 }
 
-// latest returns the latest events that filter selects.
-func (t teller) latest(filter Filter, limit int) []api.Event {
+// latest returns the latest events that match the filter.
+func (t recorder) latest(filter Filter, limit int) []api.Event {
 	events, _ := t.Feed.Events(filter, limit)
 	return events
 }
@@ -79,9 +79,9 @@ func diff(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestEventsAndStory(t *testing.T) {
+func TestStoryFollowsADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
+		f := recorder{New()}
 		begin := time.Now().UTC()
 		d := delivery("crm", "m1")
 		f.accepts(d)
@@ -99,7 +99,7 @@ func TestEventsAndStory(t *testing.T) {
 			Body: d.Body,
 		}
 		if !ok {
-			t.Fatal("there is no story")
+			t.Fatal("Story of a waiting delivery = false, want true")
 		}
 		diff(t, "story while it waits", s, want)
 
@@ -110,7 +110,7 @@ func TestEventsAndStory(t *testing.T) {
 		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", time.Time{}, ended, 2
 		want.Attempts = append(want.Attempts, want.Attempts[0])
 		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
-		diff(t, "story of the dead", s, want)
+		diff(t, "story of the dead letter", s, want)
 
 		events := f.latest(Filter{}, 10)
 		diff(t, "events", kinds(events), []string{"m1 dead", "m1 attempt", "m1 attempt", "m1 accepted"})
@@ -119,14 +119,15 @@ func TestEventsAndStory(t *testing.T) {
 		})
 		diff(t, "the latest two", kinds(f.latest(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
 		if _, ok := f.Story("crm", "", "m2"); ok {
-			t.Error("there is a story of a delivery that nothing happened to")
+			t.Error("Story of an unknown delivery = true, want false")
 		}
 	})
 }
 
-// Sources may have the same messageId: each has its story.
-func TestStoriesOfSources(t *testing.T) {
-	f := teller{New()}
+// TestSourcesHaveStoriesOfTheirOwn shows that calls of two sources with the same messageId have two
+// stories.
+func TestSourcesHaveStoriesOfTheirOwn(t *testing.T) {
+	f := recorder{New()}
 	shop, browser := delivery("crm", "m1"), delivery("crm", "m1")
 	shop.ID, browser.ID, browser.Source = "id of shop", "id of browser", "browser"
 	f.accepts(shop)
@@ -145,11 +146,11 @@ func TestStoriesOfSources(t *testing.T) {
 	}
 }
 
-// Of what was accepted by another process only the rest is told; what the end
-// says of the beginning completes it.
-func TestStoryThatBeganBefore(t *testing.T) {
+// TestStoryIsCompletedByItsEnd: if another process accepted a delivery, the feed sees only its
+// later attempts. The delivery at the end has the earlier attempts, which complete the story.
+func TestStoryIsCompletedByItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
+		f := recorder{New()}
 		d := delivery("crm", "m1")
 		before := webhook.Attempt{At: time.Now().Add(-time.Minute).UTC(), Try: 1, Endpoint: "https://a.example/", Reason: webhook.ReasonTimeout}
 		d.Attempts, d.Tries = []webhook.Attempt{before}, 1
@@ -161,8 +162,8 @@ func TestStoryThatBeganBefore(t *testing.T) {
 	})
 }
 
-func TestDuplicates(t *testing.T) {
-	f := teller{New()}
+func TestDuplicatesAreNotAccepted(t *testing.T) {
+	f := recorder{New()}
 	one, two := delivery("crm", "m1"), delivery("crm", "m2")
 	f.accepts(one)
 	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}, Stored: 1})
@@ -178,12 +179,12 @@ func TestDuplicates(t *testing.T) {
 		return sum
 	}
 	if of, all := last(f.Series("crm", FiveMinutes).Accepted), last(f.Series("", FiveMinutes).Accepted); of != 2 || all != 9 {
-		t.Errorf("accepted %v and in all %v, want 2 and 9", of, all)
+		t.Errorf("the series have %v accepted of crm and %v in all, want 2 and 9", of, all)
 	}
 }
 
 func TestFilter(t *testing.T) {
-	f := teller{New()}
+	f := recorder{New()}
 	for _, d := range []webhook.Delivery{delivery("crm", "Alpha"), delivery("shop", "beta")} {
 		f.accepts(d)
 		f.succeeds(d, 0)
@@ -201,7 +202,7 @@ func TestFilter(t *testing.T) {
 		{"kinds", Filter{Kinds: []string{KindAccepted, KindDelivered}}, 4},
 		{"id", Filter{Query: "ALPH"}, 3},
 		{"body", Filter{Query: "signed up"}, 6},
-		{"all of it", Filter{Destination: "shop", Type: "track", Kinds: []string{KindAttempt}, Query: "eta"}, 1},
+		{"all fields", Filter{Destination: "shop", Type: "track", Kinds: []string{KindAttempt}, Query: "eta"}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -216,7 +217,7 @@ func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
 		b.events, b.eventBytes, b.stories, b.storyBytes = 40, 20_000, 30, 15_000
-		f := teller{newFeed(b)}
+		f := recorder{newFeed(b)}
 		for i := range 2000 {
 			d := delivery("crm", fmt.Sprint("m", i))
 			d.Body = []byte(`"` + strings.Repeat("x", i%2000) + `"`)
@@ -226,11 +227,11 @@ func TestBounds(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if n := len(f.events); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
-				t.Fatalf("%d events of %d bytes, %d stories of %d bytes", n, f.eventBytes, len(f.stories), f.storyBytes)
+				t.Fatalf("the feed has %d events of %d bytes and %d stories of %d bytes, over its bounds", n, f.eventBytes, len(f.stories), f.storyBytes)
 			}
 			s, ok := f.Story("crm", "", d.ID)
 			if !ok || len(s.Attempts) != webhook.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
-				t.Fatalf("story of the latest delivery: %v, %d attempts", ok, len(s.Attempts))
+				t.Fatalf("the latest delivery has a story: %v, with %d attempts; want a story with the second try, followed by try 7", ok, len(s.Attempts))
 			}
 		}
 		sum := 0
@@ -238,30 +239,30 @@ func TestBounds(t *testing.T) {
 			sum += f.order[i].size
 		}
 		if len(f.stories) != len(f.order) || sum != f.storyBytes {
-			t.Errorf("%d stories in order and %d by key, of %d bytes where %d are counted", len(f.order), len(f.stories), sum, f.storyBytes)
+			t.Errorf("%d stories in order and %d by key, want as many; they have %d bytes, and the feed counts %d", len(f.order), len(f.stories), sum, f.storyBytes)
 		}
 		sum = 0
 		for i := range f.events {
 			sum += f.events[i].size()
 		}
 		if sum != f.eventBytes {
-			t.Errorf("events of %d bytes where %d are counted", sum, f.eventBytes)
+			t.Errorf("the events have %d bytes, and the feed counts %d", sum, f.eventBytes)
 		}
 	})
 }
 
-// What is more than the budget is counted, those of a busy destination before
-// those of a quiet one.
-func TestBudget(t *testing.T) {
+// TestBudgetPrefersQuietDestinations shows that a feed leaves out events over its budget, and
+// counts them. It leaves out events of a busy destination before those of a quiet one.
+func TestBudgetPrefersQuietDestinations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
+		f := recorder{New()}
 		r, err := f.Follow(Filter{}, Now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
 		const seconds = 6
-		told, skipped := 0, int64(0)
+		read, skipped := 0, int64(0)
 		quiet := 0
 		for i := range seconds * 1000 {
 			for range 10 {
@@ -279,7 +280,7 @@ func TestBudget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told += len(events)
+			read += len(events)
 			skipped += n
 			for _, e := range events {
 				if e.Destination == "quiet" {
@@ -287,23 +288,23 @@ func TestBudget(t *testing.T) {
 				}
 			}
 		}
-		if least, most := (seconds-2)*eventRate, seconds*eventRate+eventBurst+eventDebt; told < least || told > most {
-			t.Errorf("%d events told in %d s, want %d to %d", told, seconds, least, most)
+		if least, most := (seconds-2)*eventRate, seconds*eventRate+eventBurst+eventDebt; read < least || read > most {
+			t.Errorf("the reader got %d events in %d s, want %d to %d", read, seconds, least, most)
 		}
 		if want := seconds * 2 * 3; quiet != want {
-			t.Errorf("%d events of the quiet destination told, want %d", quiet, want)
+			t.Errorf("the reader got %d events of the quiet destination, want %d", quiet, want)
 		}
 		if f.total.leftOut != skipped || skipped < 1000 {
-			t.Errorf("%d skipped, %d were left out", skipped, f.total.leftOut)
+			t.Errorf("the reader skipped %d events, and the feed left out %d, want the same number and at least 1000", skipped, f.total.leftOut)
 		}
 	})
 }
 
-func TestFollow(t *testing.T) {
+func TestFollowReadsEventsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
 		b.events, b.readers = 300, 2
-		f := teller{newFeed(b)}
+		f := recorder{newFeed(b)}
 		f.accepts(delivery("crm", "m0"), delivery("crm", "m1"))
 		r, _ := f.Follow(Filter{Destination: "crm"}, Now)
 		defer r.Close()
@@ -318,9 +319,9 @@ func TestFollow(t *testing.T) {
 		var events []api.Event
 		var wg sync.WaitGroup
 		wg.Go(func() { events, _, _ = r.Next(t.Context()) })
-		synctest.Wait() // it waits
+		synctest.Wait() // the reader waits
 		f.accepts(delivery("shop", "s1"))
-		synctest.Wait() // that is not for it
+		synctest.Wait() // the filter leaves this event out
 		f.accepts(delivery("crm", "m2"))
 		wg.Wait()
 		diff(t, "Next", kinds(events), []string{"m2 accepted"})
@@ -334,7 +335,7 @@ func TestFollow(t *testing.T) {
 		}
 		all.Close()
 
-		late, _ := f.Follow(Filter{}, 99) // of another process
+		late, _ := f.Follow(Filter{}, 99) // a number from another process
 		defer late.Close()
 		for i := range 500 {
 			f.accepts(delivery("crm", fmt.Sprint("n", i)))
@@ -348,20 +349,21 @@ func TestFollow(t *testing.T) {
 			read, skipped = read+len(es), skipped+n
 		}
 		if read != 300 || skipped != 200 {
-			t.Errorf("a reader that was overtaken read %d and skipped %d, want 300 and 200", read, skipped)
+			t.Errorf("a slow reader got %d events and skipped %d, want 300 and 200", read, skipped)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, _, err := late.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Next of nothing: %v, want the error of its context", err)
+			t.Errorf("Next without events: %v, want the error of its context", err)
 		}
 	})
 }
 
-// A reader of one destination is told what was left out of that one.
-func TestSkippedIsOfTheDestination(t *testing.T) {
+// TestSkippedCountsTheReadersDestination shows that a reader of one destination gets the number of
+// events that the feed left out of that destination.
+func TestSkippedCountsTheReadersDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
+		f := recorder{New()}
 		quiet, _ := f.Follow(Filter{Destination: "quiet"}, Now)
 		defer quiet.Close()
 		busy, _ := f.Follow(Filter{Destination: "busy"}, Now)
@@ -373,23 +375,23 @@ func TestSkippedIsOfTheDestination(t *testing.T) {
 		if events, skipped, _ := quiet.Next(t.Context()); len(events) != 1 || skipped != 0 {
 			t.Errorf("quiet: %d events, %d skipped, want 1 and 0", len(events), skipped)
 		}
-		told, skipped := 0, int64(0)
-		for told+int(skipped) < 5000 {
+		read, skipped := 0, int64(0)
+		for read+int(skipped) < 5000 {
 			events, n, err := busy.Next(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			told, skipped = told+len(events), skipped+n
+			read, skipped = read+len(events), skipped+n
 		}
-		if told+int(skipped) != 5000 || told < eventBurst-eventReserve {
-			t.Errorf("busy: %d events, %d skipped, want 5000 together", told, skipped)
+		if read+int(skipped) != 5000 || read < eventBurst-eventReserve {
+			t.Errorf("busy: %d events, %d skipped, want 5000 together and at least %d events", read, skipped, eventBurst-eventReserve)
 		}
 	})
 }
 
-// What is only counted allocates nothing.
+// TestCountingAllocatesNothing shows that a feed allocates nothing for events that it only counts.
 func TestCountingAllocatesNothing(t *testing.T) {
-	f := teller{New()}
+	f := recorder{New()}
 	ds := make([]webhook.Delivery, 100)
 	for i := range ds {
 		ds[i] = delivery("crm", fmt.Sprint("m", i))
@@ -399,21 +401,21 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
 	work := func() {
-		f.budget.tokens = -2 * eventDebt // it is spent
+		f.budget.tokens = -2 * eventDebt // the budget is spent
 		f.accepts(ds...)
 		f.Attempted(failed)
 		f.succeeds(ds[0], time.Millisecond)
 	}
 	work()
 	if n := testing.AllocsPerRun(100, work); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want none", n)
 	}
 	if len(f.stories) > 0 {
-		t.Errorf("%d stories were begun", len(f.stories))
+		t.Errorf("the feed has %d stories, want none", len(f.stories))
 	}
 }
 
-// sumOf returns of a line of a series the sum of a line, and how many steps are known.
+// sumOf returns the sum of a line of a series, and the number of its known steps.
 func sumOf(vs []*float64) (sum float64, known int) {
 	for _, v := range vs {
 		if v != nil {
@@ -423,10 +425,10 @@ func sumOf(vs []*float64) (sum float64, known int) {
 	return sum, known
 }
 
-func TestSeries(t *testing.T) {
+func TestSeriesSumsItsSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
-		// Two deliveries a second for ten minutes, one of which fails once.
+		f := recorder{New()}
+		// Two deliveries a second for ten minutes. One of the two fails once.
 		for i := range 600 {
 			d := delivery("crm", fmt.Sprint("m", i))
 			e := delivery("shop", fmt.Sprint("s", i))
@@ -464,7 +466,7 @@ func TestSeries(t *testing.T) {
 			if tt.p50 == 0 {
 				continue
 			}
-			n := len(s.P50) - 2 // the last is empty
+			n := len(s.P50) - 2 // the last step is empty
 			if s.P50[n] == nil || math.Abs(*s.P50[n]-tt.p50) > tt.p50/8 || math.Abs(*s.P99[n]-tt.p99) > 1 {
 				t.Errorf("%s: latency %v and %v, want about %v and %v", tt.name, *s.P50[n], *s.P99[n], tt.p50, tt.p99)
 			}
@@ -480,21 +482,21 @@ func TestSeries(t *testing.T) {
 		diff(t, "errors after an hour", f.Errors("crm"), map[string]int64{})
 		diff(t, "rates after an hour", f.Rates("crm"), api.Rates{})
 		if sum, known := sumOf(f.Series("crm", Hour).Delivered); sum != 0 || known != 360 {
-			t.Errorf("after an hour: %v delivered in %d steps", sum, known)
+			t.Errorf("after an hour: %v delivered in %d known steps, want 0 in 360", sum, known)
 		}
 		if sum, _ := sumOf(f.Series("crm", Day).Delivered); sum != 600 {
 			t.Errorf("after an hour: %v delivered in a day, want 600", sum)
 		}
 		time.Sleep(48 * time.Hour)
 		if sum, known := sumOf(f.Series("crm", Day).Delivered); sum != 0 || known != 288 {
-			t.Errorf("after two days: %v delivered in %d steps", sum, known)
+			t.Errorf("after two days: %v delivered in %d known steps, want 0 in 288", sum, known)
 		}
 	})
 }
 
-func TestSeriesTakesUnfinishedSteps(t *testing.T) {
+func TestSeriesIncludesUnfinishedSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := teller{New()}
+		f := recorder{New()}
 		for length := range levels {
 			d := delivery("crm", fmt.Sprint(length))
 			f.succeeds(d, time.Millisecond)
@@ -503,20 +505,20 @@ func TestSeriesTakesUnfinishedSteps(t *testing.T) {
 			}
 			s := f.Series("crm", length)
 			if s.P50[len(s.P50)-1] == nil {
-				t.Errorf("levels[%d]: no latency of the step that is not over", length)
+				t.Errorf("levels[%d]: the unfinished step has no latency", length)
 			}
 		}
 	})
 }
 
-func TestDestinationsBeyondTheBound(t *testing.T) {
+func TestIdleDestinationsMakeRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
 		b.destinations = 2
-		f := teller{newFeed(b)}
+		f := recorder{newFeed(b)}
 		f.accepts(delivery("a", "1"), delivery("b", "2"), delivery("c", "3"))
 		if _, known := sumOf(f.Series("c", Hour).Accepted); known != 1 || len(f.destinations) != 2 {
-			t.Errorf("%d steps of the third destination are known, and %d have series", known, len(f.destinations))
+			t.Errorf("the third destination has %d known steps, and %d destinations have series, want 1 and 2", known, len(f.destinations))
 		}
 		time.Sleep(b.idle - time.Second)
 		f.accepts(delivery("b", "4"))
@@ -524,7 +526,7 @@ func TestDestinationsBeyondTheBound(t *testing.T) {
 		f.accepts(delivery("c", "5"))
 		sum, known := sumOf(f.Series("c", Hour).Accepted)
 		if sum != 1 || known != 1 || f.destinations["a"] != nil || len(f.destinations) != 2 {
-			t.Errorf("the third took the place of the first: %v accepted in %d steps", sum, known)
+			t.Errorf("the third destination has %v accepted in %d known steps, want 1 in 1, in the place of the first destination", sum, known)
 		}
 		if sum, _ := sumOf(f.Series("", Hour).Accepted); sum != 5 {
 			t.Errorf("%v accepted in all, want 5", sum)
@@ -532,11 +534,11 @@ func TestDestinationsBeyondTheBound(t *testing.T) {
 	})
 }
 
-func TestRunNotesWhatWaits(t *testing.T) {
+func TestRunRecordsWaitingDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := memqueue.New(memqueue.Config{})
 		defer q.Close()
-		f := teller{New()}
+		f := recorder{New()}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { f.Run(ctx, q) })
@@ -555,12 +557,12 @@ func TestRunNotesWhatWaits(t *testing.T) {
 			for length := range levels {
 				w := f.Series(tt.of, length).Waiting
 				if v := w[len(w)-1]; v == nil || *v != tt.want {
-					t.Errorf("waiting at %q, levels[%d]: %v, want %v", tt.of, length, v, tt.want)
+					t.Errorf("waiting deliveries of %q, levels[%d]: %v, want %v", tt.of, length, v, tt.want)
 				}
 			}
 		}
 		if w := f.Series("", FiveMinutes).Waiting; *w[len(w)-17] != 0 || w[len(w)-25] != nil {
-			t.Error("what waited before is not as it was")
+			t.Error("the earlier steps are wrong, want 0 after the start and nothing before")
 		}
 		cancel()
 		wg.Wait()
@@ -570,9 +572,9 @@ func TestRunNotesWhatWaits(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	b := defaultBounds
 	b.events, b.stories, b.destinations = 64, 64, 8
-	f := teller{newFeed(b)}
+	f := recorder{newFeed(b)}
 	ctx, cancel := context.WithCancel(t.Context())
-	var readers, tellers sync.WaitGroup
+	var readers, recorders sync.WaitGroup
 	for range 3 {
 		readers.Go(func() {
 			r, err := f.Follow(Filter{Query: "5"}, 1)
@@ -595,7 +597,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	for n := range 4 {
-		tellers.Go(func() {
+		recorders.Go(func() {
 			for i := range 3000 {
 				d := delivery(fmt.Sprint("d", i%10), fmt.Sprint(n, i))
 				f.accepts(d)
@@ -604,12 +606,12 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	tellers.Wait()
+	recorders.Wait()
 	cancel()
 	readers.Wait()
 }
 
-func TestHistogram(t *testing.T) {
+func TestHistogramQuantiles(t *testing.T) {
 	for _, d := range []time.Duration{-1, 0, 7 * time.Microsecond, 8 * time.Microsecond, time.Millisecond, 5 * time.Second, time.Hour} {
 		var h histogram
 		h.add(d)
@@ -617,7 +619,7 @@ func TestHistogram(t *testing.T) {
 		p50, p99 := h.quantiles()
 		got := time.Duration(float64(p50) * float64(time.Millisecond)).Round(time.Microsecond)
 		if p50 != p99 || got < want-want/1e6-time.Microsecond || got > want+want/8 {
-			t.Errorf("a histogram of %v has the quantiles %v and %v", d, p50, p99)
+			t.Errorf("a histogram of %v has the quantiles %v and %v ms, want both about %v", d, p50, p99, want)
 		}
 	}
 }

@@ -29,9 +29,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// forwarded returns Metrics, and their handler, that have seen one of
-// everything: a delivery that was delivered at once, one that was dead, one that
-// is retried, one that waits for a destination that is paused. It is called in a bubble.
+// forwarded returns Metrics and their handler. The Metrics have seen one delivery of each kind: one
+// arrived at once, one became a dead letter, one is retried, and one waits for a paused
+// destination. forwarded is called in a bubble. alter may change the State, or be nil.
 func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	t.Helper()
 	network := webhooktest.NewNetwork()
@@ -93,22 +93,22 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	return m, m.Handler(state)
 }
 
-// scrape returns the answer's lines of our own metrics, without comments.
+// scrape returns the lines of the answer with Hookferry's own metrics, without comments.
 func scrape(t *testing.T, h http.Handler) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
-		t.Fatalf("scrape answered %d: %s", w.Code, w.Body)
+		t.Fatalf("the status of the scrape is %d, want 200: %s", w.Code, w.Body)
 	}
 	return slices.DeleteFunc(strings.Split(w.Body.String(), "\n"), func(line string) bool {
 		return !strings.HasPrefix(line, "hookferry_")
 	})
 }
 
-// Another program on the same store may use ids that are no text. Prometheus's
-// client panics over such a label, in a goroutine of its own.
-func TestDestinationsThatAreNoText(t *testing.T) {
+// TestScrapeReplacesInvalidUTF8: another program on the same store may use ids that are not UTF-8.
+// Prometheus's client would panic over such a label, in a goroutine of its own.
+func TestScrapeReplacesInvalidUTF8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, h := forwarded(t, func(s *State) {
 			now := time.Now()
@@ -130,9 +130,10 @@ func TestDestinationsThatAreNoText(t *testing.T) {
 	})
 }
 
-// Prometheus sees no increase in a series that begins with its first dead letter,
-// nor does an alert.
-func TestDeadLettersBeginAtZeroForADestinationOnlyAScrapeHasSeen(t *testing.T) {
+// TestSeriesBeginAtZeroAfterTheFirstScrape shows that a destination has series with the value 0
+// before its first dead letter. Prometheus and its alerts see no increase in a series that begins
+// at 1.
+func TestSeriesBeginAtZeroAfterTheFirstScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, h := forwarded(t, nil)
 		scrape(t, h)
@@ -148,7 +149,7 @@ func TestDeadLettersBeginAtZeroForADestinationOnlyAScrapeHasSeen(t *testing.T) {
 	})
 }
 
-func TestScrape(t *testing.T) {
+func TestScrapeHasAllMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, h := forwarded(t, nil)
 		lines := scrape(t, h)
@@ -186,7 +187,7 @@ func TestScrape(t *testing.T) {
 			`hookferry_webhook_requests_total{destination="good",outcome="delivered",reason=""} 1`,
 		} {
 			if !slices.Contains(lines, want) {
-				t.Errorf("no line %s", want)
+				t.Errorf("the scrape lacks %s", want)
 			}
 		}
 		if t.Failed() {
@@ -195,8 +196,9 @@ func TestScrape(t *testing.T) {
 	})
 }
 
-// A failing part takes nothing else from the answer, and is logged.
-func TestScrapeOfFailingStore(t *testing.T) {
+// TestScrapeOmitsOnlyTheFailingMetric shows that a scrape leaves out only the metric whose source
+// fails. The log has the error.
+func TestScrapeOmitsOnlyTheFailingMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		_, h := forwarded(t, func(s *State) {
@@ -205,19 +207,19 @@ func TestScrapeOfFailingStore(t *testing.T) {
 		})
 		lines := scrape(t, h)
 		if want := "hookferry_deliveries_accepted_total 4"; !slices.Contains(lines, want) {
-			t.Errorf("no line %s", want)
+			t.Errorf("the scrape lacks %s", want)
 		}
 		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "hookferry_store_size") }); i >= 0 {
-			t.Errorf("line %s of a size that is not known", lines[i])
+			t.Errorf("the scrape has the line %s, want none, as the size is unknown", lines[i])
 		}
 		if !strings.Contains(log.String(), "no such file") {
-			t.Errorf("log: %s", &log)
+			t.Errorf("the log lacks the error of the size: %s", &log)
 		}
 	})
 }
 
-// The names keep to the conventions.
-func TestLint(t *testing.T) {
+// TestNamesFollowConventions shows that the names of metrics follow the conventions of Prometheus.
+func TestNamesFollowConventions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := forwarded(t, nil)
 		problems, err := promlint.NewWithMetricFamilies(families(t, m)).Lint()
@@ -230,7 +232,7 @@ func TestLint(t *testing.T) {
 	})
 }
 
-// families gathers our own metrics.
+// families gathers Hookferry's own metrics.
 func families(t *testing.T, m *Metrics) []*dto.MetricFamily {
 	t.Helper()
 	all, err := m.registry.Gather()
@@ -240,8 +242,9 @@ func families(t *testing.T, m *Metrics) []*dto.MetricFamily {
 	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "hookferry_") })
 }
 
-// The table of docs/metrics.md has what is exported, and nothing else.
-func TestDocs(t *testing.T) {
+// TestDocsListTheMetrics shows that the table of docs/metrics.md lists exactly the exported
+// metrics.
+func TestDocsListTheMetrics(t *testing.T) {
 	var want []string
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := forwarded(t, nil)
@@ -270,9 +273,9 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// Every metric that a query of the docs or the dashboard names is exported, with
-// the labels that the query selects or groups by.
-func TestQueries(t *testing.T) {
+// TestQueriesUseExportedMetrics shows that the queries in the docs and the dashboard use only
+// exported metrics and labels.
+func TestQueriesUseExportedMetrics(t *testing.T) {
 	exported, labels := map[string]bool{}, map[string]bool{"le": true, "instance": true, "job": true}
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := forwarded(t, nil)
@@ -298,16 +301,16 @@ func TestQueries(t *testing.T) {
 		"docs/metrics.md": docQueries(t),
 	} {
 		if len(queries) < 3 {
-			t.Errorf("%s: %d queries: they were not found", where, len(queries))
+			t.Errorf("%s: found %d queries, want at least 3", where, len(queries))
 		}
 		for _, q := range queries {
 			names := regexp.MustCompile(`\b(?:hookferry|go|process)_\w+`).FindAllString(q, -1)
 			if len(names) == 0 {
-				t.Errorf("%s: no metric in %s", where, q)
+				t.Errorf("%s: the query %s names no metric", where, q)
 			}
 			for _, name := range names {
 				if !exported[name] {
-					t.Errorf("%s: no metric %s, in %s", where, name, q)
+					t.Errorf("%s: the metric %s of the query %s is not exported", where, name, q)
 				}
 			}
 			used := regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"`).FindAllStringSubmatch(q, -1)
@@ -318,18 +321,17 @@ func TestQueries(t *testing.T) {
 			}
 			for _, u := range used {
 				if !labels[u[1]] {
-					t.Errorf("%s: no label %q, in %s", where, u[1], q)
+					t.Errorf("%s: no metric has the label %q of the query %s", where, u[1], q)
 				}
 			}
 			if strings.Count(q, "(") != strings.Count(q, ")") {
-				t.Errorf("%s: parentheses of %s", where, q)
+				t.Errorf("%s: the parentheses of the query %s do not match", where, q)
 			}
 		}
 	}
 }
 
-// dashboardQueries returns the queries of the Grafana dashboard, those of its
-// variables included.
+// dashboardQueries returns the queries of the Grafana dashboard, including those of its variables.
 func dashboardQueries(t *testing.T) []string {
 	t.Helper()
 	var dashboard any
@@ -377,8 +379,8 @@ func readText(t *testing.T, name ...string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// A source that goes away takes nothing from the counter that it shares with
-// others, nor from its own, and adds to it when it comes back.
+// TestCountersDoNotFall: sources beyond a limit share one counter, "other". A source that goes away
+// lowers neither the shared counter nor its own, and adds to the counter when it comes back.
 func TestCountersDoNotFall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var named, shared []api.Source
@@ -390,20 +392,20 @@ func TestCountersDoNotFall(t *testing.T) {
 		for _, step := range []struct {
 			name    string
 			sources []api.Source
-			want    int // of other
+			want    int // value of the counter other; -1 if there is none
 		}{
 			{"none", nil, -1},
 			{"two", []api.Source{a, b}, 15},
-			{"one counts on", []api.Source{a, {Name: "b", Accepted: 6}}, 16},
-			{"one is gone", []api.Source{{Name: "b", Accepted: 7}}, 17},
-			{"it is back, and counts anew", []api.Source{{Name: "a", Accepted: 2}, {Name: "b", Accepted: 7}}, 19},
-			{"one begins anew", []api.Source{{Name: "a", Accepted: 1}, {Name: "b", Accepted: 7}}, 20},
+			{"one source counts on", []api.Source{a, {Name: "b", Accepted: 6}}, 16},
+			{"one source is gone", []api.Source{{Name: "b", Accepted: 7}}, 17},
+			{"the source is back, and counts from zero", []api.Source{{Name: "a", Accepted: 2}, {Name: "b", Accepted: 7}}, 19},
+			{"a source starts again from zero", []api.Source{{Name: "a", Accepted: 1}, {Name: "b", Accepted: 7}}, 20},
 			{"all are gone", nil, 20},
 		} {
 			shared = step.sources
 			lines := scrape(t, h)
 			if want := fmt.Sprintf(`hookferry_calls_accepted_total{source="other"} %d`, step.want); slices.Contains(lines, want) != (step.want >= 0) {
-				t.Errorf("%s: no line %s", step.name, want)
+				t.Errorf("%s: want the line %s: %v", step.name, want, step.want >= 0)
 			}
 		}
 		named = named[1:]
@@ -413,7 +415,7 @@ func TestCountersDoNotFall(t *testing.T) {
 			`hookferry_http_requests_limited_total{source="other"} 3`,
 		} {
 			if !slices.Contains(lines, want) {
-				t.Errorf("no line %s", want)
+				t.Errorf("the scrape lacks %s", want)
 			}
 		}
 	})

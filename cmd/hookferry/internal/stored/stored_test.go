@@ -19,17 +19,17 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A counting store counts the settings that are read and written, and fails if it is to.
-type counting struct {
+// A countingStore counts the settings that are read and written. It fails if failing is set.
+type countingStore struct {
 	webhook.Store
 	read, written atomic.Int64
 	failing       atomic.Bool
-	conflicts     atomic.Int64 // how many writes are still to fail with ErrConflict
+	conflicts     atomic.Int64 // number of writes that will fail with ErrConflict
 }
 
 var errStore = errors.New("the store fails")
 
-func (c *counting) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+func (c *countingStore) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return func(yield func(webhook.Setting, error) bool) {
 		if c.failing.Load() {
 			yield(webhook.Setting{}, errStore)
@@ -44,7 +44,7 @@ func (c *counting) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 	}
 }
 
-func (c *counting) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+func (c *countingStore) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
 	if c.conflicts.Add(-1) >= 0 {
 		return 0, webhook.ErrConflict
 	}
@@ -52,7 +52,7 @@ func (c *counting) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
 	return c.Store.Set(ctx, s)
 }
 
-// A node is a server of a store.
+// A node is a server that uses a store.
 type node struct {
 	*Destinations
 	current atomic.Pointer[[]*config.Destination]
@@ -73,7 +73,7 @@ func newNode(t *testing.T, store webhook.Store) *node {
 	return n
 }
 
-// follows has n follow what others change until the test ends.
+// follows runs Follow, which reads the changes of other nodes, until the test ends.
 func (n *node) follows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -100,11 +100,11 @@ func (n *node) set(t *testing.T, id string, d map[string]any) {
 	}
 }
 
-// A change counts on every node within two seconds. It writes no other destination, and has no
-// other read: of ten thousand, the ones that are as they were keep their pointer.
+// TestChangesReachAllNodes shows that every node has a change within two seconds. Nobody reads or
+// writes the other destinations: the unchanged ones of ten thousand keep their pointers.
 func TestChangesReachAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &counting{Store: memqueue.New(memqueue.Config{})}
+		store := &countingStore{Store: memqueue.New(memqueue.Config{})}
 		defer store.Close()
 		for i := range config.MaxDestinations {
 			value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
@@ -123,21 +123,21 @@ func TestChangesReachAllNodes(t *testing.T) {
 			t.Errorf("a change wrote %d settings, want the destination and the list of changes", n)
 		}
 		if d := a.get("d00000"); d.Timeout != 2*time.Second || d.Stored.By != "alice" || !d.Stored.Changed.Equal(began) {
-			t.Errorf("%+v on the node that changed it", d)
+			t.Errorf("the node that made the change has %+v, want the timeout 2s by alice", d)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if d := b.get("d00000"); d == before || d.Timeout != 2*time.Second || d.Stored.By != "alice" {
-			t.Errorf("%+v on another node after two seconds", d)
+			t.Errorf("another node has %+v after two seconds, want the timeout 2s by alice", d)
 		}
 		if b.get("d00001") != untouched || len(*b.current.Load()) != config.MaxDestinations {
-			t.Error("what did not change is another pointer, or is gone")
+			t.Error("an unchanged destination has another pointer, or is gone")
 		}
 		if n := store.read.Load(); n > 10 {
-			t.Errorf("%d settings were read, want a few", n)
+			t.Errorf("the nodes read %d settings, want at most 10", n)
 		}
 
-		// More changes at once than the list has.
+		// More changes at once than the list of changes holds.
 		for i := range 2 * listed {
 			a.set(t, fmt.Sprintf("d%05d", i), document("3s"))
 		}
@@ -145,13 +145,15 @@ func TestChangesReachAllNodes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if d, last := b.get("d00000"), b.get(fmt.Sprintf("d%05d", 2*listed-1)); d.Timeout != 3*time.Second || last.Timeout != 3*time.Second || b.get("d00007") != nil {
-			t.Errorf("after many changes: %+v, %+v, and one that is gone: %v", d, last, b.get("d00007"))
+			t.Errorf("after many changes: %+v and %+v, want the timeout 3s; the deleted destination is %v, want nil", d, last, b.get("d00007"))
 		}
 	})
 }
 
-// A server that ends between its two writes leaves a change that no list has. The others find it.
-func TestAChangeThatIsNotListed(t *testing.T) {
+// TestUnlistedChangeIsFoundByTheReread: a server that dies between its two writes leaves a change
+// that the list of changes does not have. The other nodes find the change when they read
+// everything again.
+func TestUnlistedChangeIsFoundByTheReread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memqueue.New(memqueue.Config{})
 		defer store.Close()
@@ -164,15 +166,16 @@ func TestAChangeThatIsNotListed(t *testing.T) {
 		time.Sleep(Reread + 2*Every)
 		synctest.Wait()
 		if n.get("new") == nil {
-			t.Error("it is not there after all was to be read anew")
+			t.Error("the destination is missing after Reread")
 		}
 	})
 }
 
-// While the store fails, destinations stay as they are, and the log says so once.
-func TestTheStoreFails(t *testing.T) {
+// TestDestinationsOutliveAFailingStore shows that destinations stay as they are while the store
+// fails. The log says so once.
+func TestDestinationsOutliveAFailingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &counting{Store: memqueue.New(memqueue.Config{})}
+		store := &countingStore{Store: memqueue.New(memqueue.Config{})}
 		defer store.Close()
 		a, b := newNode(t, store), newNode(t, store)
 		a.set(t, "crm", document("2s"))
@@ -182,49 +185,51 @@ func TestTheStoreFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if b.get("crm") == nil || strings.Count(b.log.String(), "level=ERROR") != 1 {
-			t.Errorf("%v, and the log says:\n%s", b.get("crm"), b.log.String())
+			t.Errorf("the destination is %v, want it unchanged, and one error in the log:\n%s", b.get("crm"), b.log.String())
 		}
 		if err := a.Change(t.Context(), "crm", "", nil, nil); !errors.Is(err, errStore) {
-			t.Errorf("a change: %v", err)
+			t.Errorf("Change with a failing store: %v, want %v", err, errStore)
 		}
 		if _, err := Open(t.Context(), Config{Store: store}); !errors.Is(err, errStore) {
-			t.Errorf("Open: %v", err)
+			t.Errorf("Open with a failing store: %v, want %v", err, errStore)
 		}
 		store.failing.Store(false)
 		a.set(t, "crm", document("3s"))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if d := b.get("crm"); d.Timeout != 3*time.Second {
-			t.Errorf("%+v after the store works again", d)
+			t.Errorf("the destination is %+v after the store works again, want the timeout 3s", d)
 		}
 	})
 }
 
-// What another server changes meanwhile is changed once more, of its newest version.
-func TestConflicts(t *testing.T) {
-	store := &counting{Store: memqueue.New(memqueue.Config{})}
+// TestChangeIsRepeatedAfterAConflict shows that Change repeats an edit on the newest version if
+// another server has changed the destination.
+func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
+	store := &countingStore{Store: memqueue.New(memqueue.Config{})}
 	defer store.Close()
 	n := newNode(t, store)
 	store.conflicts.Store(2)
 	edits := 0
 	err := n.Change(t.Context(), "crm", "", nil, func(map[string]any) (map[string]any, error) { edits++; return document("2s"), nil })
 	if err != nil || edits != 3 || n.get("crm") == nil {
-		t.Errorf("%v after %d edits, want 3", err, edits)
+		t.Errorf("Change = %v after %d edits, want no error after 3", err, edits)
 	}
 	version := n.get("crm").Stored.Version + 1
 	if err := n.Change(t.Context(), "crm", "", &version, nil); !errors.Is(err, ErrConflict) {
-		t.Errorf("a change of another version: %v", err)
+		t.Errorf("Change of another version: %v, want ErrConflict", err)
 	}
 	large := document("2s")
 	large["secret"] = strings.Repeat("x", webhook.MaxSetting)
 	if err := n.Change(t.Context(), "crm", "", nil, func(map[string]any) (map[string]any, error) { return large, nil }); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("a document of too many bytes: %v", err)
+		t.Errorf("Change to a document that is too large: %v, want ErrTooLarge", err)
 	}
 }
 
-// What is not valid, as what a newer version wrote, keeps its sources, so that their calls wait
-// for it. The log says why, without secrets, and it can be replaced.
-func TestWhatIsNotValid(t *testing.T) {
+// TestInvalidDestinationsKeepTheirSources: a newer version may have written a destination that is
+// not valid for this one. Such a destination keeps its sources, so that their calls wait for it.
+// The log says why it is not valid, without secrets. A user can replace the destination.
+func TestInvalidDestinationsKeepTheirSources(t *testing.T) {
 	store := memqueue.New(memqueue.Config{})
 	defer store.Close()
 	for id, value := range map[string]string{
@@ -239,21 +244,21 @@ func TestWhatIsNotValid(t *testing.T) {
 	}
 	n := newNode(t, store)
 	if d := n.get("newer"); d.Webhook != nil || !slices.Equal(d.Stored.Sources, []string{"web"}) || d.Stored.By != "bob" {
-		t.Errorf("of a newer version: %+v", d)
+		t.Errorf("the destination of a newer version is %+v, want no webhook, the source web, and bob", d)
 	}
 	if d := n.get("fine"); d.Webhook == nil {
-		t.Errorf("a valid one: %+v", d)
+		t.Errorf("the valid destination is %+v, want a webhook", d)
 	}
 	for _, id := range []string{"text", "empty"} {
 		if d := n.get(id); d.Webhook != nil {
-			t.Errorf("%s: %+v", id, d)
+			t.Errorf("%s: destination %+v, want no webhook", id, d)
 		}
 		n.set(t, id, document("2s"))
 		if d := n.get(id); d.Webhook == nil {
-			t.Errorf("%s: %+v after it was replaced", id, d)
+			t.Errorf("%s: destination %+v after it was replaced, want a webhook", id, d)
 		}
 	}
 	if log := n.log.String(); strings.Count(log, "is not valid") != 3 || strings.Contains(log, "SECRET") {
-		t.Errorf("the log, want three that are not valid and no secret:\n%s", log)
+		t.Errorf("the log must have three destinations that are not valid, and no secret:\n%s", log)
 	}
 }

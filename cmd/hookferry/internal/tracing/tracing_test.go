@@ -34,7 +34,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// serve serves requests in memory until the test, which runs in a bubble, ends.
+// serve serves requests on a network in memory until the test ends. The test runs in a bubble.
 func serve(t *testing.T, h http.Handler) (network *memnet.Network, url string) {
 	t.Helper()
 	network = new(memnet.Network)
@@ -48,7 +48,7 @@ func serve(t *testing.T, h http.Handler) (network *memnet.Network, url string) {
 	return network, server.URL
 }
 
-// A receiver takes traces as OTLP has it.
+// A receiver accepts traces over OTLP, and records the spans.
 type receiver struct {
 	network  *memnet.Network
 	url      string
@@ -73,9 +73,9 @@ func newReceiver(t *testing.T) *receiver {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.header, r.path = req.Header.Clone(), req.URL.Path
-		for _, of := range export.ResourceSpans {
-			r.resource = attributes(of.Resource.Attributes)
-			for _, s := range of.ScopeSpans {
+		for _, resource := range export.ResourceSpans {
+			r.resource = attributes(resource.Resource.Attributes)
+			for _, s := range resource.ScopeSpans {
 				r.spans = append(r.spans, s.Spans...)
 			}
 		}
@@ -83,7 +83,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// start starts a tracer that sends to the receiver, below a path.
+// start starts a tracer that sends its spans to a path of the receiver.
 func (r *receiver) start(t *testing.T, path string, c Config) *Tracer {
 	t.Helper()
 	c.Endpoint, c.Dial = r.url+path, r.network.DialContext
@@ -102,7 +102,7 @@ func attributes(kvs []*common.KeyValue) map[string]string {
 	return m
 }
 
-// ends tells a channel of the end of each delivery, once the tracer knows.
+// ends sends the end of each delivery to a channel, after the tracer has seen it.
 type ends struct {
 	webhook.Observer
 	ended chan webhook.Ended
@@ -113,10 +113,10 @@ func (e *ends) Ended(end webhook.Ended) {
 	e.ended <- end
 }
 
-// run posts a batch of one call to a server that traces, with a traceparent unless that
-// is empty, and headers tracestate. It waits until the deliveries to "good", which
-// answers the second time, and to "gone" have ended, and returns the headers that
-// "good" got.
+// run posts a batch of one call to a server that traces. The request has the header traceparent,
+// unless that is empty, and the headers tracestate. The destination "good" accepts the second
+// attempt, and "gone" refuses the delivery. run waits until both deliveries have ended, and
+// returns the headers of the second webhook to "good".
 func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string) (good http.Header) {
 	t.Helper()
 	network := webhooktest.NewNetwork()
@@ -167,7 +167,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	}
 	a.Body.Close()
 	if a.StatusCode != http.StatusOK {
-		t.Fatalf("the call was answered by %s", a.Status)
+		t.Fatalf("the answer to the call is %s, want 200", a.Status)
 	}
 	for range 2 {
 		<-observer.ended
@@ -198,9 +198,9 @@ const (
 	caller  = "00f067aa0ba902b7"
 )
 
-// A call is one trace, from the client's span to the webhook's, with the times
-// at which things happened.
-func TestTrace(t *testing.T) {
+// TestCallIsOneTrace shows that a call makes one trace, from the client's span to the webhook's.
+// The spans have the times at which things happened.
+func TestCallIsOneTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "/base/", Config{Tracing: config.Tracing{Headers: map[string]signature.Secret{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true}, Version: "v1.2.3"})
@@ -211,10 +211,10 @@ func TestTrace(t *testing.T) {
 		}
 
 		if to.path != "/base/v1/traces" || to.header.Get("Authorization") != "Bearer t0ken" {
-			t.Errorf("sent to %s with %q", to.path, to.header)
+			t.Errorf("the tracer sent to %s with the headers %q, want /base/v1/traces and the token", to.path, to.header)
 		}
 		if to.resource["service.name"] != "hookferry" || to.resource["service.version"] != "v1.2.3" {
-			t.Errorf("resource %v", to.resource)
+			t.Errorf("the resource is %v, want hookferry v1.2.3", to.resource)
 		}
 		type row struct {
 			Name, Parent, Kind string
@@ -228,11 +228,11 @@ func TestTrace(t *testing.T) {
 		var got []row
 		for _, s := range to.spans {
 			if hex.EncodeToString(s.TraceId) != traceID {
-				t.Errorf("span %s is of the trace %x", s.Name, s.TraceId)
+				t.Errorf("span %s belongs to the trace %x, want %s", s.Name, s.TraceId, traceID)
 			}
 			from, until := time.Unix(0, int64(s.StartTimeUnixNano)), time.Unix(0, int64(s.EndTimeUnixNano))
 			if from.Before(begun.Add(-time.Second)) || until.Before(from) || until.After(time.Now()) {
-				t.Errorf("span %s is from %v to %v", s.Name, from, until)
+				t.Errorf("span %s lasts from %v to %v, want times within the test", s.Name, from, until)
 			}
 			kind := strings.ToLower(strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"))
 			got = append(got, row{s.Name, names[hex.EncodeToString(s.ParentSpanId)], kind, s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, attributes(s.Attributes)})
@@ -278,9 +278,9 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// Sample decides for traces that begin here; trusted clients decide for theirs. The
-// webhook carries the decision on.
-func TestSampling(t *testing.T) {
+// TestSampleDecidesForOwnTraces shows that the setting sample decides for traces that begin at the
+// server. Trusted clients decide for their own traces. The webhook passes the decision on.
+func TestSampleDecidesForOwnTraces(t *testing.T) {
 	for _, tt := range []struct {
 		name, parent string
 		trust        bool
@@ -290,11 +290,11 @@ func TestSampling(t *testing.T) {
 	}{
 		{"none", "", true, 0, 0, "00"},
 		{"all", "", true, 1, 7, "01"},
-		{"none, but the caller does", "00-" + traceID + "-" + caller + "-01", true, 0, 7, "01"},
-		{"all, but the caller does not", "00-" + traceID + "-" + caller + "-00", true, 1, 0, "00"},
-		{"a caller who is not understood", "00-0-0-01", true, 0, 0, "00"},
-		{"none, whatever the caller does", "00-" + traceID + "-" + caller + "-01", false, 0, 0, "00"},
-		{"all, whatever the caller does not", "00-" + traceID + "-" + caller + "-00", false, 1, 7, "01"},
+		{"none, but a trusted caller samples", "00-" + traceID + "-" + caller + "-01", true, 0, 7, "01"},
+		{"all, but a trusted caller does not sample", "00-" + traceID + "-" + caller + "-00", true, 1, 0, "00"},
+		{"a caller with a wrong traceparent", "00-0-0-01", true, 0, 0, "00"},
+		{"none, and an untrusted caller samples", "00-" + traceID + "-" + caller + "-01", false, 0, 0, "00"},
+		{"all, and an untrusted caller does not sample", "00-" + traceID + "-" + caller + "-00", false, 1, 7, "01"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -308,16 +308,16 @@ func TestSampling(t *testing.T) {
 					t.Errorf("%d spans, want %d", len(to.spans), tt.spans)
 				}
 				if got := header.Get("traceparent"); !strings.HasSuffix(got, "-"+tt.flags) {
-					t.Errorf("the webhook's traceparent is %q", got)
+					t.Errorf("the webhook's traceparent is %q, want the flags %s", got, tt.flags)
 				}
 			})
 		})
 	}
 }
 
-// The span of a client that is not trusted is linked to. Webhooks carry neither its
-// trace nor its tracestate.
-func TestClientsThatAreNotTrusted(t *testing.T) {
+// TestUntrustedClientsAreOnlyLinked shows that the server links to the span of an untrusted client.
+// Webhooks carry neither the trace nor the tracestate of that client.
+func TestUntrustedClientsAreOnlyLinked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
@@ -326,27 +326,28 @@ func TestClientsThatAreNotTrusted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if parent, state := header.Get("traceparent"), header.Get("tracestate"); len(parent) != 55 || strings.Contains(parent, traceID) || state != "" {
-			t.Errorf("the webhook has the traceparent %q and the tracestate %q", parent, state)
+			t.Errorf("the webhook has the traceparent %q and the tracestate %q, want another trace and no state", parent, state)
 		}
 		for _, s := range to.spans {
 			if id := hex.EncodeToString(s.TraceId); id == traceID {
-				t.Errorf("span %s is of the client's trace", s.Name)
+				t.Errorf("span %s belongs to the client's trace, want another trace", s.Name)
 			}
 			if s.Name != "receive" {
 				continue
 			}
 			if len(s.ParentSpanId) != 0 || len(s.Links) != 1 {
-				t.Fatalf("receive has the parent %x and the links %v", s.ParentSpanId, s.Links)
+				t.Fatalf("the span receive has the parent %x and the links %v, want no parent and one link", s.ParentSpanId, s.Links)
 			}
 			if l := s.Links[0]; hex.EncodeToString(l.TraceId) != traceID || hex.EncodeToString(l.SpanId) != caller {
-				t.Errorf("receive is linked to %v", l)
+				t.Errorf("the span receive is linked to %v, want the client's span", l)
 			}
 		}
 	})
 }
 
-// A client's tracestate is kept within the bounds of W3C Trace Context.
-func TestTraceState(t *testing.T) {
+// TestTraceStateIsBounded shows that webhooks carry a client's tracestate within the bounds of W3C
+// Trace Context.
+func TestTraceStateIsBounded(t *testing.T) {
 	member := func(n, size int) string { return fmt.Sprintf("k%d=%s", n, strings.Repeat("v", size)) }
 	var many []string
 	for i := range 33 {
@@ -358,10 +359,10 @@ func TestTraceState(t *testing.T) {
 		want  string
 	}{
 		{"two headers", []string{"a=1 , b=2", "c=3"}, "a=1,b=2,c=3"},
-		{"as many as may be", []string{strings.Join(many[:32], ",")}, strings.Join(many[:32], ",")},
+		{"the most members", []string{strings.Join(many[:32], ",")}, strings.Join(many[:32], ",")},
 		{"too many", []string{strings.Join(many, ",")}, ""},
 		{"long", []string{member(1, 200) + "," + member(2, 200), member(3, 200)}, member(1, 200) + "," + member(2, 200)},
-		{"endless", []string{member(1, 10_000)}, ""},
+		{"one member that is too long", []string{member(1, 10_000)}, ""},
 		{"malformed", []string{"a=1,B=2"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -379,15 +380,16 @@ func TestTraceState(t *testing.T) {
 	}
 }
 
-// A receiver of traces that does not answer delays only Shutdown, until its context ends.
-func TestReceiverThatHangs(t *testing.T) {
+// TestHangingReceiverDelaysOnlyShutdown shows that a receiver of traces that does not answer delays
+// only Shutdown, until its context ends.
+func TestHangingReceiverDelaysOnlyShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		network, url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 		defer close(release)
 		tracer := start(t, Config{Tracing: config.Tracing{Endpoint: url, Sample: 1}, Dial: network.DialContext})
 		attempted := webhook.Attempted{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
-		for range 10_000 { // of which 2,048 fit
+		for range 10_000 { // the queue has room for 2,048
 			tracer.Attempted(attempted)
 		}
 		began := time.Now()
@@ -402,8 +404,7 @@ func TestReceiverThatHangs(t *testing.T) {
 	})
 }
 
-// export sends a span, with headers, to a receiver that answers by handle, and returns
-// what is logged.
+// export sends a span with headers to a receiver that answers by handle. It returns the log.
 func export(t *testing.T, headers map[string]signature.Secret, handle http.HandlerFunc) (log string) {
 	synctest.Test(t, func(t *testing.T) {
 		network, url := serve(t, handle)
@@ -421,19 +422,20 @@ func export(t *testing.T, headers map[string]signature.Secret, handle http.Handl
 	return log
 }
 
-// The log tells of a receiver that refuses traces, without the headers.
-func TestReceiverThatRefuses(t *testing.T) {
+// TestRefusalIsLoggedWithoutHeaders shows that the log names the status of a receiver that refuses
+// traces, and does not name the headers.
+func TestRefusalIsLoggedWithoutHeaders(t *testing.T) {
 	log := export(t, map[string]signature.Secret{"Authorization": "Bearer t0ken"}, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "who is Bearer t0ken?", http.StatusUnauthorized)
 	})
 	if !strings.Contains(log, "401") || strings.Contains(log, "t0ken") {
-		t.Errorf("logged: %s", log)
+		t.Errorf("the log must have the status 401 and not the token: %s", log)
 	}
 }
 
-// A redirect is not followed, as its request would carry all headers, and the log has
-// nothing of its URL, which may hold secrets.
-func TestReceiverThatRedirects(t *testing.T) {
+// TestRedirectIsNotFollowed shows that the tracer does not follow a redirect, whose request would
+// carry all headers. The log does not have the URL of the redirect, which may hold secrets.
+func TestRedirectIsNotFollowed(t *testing.T) {
 	followed := 0
 	log := export(t, map[string]signature.Secret{"X-Api-Key": "t0ken"}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {
@@ -443,29 +445,31 @@ func TestReceiverThatRedirects(t *testing.T) {
 		http.Redirect(w, r, "http://user:p4ss@"+r.Host+"/away?key=s3cret", http.StatusTemporaryRedirect)
 	})
 	if followed > 0 || !strings.Contains(log, "redirects are not followed") {
-		t.Errorf("%d redirects were followed; logged: %s", followed, log)
+		t.Errorf("the tracer followed %d redirects, want none, and a log that says so; log: %s", followed, log)
 	}
 	for _, secret := range []string{"user", "p4ss", "s3cret", "t0ken"} {
 		if strings.Contains(log, secret) {
-			t.Errorf("logged %q: %s", secret, log)
+			t.Errorf("the log has the secret %q: %s", secret, log)
 		}
 	}
 }
 
-// The exporter's own client, used without a Dial, does not follow redirects either.
-func TestRedirectsAreRefused(t *testing.T) {
+// TestProxyRefusesRedirects shows that the exporter's own client, which is used without a Dial,
+// does not follow redirects either.
+func TestProxyRefusesRedirects(t *testing.T) {
 	first := &http.Request{URL: &url.URL{Scheme: "http", Host: "localhost:4318"}}
 	if u, err := proxy(first); u != nil || err != nil {
-		t.Errorf("a request: %v, %v", u, err)
+		t.Errorf("proxy of a first request = %v, %v, want no proxy and no error", u, err)
 	}
 	second := &http.Request{URL: first.URL, Response: &http.Response{StatusCode: 308}}
 	if _, err := proxy(second); err == nil {
-		t.Error("a redirect was not refused")
+		t.Error("proxy of a redirect returned no error")
 	}
 }
 
-// The log names wrong variables of OpenTelemetry, and not their values.
-func TestVariablesThatAreWrong(t *testing.T) {
+// TestWrongVariablesAreLoggedWithoutValues shows that the log names wrong variables of
+// OpenTelemetry, but not their values.
+func TestWrongVariablesAreLoggedWithoutValues(t *testing.T) {
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_HEADERS":         "s3cret",
 		"OTEL_EXPORTER_OTLP_ENDPOINT":        "http://user:s3cret@%zz",
@@ -479,13 +483,13 @@ func TestVariablesThatAreWrong(t *testing.T) {
 	if err := tracer.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if told := log.String(); strings.Count(told, "is wrong and has no effect") != 4 || strings.Contains(told, "s3cret") {
-		t.Errorf("told: %s", told)
+	if text := log.String(); strings.Count(text, "is wrong and has no effect") != 4 || strings.Contains(text, "s3cret") {
+		t.Errorf("the log must have 4 wrong variables and no secret:\n%s", text)
 	}
 }
 
-// The port is that of the scheme where the URL has none.
-func TestServerAttributes(t *testing.T) {
+// TestServerPortFollowsScheme shows that a URL without a port has the port of its scheme.
+func TestServerPortFollowsScheme(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"https://crm.example/hook":    "crm.example 443",
 		"http://crm.example/":         "crm.example 80",
@@ -500,13 +504,14 @@ func TestServerAttributes(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("%s: %q, want %q", endpoint, got, want)
+			t.Errorf("server(%q) = %q, want %q", endpoint, got, want)
 		}
 	}
 }
 
-// Deliveries stored without a trace, or with one that is not recorded, make no spans.
-func TestNoTrace(t *testing.T) {
+// TestUntracedDeliveriesMakeNoSpans shows that deliveries without a trace, or with a trace that is
+// not sampled, make no spans.
+func TestUntracedDeliveriesMakeNoSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
@@ -518,18 +523,19 @@ func TestNoTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(to.spans) != 0 {
-			t.Errorf("spans: %v", to.spans)
+			t.Errorf("the tracer sent the spans %v, want none", to.spans)
 		}
 	})
 }
 
-// A failing store is a failed span, and the status of the answer is in it.
-func TestRefusedPut(t *testing.T) {
+// TestRefusedPutIsAFailedSpan shows that a failing store makes failed spans, with the status of the
+// answer.
+func TestRefusedPutIsAFailedSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		handler, err := collector.New(collector.Config{
-			Forwarder: tracer.Forwarder(full{}),
+			Forwarder: tracer.Forwarder(fullForwarder{}),
 			Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
 			Answered:  tracer.Answered,
 		})
@@ -539,7 +545,7 @@ func TestRefusedPut(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
 		tracer.Handler(handler).ServeHTTP(w, r)
-		// A read of settings, whose path holds a key, makes no span.
+		// A request for settings has a write key in its path. It makes no span.
 		tracer.Handler(handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/projects/key/settings", nil))
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -549,19 +555,19 @@ func TestRefusedPut(t *testing.T) {
 		}
 		for _, s := range to.spans {
 			if s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
-				t.Errorf("%s has the status %v", s.Name, s.Status)
+				t.Errorf("span %s has the status %v, want an error", s.Name, s.Status)
 			}
 			if of := attributes(s.Attributes); s.Name == "receive" && (of["http.response.status_code"] != "503" || of["error.type"] != "503") {
-				t.Errorf("%s has the attributes %v", s.Name, of)
+				t.Errorf("span %s has the attributes %v, want the status 503", s.Name, of)
 			}
 		}
 	})
 }
 
-// A full forwarder.
-type full struct{}
+// A fullForwarder refuses all events.
+type fullForwarder struct{}
 
-func (full) ForwardEvents(context.Context, []string, ...event.Event) error {
+func (fullForwarder) ForwardEvents(context.Context, []string, ...event.Event) error {
 	return webhook.ErrQueueFull
 }
 
@@ -574,17 +580,17 @@ func TestWanted(t *testing.T) {
 		{"nothing", "", nil, false},
 		{"settings", "http://localhost:4318", nil, true},
 		{"environment", "", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, true},
-		{"environment, of traces", "", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/x"}, true},
+		{"environment, for traces only", "", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/x"}, true},
 		{"switched off", "http://localhost:4318", map[string]string{"OTEL_SDK_DISABLED": "true"}, false},
 	} {
 		if got := Wanted(tt.endpoint, func(name string) string { return tt.env[name] }); got != tt.want {
-			t.Errorf("%s: Wanted = %v", tt.name, got)
+			t.Errorf("%s: Wanted = %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
 
-// A name that is no UTF-8 costs no spans.
-func TestNamesThatAreNoText(t *testing.T) {
+// TestSpansReplaceInvalidUTF8 shows that names that are not UTF-8 do not lose spans.
+func TestSpansReplaceInvalidUTF8(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver(t)
 		tracer := r.start(t, "", Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
