@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes sync.Pool forget at random, so allocations are
-// counted without it.
+// The race detector makes sync.Pool drop values at random, so this file counts allocations without
+// it.
 
 package collector_test
 
@@ -25,10 +25,10 @@ func TestAllocationsPerCall(t *testing.T) {
 		rd.Reset(body)
 		h.ServeHTTP(w, r)
 		if w.status != 200 {
-			t.Fatalf("status %d", w.status)
+			t.Fatalf("status %d, want 200", w.status)
 		}
 	})
-	// One for the id of each call. The others are of the request, such as its bodies.
+	// Each call allocates its id. The request allocates the rest, such as the bodies.
 	if want := 1.0*n + 50; got > want {
 		t.Errorf("a batch of %d calls takes %v allocations, want at most %v", n, got, want)
 	}

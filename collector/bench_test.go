@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A sink takes events and keeps the latest, so that their memory stays in use as in a queue.
+// A sink accepts events and keeps the latest body, so that memory stays in use as in a queue.
 type sink struct{ last []byte }
 
 func (s *sink) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
@@ -79,7 +79,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkServer measures the same over loopback connections, with the clients.
+// BenchmarkServer measures the collector over loopback connections, including the client.
 func BenchmarkServer(b *testing.B) {
 	srv := httptest.NewServer(newHandler(b, &sink{}))
 	defer srv.Close()

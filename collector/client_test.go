@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// The collector takes every call that the client takes, the largest and the strangest
-// among them.
+// TestCollectorTakesWhatClientTakes shows that the collector accepts every call that the client
+// accepts, including the largest, the deepest and the most unusual ones.
 func TestCollectorTakesWhatClientTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -23,7 +23,7 @@ func TestCollectorTakesWhatClientTakes(t *testing.T) {
 		c.Endpoint, c.Transport = "http://"+address+"/", transport
 
 		largest := ""
-		for n := analytics.MaxCallSize; ; n-- { // the first that the client takes
+		for n := analytics.MaxCallSize; ; n-- { // until the client accepts the call
 			largest = strings.Repeat("x", n)
 			err := c.Track(&analytics.Track{UserId: "u", Event: largest, MessageId: "largest"})
 			if err == nil {
@@ -35,7 +35,7 @@ func TestCollectorTakesWhatClientTakes(t *testing.T) {
 		}
 		strange := map[string]any{"10": "ten", "2": "two", "__proto__": nil, "\u2028": "<&>\xff", "n": 1e21}
 		deepest := any(1)
-		for range 998 { // the map around them and the call are levels, too
+		for range 998 { // the map and the call around them are two more levels
 			deepest = []any{deepest}
 		}
 		for _, err := range []error{
@@ -65,7 +65,7 @@ func TestCollectorTakesWhatClientTakes(t *testing.T) {
 			}
 			got = append(got, e.Type+" "+id)
 			if !e.Off && !strings.Contains(string(e.Body), `"library":{"name":"analytics-go"`) {
-				t.Errorf("%s: the client's context is not in %s", id, e.Body)
+				t.Errorf("%s: the body %s lacks the client's context", id, e.Body)
 			}
 		}
 		want := []string{"track largest", "track deepest", "identify identify", "track track", "page page", "screen digest", "group group", "alias alias", "track off off"}

@@ -32,7 +32,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A forwarder keeps the events that it gets, or fails.
+// A forwarder records the events that it gets, or fails.
 type forwarder struct {
 	mu           sync.Mutex
 	err          error
@@ -83,7 +83,7 @@ func (f *forwarder) ids() []string {
 
 var errLookup = errors.New("the database is away")
 
-// lookup knows "key", and returns an error for "broken".
+// lookup knows the keys "key" and "idle", and returns an error for "broken".
 func lookup(ctx context.Context, key string) (collector.Source, error) {
 	if key == "broken" {
 		return collector.Source{}, errLookup
@@ -127,7 +127,7 @@ type answer struct {
 	}
 }
 
-// send sends a request, and checks the answer for what every answer has.
+// send sends a request, and checks what holds for every answer.
 func send(t testing.TB, h http.Handler, method, path string, header map[string]string, body io.Reader) answer {
 	t.Helper()
 	r := httptest.NewRequest(method, "/", body)
@@ -148,16 +148,16 @@ func check(t testing.TB, resp *http.Response) answer {
 	}
 	a := answer{status: resp.StatusCode, header: resp.Header, body: string(b)}
 	if got := a.header.Get("Access-Control-Allow-Origin"); got != "*" {
-		t.Errorf("status %d: Access-Control-Allow-Origin: %q", a.status, got)
+		t.Errorf("status %d: Access-Control-Allow-Origin: %q, want *", a.status, got)
 	}
 	if a.status == http.StatusNoContent {
 		if len(b) > 0 {
-			t.Errorf("204 with body %q", b)
+			t.Errorf("status 204 with the body %q, want none", b)
 		}
 		return a
 	}
 	if got := a.header.Get("Content-Type"); got != "application/json" {
-		t.Errorf("status %d: Content-Type: %q", a.status, got)
+		t.Errorf("status %d: Content-Type: %q, want application/json", a.status, got)
 	}
 	if len(b) > 0 {
 		if err := json.Unmarshal(b, &a); err != nil {
@@ -165,14 +165,14 @@ func check(t testing.TB, resp *http.Response) answer {
 		}
 	}
 	if !strings.Contains(a.body, "integrations") && len(b) > 0 && a.Success != (a.status == 200) {
-		t.Errorf("status %d: success %v", a.status, a.Success)
+		t.Errorf("status %d: success is %v, want true for 200 only", a.status, a.Success)
 	}
 	if a.status != 200 && len(b) > 0 && (a.Code == "" || a.Message == "") {
 		t.Errorf("status %d without code and message: %s", a.status, b)
 	}
 	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 	if (a.status == 503) != (err == nil && seconds >= 1 && seconds <= 60) {
-		t.Errorf("status %d: Retry-After: %q", a.status, a.header.Get("Retry-After"))
+		t.Errorf("status %d: Retry-After: %q, want 1 to 60 for 503 only", a.status, a.header.Get("Retry-After"))
 	}
 	return a
 }
@@ -181,13 +181,13 @@ var auth = map[string]string{"Authorization": basic}
 
 const track = `{"type":"track","userId":"u","event":"e","messageId":"m"}`
 
-func TestPaths(t *testing.T) {
+func TestPathsAndMethods(t *testing.T) {
 	batch := `{"batch":[` + track + `]}`
 	call := `{"type":"none","userId":"u","event":"e","groupId":"g","previousId":"p","messageId":"m"}`
 	for _, tt := range []struct {
 		path string
 		body string
-		want string // type of the event, "" if there is none
+		want string // type of the forwarded event, "" if there is none
 		code int
 	}{
 		{"/v1/batch", batch, "track", 200},
@@ -283,7 +283,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-func TestWriteKey(t *testing.T) {
+func TestWriteKeyInHeaderOrBody(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		header string
@@ -301,8 +301,8 @@ func TestWriteKey(t *testing.T) {
 		{"basic good and another key in the body", basic, `"other"`, 200},
 		{"basic with an empty name", "Basic Og==", ``, 401},
 		{"basic with an empty name and a key in the body", "Basic Og==", `"key"`, 200},
-		{"basic that is none", "Basic !!!", ``, 401},
-		{"basic that is none and a key in the body", "Basic !!!", `"key"`, 200},
+		{"basic that is not base64", "Basic !!!", ``, 401},
+		{"basic that is not base64 and a key in the body", "Basic !!!", `"key"`, 200},
 		{"bearer and a key in the body", "Bearer token", `"key"`, 200},
 		{"bearer alone", "Bearer key", ``, 401},
 		{"bearer and an unknown key in the body", "Bearer key", `"other"`, 401},
@@ -338,7 +338,7 @@ func TestWriteKey(t *testing.T) {
 				t.Errorf("%s: %s: status %d %s, want %d", tt.name, path, a.status, a.body, tt.want)
 			}
 			if n := len(f.events()); (n == 1) != (tt.want == 200) {
-				t.Errorf("%s: %s: %d events forwarded", tt.name, path, n)
+				t.Errorf("%s: %s: %d events forwarded, want 1 for an answer 200 only", tt.name, path, n)
 			}
 			if tt.want == 200 {
 				if diff := cmp.Diff([]string{"crm", "warehouse"}, f.destinations); diff != "" {
@@ -346,16 +346,17 @@ func TestWriteKey(t *testing.T) {
 				}
 			}
 			if strings.Contains(a.body, "other") || strings.Contains(log.String(), "broken") {
-				t.Errorf("%s: a write key shows in %s or %s", tt.name, a.body, log.String())
+				t.Errorf("%s: the answer %s or the log %s has a write key", tt.name, a.body, log.String())
 			}
 			if (tt.want == 503) != strings.Contains(log.String(), errLookup.Error()) {
-				t.Errorf("%s: log %q", tt.name, log.String())
+				t.Errorf("%s: log %q, want the error of the lookup for 503 only", tt.name, log.String())
 			}
 		}
 	}
 }
 
-// An unknown key of Basic authentication is refused before the body is read.
+// TestUnknownKeyIsRefusedFirst shows that the handler refuses an unknown key of Basic
+// authentication before it reads the body.
 func TestUnknownKeyIsRefusedFirst(t *testing.T) {
 	h := newHandler(t, &forwarder{})
 	a := send(t, h, "POST", "/v1/batch", map[string]string{"Authorization": "Basic b3RoZXI6"},
@@ -369,7 +370,7 @@ func TestSourceWithoutDestinations(t *testing.T) {
 	f := &forwarder{}
 	a := send(t, newHandler(t, f), "POST", "/v1/batch", nil, strings.NewReader(`{"writeKey":"idle","batch":[`+track+`,{}]}`))
 	if a.status != 200 || len(a.Rejected) != 1 || f.calls() != 0 {
-		t.Errorf("answered %d %s, handed on %d times", a.status, a.body, f.calls())
+		t.Errorf("answered %d %s, forwarded %d times, want 200, one rejected call, and nothing forwarded", a.status, a.body, f.calls())
 	}
 }
 
@@ -393,7 +394,7 @@ func callOf(size int) string {
 	return open + strings.Repeat("x", size-len(open)-len(end)) + end
 }
 
-func TestLimits(t *testing.T) {
+func TestSizeLimitsOfRequests(t *testing.T) {
 	full := batchOf(10, analytics.MaxBatchSize)
 	for _, tt := range []struct {
 		name, path, body string
@@ -402,18 +403,18 @@ func TestLimits(t *testing.T) {
 		events           int
 	}{
 		{"batch of 500 KB", "/v1/batch", full, 200, "", 10},
-		{"batch of more", "/v1/batch", full + " ", 400, "too_large", 0},
-		{"batch of far more", "/v1/batch", full + strings.Repeat(" ", 10<<20), 400, "too_large", 0},
+		{"batch of 500 KB and a byte", "/v1/batch", full + " ", 400, "too_large", 0},
+		{"batch of 10 MB", "/v1/batch", full + strings.Repeat(" ", 10<<20), 400, "too_large", 0},
 		{"batch of 2,500 calls", "/v1/batch", batchOf(analytics.MaxBatchCalls, 400000), 200, "", 2500},
 		{"batch of 2,501 calls", "/v1/batch", batchOf(analytics.MaxBatchCalls+1, 400000), 400, "too_many_calls", 0},
 		{"batch of no calls", "/v1/batch", `{"batch":[]}`, 200, "", 0},
 		{"call of 32 KB", "/v1/track", callOf(analytics.MaxCallSize), 200, "", 1},
-		{"call of more", "/v1/track", callOf(analytics.MaxCallSize + 1), 400, "too_large", 0},
+		{"call of 32 KB and a byte", "/v1/track", callOf(analytics.MaxCallSize + 1), 400, "too_large", 0},
 		{"call of 32 KB in a batch", "/v1/batch", `{"batch":[ ` + callOf(analytics.MaxCallSize) + ` ]}`, 200, "", 1},
 		{"context of 32 KB", "/v1/batch", `{"batch":[` + track + `],"context":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-8) + `"}}`, 200, "", 1},
-		{"context of more", "/v1/batch", `{"batch":[` + track + `],"context":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-7) + `"}}`, 400, "too_large", 0},
-		{"context of more with white space", "/v1/batch", `{"batch":[` + track + `],"context":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-8) + `" }}`, 200, "", 1},
-		{"integrations of more", "/v1/batch", `{"batch":[` + track + `],"integrations":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-7) + `"}}`, 200, "", 1},
+		{"context of 32 KB and a byte", "/v1/batch", `{"batch":[` + track + `],"context":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-7) + `"}}`, 400, "too_large", 0},
+		{"context of 32 KB and white space", "/v1/batch", `{"batch":[` + track + `],"context":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-8) + `" }}`, 200, "", 1},
+		{"integrations of 32 KB and a byte", "/v1/batch", `{"batch":[` + track + `],"integrations":{"a":"` + strings.Repeat("x", analytics.MaxCallSize-7) + `"}}`, 200, "", 1},
 	} {
 		for _, how := range []string{"length", "chunked", "gzip", "gzip chunked"} {
 			f := &forwarder{}
@@ -435,8 +436,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Bad calls are rejected one by one, and the good ones are taken.
-func TestRejectedCalls(t *testing.T) {
+// TestWrongCallsAreRejectedAlone shows that the handler rejects wrong calls of a batch one by
+// one, and forwards the good ones.
+func TestWrongCallsAreRejectedAlone(t *testing.T) {
 	f := &forwarder{}
 	a := send(t, newHandler(t, f), "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[
 		{"type":"track","userId":"u","event":"e","messageId":"good0"},
@@ -469,23 +471,23 @@ func TestRejectedCalls(t *testing.T) {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"good0", "good4", "good11"}, f.ids()); diff != "" {
-		t.Errorf("kept (-want +got):\n%s", diff)
+		t.Errorf("forwarded ids (-want +got):\n%s", diff)
 	}
 	if f.calls() != 1 {
-		t.Errorf("handed on in %d parts, want 1", f.calls())
+		t.Errorf("%d calls of ForwardEvents, want 1", f.calls())
 	}
 
 	f = &forwarder{}
 	a = send(t, newHandler(t, f), "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[{},{}]}`))
 	if a.status != 200 || len(a.Rejected) != 2 || f.calls() != 0 {
-		t.Errorf("a batch of bad calls: answered %d %s, handed on %d times", a.status, a.body, f.calls())
+		t.Errorf("a batch of wrong calls: answered %d %s, forwarded %d times, want 200, two rejected calls, and nothing forwarded", a.status, a.body, f.calls())
 	}
 }
 
-// A call may be nested 1,000 levels deep in a batch, too. One that is nested deeper is
-// rejected alone.
-func TestDepth(t *testing.T) {
-	nested := func(levels int) string { // the call is one of them
+// TestCallsMayBeNestedToTheLimit shows that a call in a batch may be nested 1,000 levels deep. The
+// handler rejects a deeper call alone.
+func TestCallsMayBeNestedToTheLimit(t *testing.T) {
+	nested := func(levels int) string { // the call itself is one level
 		return `{"type":"track","userId":"u","event":"e","messageId":"m` + strconv.Itoa(levels) + `","properties":` +
 			strings.Repeat(`{"a":`, levels-1) + `1` + strings.Repeat(`}`, levels-1) + `}`
 	}
@@ -494,12 +496,12 @@ func TestDepth(t *testing.T) {
 		levels int
 		taken  bool
 	}{
-		{"as deep as may be", 1000, true},
+		{"the deepest call", 1000, true},
 		{"a level more", 1001, false},
-		{"a batch less", 998, true},
+		{"two levels less", 998, true},
 		{"two levels more", 1002, false},
-		{"as deep as a call is long", 5000, false},
-		{"as deep as a batch is long", 80000, false},
+		{"as deep as the longest call", 5000, false},
+		{"as deep as the longest batch", 80000, false},
 	} {
 		f := &forwarder{}
 		body := `{"batch":[` + track + `,` + nested(tt.levels) + `,{"type":"page","userId":"u","messageId":"last"}]}`
@@ -509,10 +511,10 @@ func TestDepth(t *testing.T) {
 			want = []string{"m", "last"}
 		}
 		if diff := cmp.Diff(want, f.ids()); a.status != 200 || diff != "" {
-			t.Errorf("%s: answered %d %s, kept (-want +got):\n%s", tt.name, a.status, a.body, diff)
+			t.Errorf("%s: answered %d %s, forwarded ids (-want +got):\n%s", tt.name, a.status, a.body, diff)
 		}
 		if refused := len(a.Rejected) == 1 && a.Rejected[0].Index == 1; refused == tt.taken {
-			t.Errorf("%s: answered %s", tt.name, a.body)
+			t.Errorf("%s: answered %s, want the call at index 1 rejected: %v", tt.name, a.body, !tt.taken)
 		}
 	}
 }
@@ -535,7 +537,7 @@ func TestBadRequests(t *testing.T) {
 		{"byte order mark", "/v1/batch", "\ufeff" + `{"batch":[]}`, nil, 400, "malformed_json"},
 		{"too deep and cut off", "/v1/batch", `{"batch":[` + strings.Repeat("[", 2000), nil, 400, "malformed_json"},
 		{"an array cut off", "/v1/batch", `[` + track, nil, 400, "malformed_json"},
-		{"a word that is none", "/v1/batch", `nil`, nil, 400, "malformed_json"},
+		{"an unknown word", "/v1/batch", `nil`, nil, 400, "malformed_json"},
 		{"a key and a value", "/v1/batch", `"batch":[]`, nil, 400, "malformed_json"},
 		{"an array", "/v1/batch", `[` + track + `]`, nil, 400, "wrong_type"},
 		{"null", "/v1/batch", `null`, nil, 400, "wrong_type"},
@@ -562,13 +564,13 @@ func TestBadRequests(t *testing.T) {
 		{"call: timestamp", "/v1/track", `{"userId":"u","event":"e","timestamp":"soon"}`, nil, 400, "invalid_timestamp"},
 		{"call: no key, malformed", "/v1/track", `{"writeKey":"key"`, map[string]string{"Authorization": ""}, 400, "malformed_json"},
 
-		{"gzip that is none", "/v1/batch", `{"batch":[]}`, map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
+		{"gzip that is plain text", "/v1/batch", `{"batch":[]}`, map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
 		{"gzip cut off", "/v1/batch", string(zipped([]byte(`{"batch":[]}`))[:20]), map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
-		{"gzip and more", "/v1/batch", string(zipped([]byte(`{"batch":[]}`))) + "more", map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
+		{"gzip and trailing bytes", "/v1/batch", string(zipped([]byte(`{"batch":[]}`))) + "more", map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
 		{"gzip of malformed JSON", "/v1/batch", string(zipped([]byte(`{`))), map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_json"},
 		{"gzip bomb", "/v1/batch", string(bomb), map[string]string{"Content-Encoding": "gzip"}, 400, "too_large"},
 		{"gzip bomb in a call", "/v1/track", string(zipped(make([]byte, 8<<20))), map[string]string{"Content-Encoding": "gzip"}, 400, "too_large"},
-		{"gzip bomb that does not say so", "/v1/batch", string(bomb), nil, 400, "too_large"},
+		{"gzip bomb without Content-Encoding", "/v1/batch", string(bomb), nil, 400, "too_large"},
 		{"deflate", "/v1/batch", `{"batch":[]}`, map[string]string{"Content-Encoding": "deflate"}, 415, "unsupported_encoding"},
 		{"gzip twice", "/v1/batch", string(zipped(zipped([]byte(`{"batch":[]}`)))), map[string]string{"Content-Encoding": "gzip, gzip"}, 415, "unsupported_encoding"},
 	} {
@@ -582,12 +584,12 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: answered %d %s, want %d %q", tt.name, a.status, a.body, tt.status, tt.code)
 		}
 		if f.calls() != 0 {
-			t.Errorf("%s: something was forwarded", tt.name)
+			t.Errorf("%s: the handler forwarded events, want none", tt.name)
 		}
 	}
 }
 
-func TestGoodEncodings(t *testing.T) {
+func TestEncodingsAndContentTypesAreAccepted(t *testing.T) {
 	plain := []byte(`{"batch":[` + track + `]}`)
 	half := len(plain) / 2
 	for _, tt := range []struct {
@@ -599,7 +601,7 @@ func TestGoodEncodings(t *testing.T) {
 		{"gzip", "gzip", zipped(plain)},
 		{"GZIP", "GZIP", zipped(plain)},
 		{"x-gzip", "x-gzip", zipped(plain)},
-		{"gzip not said", "", zipped(plain)},
+		{"gzip without Content-Encoding", "", zipped(plain)},
 		{"gzip in two members", "gzip", append(zipped(plain[:half]), zipped(plain[half:])...)},
 	} {
 		for _, contentType := range []string{"", "application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "nonsense"} {
@@ -610,15 +612,15 @@ func TestGoodEncodings(t *testing.T) {
 			}
 			a := send(t, newHandler(t, f), "POST", "/v1/batch", header, bytes.NewReader(tt.body))
 			if a.status != 200 || len(f.events()) != 1 {
-				t.Errorf("%s, %q: answered %d %s", tt.name, contentType, a.status, a.body)
+				t.Errorf("%s, Content-Type %q: answered %d %s, want 200 and one event", tt.name, contentType, a.status, a.body)
 			}
 		}
 	}
 }
 
-// The context, integrations and sentAt of a batch reach each of its calls, and no other
-// field does.
-func TestEnvelope(t *testing.T) {
+// TestBatchFieldsReachItsCalls shows that the context, the integrations and sentAt of a batch reach
+// each of its calls. No other field of the batch does.
+func TestBatchFieldsReachItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // midnight, 2000-01-01
 		f := &forwarder{}
 		a := send(t, newHandler(t, f), "POST", "/v1/batch", nil, strings.NewReader(`{
@@ -631,7 +633,7 @@ func TestEnvelope(t *testing.T) {
 				{"type": "track", "userId": "u", "event": "e", "messageId": "m2"}
 			]}`))
 		if a.status != 200 {
-			t.Fatalf("answered %d %s", a.status, a.body)
+			t.Fatalf("answered %d %s, want 200", a.status, a.body)
 		}
 		events := f.events()
 		if len(events) != 2 || events[0].Off || !events[1].Off {
@@ -644,8 +646,9 @@ func TestEnvelope(t *testing.T) {
 	})
 }
 
-// A sentAt that is no time is ignored, because clients drop a batch that is refused.
-func TestSentAtThatIsNoTime(t *testing.T) {
+// TestWrongSentAtIsIgnored shows that the handler ignores a sentAt that is not a time. Clients
+// would drop a refused batch.
+func TestWrongSentAtIsIgnored(t *testing.T) {
 	for _, sentAt := range []string{`"now"`, `""`, `null`, `true`, `{}`, `[1]`, `"0001-01-01T00:00:00Z"`, `1e999`, `1.5`} {
 		synctest.Test(t, func(t *testing.T) { // midnight, 2000-01-01
 			f := &forwarder{}
@@ -653,13 +656,13 @@ func TestSentAtThatIsNoTime(t *testing.T) {
 				strings.NewReader(`{"batch":[{"type":"track","userId":"u","event":"e","messageId":"m","timestamp":"1999-12-31T12:00:00Z"}],"sentAt":`+sentAt+`}`))
 			want := `{"version":1,"type":"track","userId":"u","event":"e","properties":{},"timestamp":"1999-12-31T12:00:00.000Z","messageId":"m","context":{},"originalTimestamp":"1999-12-31T12:00:00.000Z","receivedAt":"2000-01-01T00:00:00.000Z"}`
 			if events := f.events(); a.status != 200 || len(a.Rejected) > 0 || len(events) != 1 || string(events[0].Body) != want {
-				t.Errorf("sentAt %s: answered %d %s, forwarded %+v", sentAt, a.status, a.body, events)
+				t.Errorf("sentAt %s: answered %d %s, forwarded %+v, want 200 and the body %s", sentAt, a.status, a.body, events, want)
 			}
 		})
 	}
 }
 
-func TestContextIP(t *testing.T) {
+func TestContextHasTheAddressOfBrowsers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		remote string
@@ -698,7 +701,7 @@ func TestContextIP(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
+func TestSettingsNameTheHost(t *testing.T) {
 	for _, tt := range []struct {
 		name, base, path, want string
 		tls                    bool
@@ -729,7 +732,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestQueueRefuses(t *testing.T) {
+func TestForwarderErrorsAnswer503(t *testing.T) {
 	for _, err := range []error{webhook.ErrQueueFull, webhook.ErrClosed, webhook.ErrUnknownDestination, errors.New("disk full"), fmt.Errorf("store: %w", io.ErrShortWrite)} {
 		f := &forwarder{err: err}
 		h := newHandler(t, f)
@@ -739,15 +742,15 @@ func TestQueueRefuses(t *testing.T) {
 				body = track
 			}
 			if a := send(t, h, "POST", path, auth, strings.NewReader(body)); a.status != 503 || a.Code != "unavailable" || len(a.Rejected) > 0 {
-				t.Errorf("%v: POST %s answers %d %s, want 503", err, path, a.status, a.body)
+				t.Errorf("%v: POST %s: answered %d %s, want 503", err, path, a.status, a.body)
 			}
 		}
 	}
 }
 
-// A queue that fails is logged once when it begins to fail, and once when it works again,
-// however many requests there are.
-func TestQueueIsLoggedOnChange(t *testing.T) {
+// TestForwarderOutageIsLoggedOnce shows that the handler logs an outage of the forwarder once
+// when it begins, and once when it ends, for any number of requests.
+func TestForwarderOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := &forwarder{}
@@ -763,9 +766,9 @@ func TestQueueIsLoggedOnChange(t *testing.T) {
 		}
 		post(10, 200)
 		if lines() != 0 {
-			t.Errorf("logged %s", log.String())
+			t.Errorf("logged %s, want nothing", log.String())
 		}
-		for range 5 { // at its bound a queue refuses one and takes the next
+		for range 5 { // a queue at its bound refuses some requests and accepts others
 			f.fail(webhook.ErrQueueFull)
 			post(10, 503)
 			f.fail(nil)
@@ -796,12 +799,13 @@ func TestRejectionsAreLoggedForDebugging(t *testing.T) {
 	send(t, h, "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[{"type":"track","userId":"private"},{},`+track+`]}`))
 	got := log.String()
 	if strings.Count(got, "\n") != 1 || !strings.Contains(got, "source=shop refused=2 taken=1 code=missing_field") || strings.Contains(got, "private") {
-		t.Errorf("logged %s", got)
+		t.Errorf("logged %s, want one line with the counts and the first code, and no user id", got)
 	}
 }
 
-// A lookup that ends because its client is gone is not logged as a failing lookup.
-func TestClientThatHangsUpIsNoOutage(t *testing.T) {
+// TestLookupOfAGoneClientIsNotLogged shows that the handler does not log a lookup that fails
+// because its client is gone.
+func TestLookupOfAGoneClientIsNotLogged(t *testing.T) {
 	for _, tt := range []struct{ method, path string }{{"POST", "/v1/batch"}, {"POST", "/v1/track"}, {"GET", "/v1/projects/key/settings"}} {
 		var log bytes.Buffer
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
@@ -818,13 +822,14 @@ func TestClientThatHangsUpIsNoOutage(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if a := check(t, w.Result()); a.status != 503 || log.Len() > 0 {
-			t.Errorf("%s %s: answered %d %s, logged %s", tt.method, tt.path, a.status, a.body, log.String())
+			t.Errorf("%s %s: answered %d %s, logged %s, want 503 and no log", tt.method, tt.path, a.status, a.body, log.String())
 		}
 	}
 }
 
-// A lookup that takes too long is a failing lookup.
-func TestLookupThatTakesTooLong(t *testing.T) {
+// TestSlowLookupIsAnOutage shows that the handler logs a lookup that takes too long as a failing
+// one.
+func TestSlowLookupIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
@@ -834,26 +839,27 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 				return collector.Source{}, ctx.Err()
 			}
 		})
-		// With the key in the body the client may be gone already.
+		// The key is in the body, so the client may be gone before the lookup.
 		ctx, hangUp := context.WithCancel(t.Context())
 		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/batch", strings.NewReader(`{"writeKey":"key","batch":[]}`))
 		time.AfterFunc(time.Second, hangUp)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if a := check(t, w.Result()); a.status != 503 || !strings.Contains(log.String(), "deadline exceeded") {
-			t.Errorf("answered %d %s, logged %q", a.status, a.body, log.String())
+			t.Errorf("answered %d %s, logged %q, want 503 and the exceeded deadline", a.status, a.body, log.String())
 		}
 	})
 }
 
-// The memory that requests hold at once is bounded, and given back.
-func TestMemory(t *testing.T) {
+// TestMemoryIsBoundedAndReleased shows that the memory of all requests at once is bounded, and that
+// each request releases its memory.
+func TestMemoryIsBoundedAndReleased(t *testing.T) {
 	const limit = 1600 << 10
 	f := &forwarder{}
 	h := newHandler(t, f, func(c *collector.Config) { c.MaxMemory = limit })
 	large := batchOf(10, 300<<10)
 	if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(large)); a.status != 200 {
-		t.Fatalf("alone: answered %d %s", a.status, a.body)
+		t.Fatalf("a large batch alone: answered %d %s, want 200", a.status, a.body)
 	}
 
 	// A request whose body has stopped arriving holds its buffer.
@@ -864,24 +870,24 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(large)); a.status != 503 {
-		t.Errorf("beside another: answered %d %s, want 503", a.status, a.body)
+		t.Errorf("a large batch beside another: answered %d %s, want 503", a.status, a.body)
 	}
 	if a := send(t, h, "POST", "/v1/track", auth, strings.NewReader(track)); a.status != 200 {
-		t.Errorf("a small call beside it: answered %d %s", a.status, a.body)
+		t.Errorf("a small call beside a large batch: answered %d %s, want 200", a.status, a.body)
 	}
 	io.WriteString(pw, large[200<<10:])
 	pw.Close()
 	if a := <-done; a.status != 200 {
-		t.Errorf("the other: answered %d %s", a.status, a.body)
+		t.Errorf("the large batch, completed: answered %d %s, want 200", a.status, a.body)
 	}
 	for range 20 {
 		if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(large)); a.status != 200 {
-			t.Fatalf("afterwards: answered %d %s", a.status, a.body)
+			t.Fatalf("a large batch after the others: answered %d %s, want 200", a.status, a.body)
 		}
 	}
 
-	// A context counts for every call and every destination that repeats it. Beside another
-	// request it may have room later; what has no room alone never will.
+	// A context counts for each call and each destination that repeats it. The answer is 503 if
+	// the request may have room later, and 400 if it would not fit even alone.
 	repeated := func(n int) string {
 		return `{"batch":[` + strings.Repeat(`{"type":"page","userId":"u"},`, n-1) + `{"type":"page","userId":"u"}],"context":{"a":"` + strings.Repeat("x", 30000) + `"}}`
 	}
@@ -895,31 +901,31 @@ func TestMemory(t *testing.T) {
 	}
 	pw.CloseWithError(io.ErrUnexpectedEOF)
 	if a := <-done; a.status != 400 {
-		t.Errorf("the other, cut off: answered %d %s", a.status, a.body)
+		t.Errorf("the other request, cut off: answered %d %s, want 400", a.status, a.body)
 	}
 	if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(repeated(8))); a.status != 200 {
-		t.Errorf("a context repeated 8 times: answered %d %s", a.status, a.body)
+		t.Errorf("a context repeated 8 times: answered %d %s, want 200", a.status, a.body)
 	}
 	if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(repeated(60))); a.status != 400 || a.Code != "too_large" {
 		t.Errorf("a context repeated 60 times: answered %d %s, want 400", a.status, a.body)
 	}
 	if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(large)); a.status != 200 {
-		t.Errorf("after that: answered %d %s", a.status, a.body)
+		t.Errorf("a large batch after the refused one: answered %d %s, want 200", a.status, a.body)
 	}
 	for name, body := range map[string]string{"plain": large, "gzip": string(zipped([]byte(large)))} {
 		small := newHandler(t, f, func(c *collector.Config) { c.MaxMemory = 60 << 10 })
 		if a := send(t, small, "POST", "/v1/batch", auth, strings.NewReader(body)); a.status != 400 || a.Code != "too_large" {
-			t.Errorf("%s, more than there is: answered %d %s, want 400", name, a.status, a.body)
+			t.Errorf("%s, a batch over all memory: answered %d %s, want 400", name, a.status, a.body)
 		}
 		if a := send(t, small, "POST", "/v1/track", auth, strings.NewReader(track)); a.status != 200 {
-			t.Errorf("%s, a small call after it: answered %d %s", name, a.status, a.body)
+			t.Errorf("%s, a small call after the batch: answered %d %s, want 200", name, a.status, a.body)
 		}
 	}
 }
 
-// With any bound, a request beyond it is refused as too large, and one within it is taken.
-// Neither keeps memory.
-func TestMemoryOfAnyBound(t *testing.T) {
+// TestRequestsFitOrAreTooLargeAtAnyBound shows that the handler refuses a request beyond any memory
+// bound as too large, and accepts a request within it. Neither keeps memory.
+func TestRequestsFitOrAreTooLargeAtAnyBound(t *testing.T) {
 	pages := strings.Repeat(`,{"type":"page","userId":"u"}`, 20)[1:]
 	for _, tt := range []struct {
 		name, path string
@@ -941,19 +947,20 @@ func TestMemoryOfAnyBound(t *testing.T) {
 				case a.status == 400 && a.Code == "too_large" && taken == 0:
 					refused++
 				default:
-					t.Fatalf("%s within %d bytes: answered %d %s, after %d were taken and %d refused", tt.name, limit, a.status, a.body, taken, refused)
+					t.Fatalf("%s within %d bytes: answered %d %s, after %d requests were accepted and %d refused", tt.name, limit, a.status, a.body, taken, refused)
 				}
 			}
 		}
 		if refused == 0 || taken == 0 {
-			t.Errorf("%s: %d were refused and %d taken, want some of each", tt.name, refused, taken)
+			t.Errorf("%s: %d requests were refused and %d accepted, want some of each", tt.name, refused, taken)
 		}
 	}
 }
 
-// The calls of a batch have the same bodies as single calls, whether their array had room for
-// them or not, and a change of one body does not change another.
-func TestBodiesOfABatch(t *testing.T) {
+// TestBatchHasTheBodiesOfSingleCalls shows that the calls of a batch have the same bodies as
+// single calls, whether the buffer that they share has room for them or not. An append to one
+// body does not change another.
+func TestBatchHasTheBodiesOfSingleCalls(t *testing.T) {
 	const calls = 60
 	for _, properties := range []string{`{"a":1}`, `{"a":[` + strings.Repeat("1e20,", 1000) + `1]}`} {
 		var list []string
@@ -984,20 +991,21 @@ func TestBodiesOfABatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(want, events[0]) { // it is quicker than cmp with long bodies
-				t.Errorf("call %d (-alone +in the batch):\n%s", i, cmp.Diff(want, events[0]))
+			if !reflect.DeepEqual(want, events[0]) { // DeepEqual is faster than cmp with long bodies
+				t.Errorf("call %d (-single +in the batch):\n%s", i, cmp.Diff(want, events[0]))
 			}
 			_ = append(events[0].Body, "spoiled"...)
 			events = events[1:]
 		}
 		if len(events) > 0 {
-			t.Errorf("%d events more", len(events))
+			t.Errorf("%d more events than good calls, want none", len(events))
 		}
 	}
 }
 
-// A lookup that has used up the time of a request leaves none for the forwarder.
-func TestPatience(t *testing.T) {
+// TestSlowLookupLeavesNoTimeToForward shows that the handler does not call the forwarder after a
+// lookup that used up the time of the request.
+func TestSlowLookupLeavesNoTimeToForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		h := newHandler(t, f, func(c *collector.Config) {
@@ -1014,7 +1022,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// serve serves requests in memory until the test, which runs in a bubble, ends.
+// serve serves requests on a network in memory until the test ends. The test runs in a bubble.
 func serve(t *testing.T, s *http.Server) (*memnet.Network, string) {
 	t.Helper()
 	n := new(memnet.Network)
@@ -1027,14 +1035,14 @@ func serve(t *testing.T, s *http.Server) (*memnet.Network, string) {
 	t.Cleanup(func() {
 		s.Close()
 		serving.Wait()
-		time.Sleep(time.Second) // net/http holds a connection for a while whose request it did not read
+		time.Sleep(time.Second) // net/http keeps a connection with an unread request for a while
 	})
 	return n, l.Addr().String()
 }
 
-// The handler does not wait for a body beyond the end of the request's context, nor beyond
-// the ReadTimeout of the server.
-func TestSlowBody(t *testing.T) {
+// TestSlowBodyEndsWithContextOrServer shows that the handler waits for a body at most until the end
+// of the request's context, and at most for the ReadTimeout of the server.
+func TestSlowBodyEndsWithContextOrServer(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		context, server time.Duration
@@ -1070,8 +1078,9 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// The calls of a client that does not wait for its answer are taken.
-func TestClientThatHangsUp(t *testing.T) {
+// TestCallsOfAGoneClientAreForwarded shows that the handler forwards the calls of a client that
+// does not wait for its answer.
+func TestCallsOfAGoneClientAreForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan context.Context, 1)
 		forwarded := make(chan error, 1)
@@ -1091,7 +1100,7 @@ func TestClientThatHangsUp(t *testing.T) {
 		fmt.Fprintf(conn, "POST /v1/track HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", basic, len(track), track)
 		conn.Close()
 		if err := <-forwarded; err != nil {
-			t.Errorf("the events were handed on with a context that has ended: %v", err)
+			t.Errorf("ForwardEvents got a context that has ended: %v", err)
 		}
 	})
 }
@@ -1119,8 +1128,9 @@ func TestUnreadableBody(t *testing.T) {
 	}
 }
 
-// A request that is sent again is answered like the first, and forwarded once.
-func TestDuplicates(t *testing.T) {
+// TestRepeatedRequestIsForwardedOnce shows that a repeated request gets the answer of the first
+// one. Its calls make no new deliveries.
+func TestRepeatedRequestIsForwardedOnce(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
@@ -1137,12 +1147,12 @@ func TestDuplicates(t *testing.T) {
 	body := `{"batch":[` + track + `,{"type":"page","userId":"u","messageId":"m2"},` + track + `]}`
 	for range 3 {
 		if a := send(t, h, "POST", "/v1/batch", auth, strings.NewReader(body)); a.status != 200 || len(a.Rejected) > 0 {
-			t.Errorf("answered %d %s", a.status, a.body)
+			t.Errorf("answered %d %s, want 200 and no rejected calls", a.status, a.body)
 		}
 	}
 	n, err := q.Count(t.Context())
 	if err != nil || n.Waiting != 4 {
-		t.Errorf("%d deliveries, %v, want 2 calls for 2 destinations", n.Waiting, err)
+		t.Errorf("%d deliveries wait, %v, want 4: 2 calls for 2 destinations", n.Waiting, err)
 	}
 	// Another source may have the same ids.
 	another := newHandler(t, f, func(c *collector.Config) {
@@ -1150,16 +1160,16 @@ func TestDuplicates(t *testing.T) {
 	})
 	for range 2 {
 		if a := send(t, another, "POST", "/v1/batch", auth, strings.NewReader(body)); a.status != 200 || len(a.Rejected) > 0 {
-			t.Errorf("answered %d %s", a.status, a.body)
+			t.Errorf("answered %d %s, want 200 and no rejected calls", a.status, a.body)
 		}
 	}
 	if n, err = q.Count(t.Context()); err != nil || n.Waiting != 8 {
-		t.Errorf("%d deliveries, %v, want 2 calls for 2 destinations from each of 2 sources", n.Waiting, err)
+		t.Errorf("%d deliveries wait, %v, want 8: 2 calls for 2 destinations from each of 2 sources", n.Waiting, err)
 	}
 }
 
-// The events of a source have its Name. Those of sources without a Name differ by a digest
-// of the write key, which does not reveal it.
+// TestEventsNameTheirSource shows that the events of a source have its Name. If the source has no
+// Name, its events have a digest of the write key, which does not reveal the key.
 func TestEventsNameTheirSource(t *testing.T) {
 	f := &forwarder{}
 	h := newHandler(t, f, func(c *collector.Config) {
@@ -1176,22 +1186,22 @@ func TestEventsNameTheirSource(t *testing.T) {
 		a := send(t, h, "POST", "/v1/batch", inHeader, strings.NewReader(`{"batch":[`+track+`]}`))
 		inBody := send(t, h, "POST", "/v1/track", nil, strings.NewReader(track[:len(track)-1]+`,"writeKey":"`+key+`"}`))
 		if a.status != 200 || inBody.status != 200 {
-			t.Fatalf("%s: answered %d and %d", key, a.status, inBody.status)
+			t.Fatalf("%s: answered %d and %d, want 200 for both", key, a.status, inBody.status)
 		}
 		events := f.events()
 		events = events[len(events)-2:]
 		if events[0].Source != events[1].Source || strings.Contains(events[0].Source, key) {
-			t.Errorf("%s: the Source is %q, and %q with the key in the body", key, events[0].Source, events[1].Source)
+			t.Errorf("%s: the Source is %q, and %q with the key in the body, want the same without the key", key, events[0].Source, events[1].Source)
 		}
 		got = append(got, events[0].Source)
 	}
 	want := []string{"browser", "browser", got[2], got[3]}
 	if !reflect.DeepEqual(got, want) || got[2] == got[3] || got[2] == "" {
-		t.Errorf("sources %q, want two named and two others", got)
+		t.Errorf("sources %q, want browser twice, and two different digests", got)
 	}
 }
 
-func TestConcurrently(t *testing.T) {
+func TestConcurrentRequestsKeepTheirBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		n, address := serve(t, &http.Server{Handler: newHandler(t, f)})
@@ -1229,7 +1239,7 @@ func TestConcurrently(t *testing.T) {
 						return
 					}
 					if a := check(t, resp); a.status != 200 || len(a.Rejected) > 0 {
-						t.Errorf("answered %d %s", a.status, a.body)
+						t.Errorf("answered %d %s, want 200 and no rejected calls", a.status, a.body)
 					}
 					resp.Body.Close()
 				}
@@ -1240,12 +1250,12 @@ func TestConcurrently(t *testing.T) {
 		for _, e := range f.events() {
 			var body struct{ MessageID string }
 			if err := json.Unmarshal(e.Body, &body); err != nil || body.MessageID != e.ID {
-				t.Fatalf("body %s of %s: %v", e.Body, e.ID, err)
+				t.Fatalf("the body %s has another messageId than its event, want %s: %v", e.Body, e.ID, err)
 			}
 			seen[e.ID] = true
 		}
 		if len(seen) != clients*requests*each {
-			t.Errorf("%d calls arrived, want %d", len(seen), clients*requests*each)
+			t.Errorf("%d different calls arrived, want %d", len(seen), clients*requests*each)
 		}
 	})
 }
@@ -1265,7 +1275,7 @@ func TestNewRefuses(t *testing.T) {
 		{"URL without host", func(c *collector.Config) { c.BaseURL = "https:///x" }, "BaseURL"},
 		{"URL with a password", func(c *collector.Config) { c.BaseURL = "https://u:hunter2@t.example" }, "BaseURL"},
 		{"URL with a query", func(c *collector.Config) { c.BaseURL = "https://t.example?a=hunter2" }, "BaseURL"},
-		{"no URL", func(c *collector.Config) { c.BaseURL = "https://hunter2 %" }, "BaseURL"},
+		{"not a URL", func(c *collector.Config) { c.BaseURL = "https://hunter2 %" }, "BaseURL"},
 	} {
 		c := good
 		tt.change(&c)
@@ -1276,17 +1286,17 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestKeysCopies(t *testing.T) {
+func TestKeysCopiesItsMap(t *testing.T) {
 	sources := map[string]collector.Source{"key": {Destinations: []string{"a"}}, "": {Name: "nobody"}}
 	keys := collector.Keys(sources)
 	sources["key"].Destinations[0] = "changed"
 	sources["other"] = collector.Source{}
 	if s, err := keys(t.Context(), "key"); err != nil || s.Destinations[0] != "a" {
-		t.Errorf("key: %+v, %v", s, err)
+		t.Errorf("the key \"key\": %+v, %v, want the destination a", s, err)
 	}
 	for _, key := range []string{"other", "", "Key"} {
 		if s, err := keys(t.Context(), key); !errors.Is(err, collector.ErrUnknownKey) {
-			t.Errorf("%q: %+v, %v, want ErrUnknownKey", key, s, err)
+			t.Errorf("the key %q: %+v, %v, want ErrUnknownKey", key, s, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A printer prints the events that it gets. A *webhook.Forwarder delivers them.
+// A printer prints the events that it gets. In a real program, a *webhook.Forwarder delivers them.
 type printer struct{}
 
 func (printer) ForwardEvents(_ context.Context, destinations []string, events ...event.Event) error {
@@ -54,10 +54,8 @@ func Example() {
 		resp.Body.Close()
 		fmt.Printf("%s %d %s", request.path, resp.StatusCode, answer)
 	}
-	// Output:
-	// identify m1 for [crm]
-	// /v1/batch 200 {"success":true,"rejected":[{"index":1,"code":"missing_field","message":"event is required"}]}
-	// track m3 for [crm]
-	// /v1/track 200 {"success":true}
-	// /v1/track 401 {"success":false,"code":"unknown_write_key","message":"the write key is unknown"}
+	// Output: identify m1 for [crm] /v1/batch 200
+	// {"success":true,"rejected":[{"index":1,"code":"missing_field","message":"event is
+	// required"}]} track m3 for [crm] /v1/track 200 {"success":true} /v1/track 401
+	// {"success":false,"code":"unknown_write_key","message":"the write key is unknown"}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A gate is a forwarder whose calls wait until it is opened.
+// A gate is a forwarder whose calls wait until open is closed.
 type gate struct {
 	open    chan struct{}
 	waiting atomic.Int64
@@ -34,9 +34,9 @@ func (g *gate) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) 
 	}
 }
 
-// While a source, or an address, holds all of the memory that it may, its further requests
-// are told to come back later, and those of others are taken.
-func TestSharesOfRequests(t *testing.T) {
+// TestGreedyClientsLeaveMemoryToOthers: a source, or an address, holds all of the memory that it
+// may have. The handler answers its further requests with 503, and accepts those of others.
+func TestGreedyClientsLeaveMemoryToOthers(t *testing.T) {
 	large := batchOf(1000, 400_000)
 	for _, greedy := range []string{"source", "address"} {
 		t.Run(greedy, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestSharesOfRequests(t *testing.T) {
 						return collector.Source{Name: key, Destinations: []string{"crm"}}, nil
 					}
 				})
-				statuses := make(map[string]map[int]int) // by who asks
+				statuses := make(map[string]map[int]int) // by the name of the client
 				var mu sync.Mutex
 				var sending sync.WaitGroup
 				post := func(who, key, address, body string) {
@@ -78,7 +78,7 @@ func TestSharesOfRequests(t *testing.T) {
 				}
 				took := int(f.waiting.Load())
 				if refused := statuses["greedy"][503]; took < 5 || refused != 100-took {
-					t.Errorf("%d requests of the greedy one are with the forwarder, and %d are told to come later", took, refused)
+					t.Errorf("%d requests of the greedy client are with the forwarder, and %d got 503, want at least 5 and the other ones of 100", took, refused)
 				}
 				if greedy == "source" {
 					post("again", "greedy", "198.51.100.1", large)
@@ -88,21 +88,21 @@ func TestSharesOfRequests(t *testing.T) {
 				post("other", "other", "198.51.100.1", large)
 				synctest.Wait()
 				if int(f.waiting.Load()) != took+1 || statuses["again"][503] != 1 {
-					t.Errorf("%d requests are with the forwarder, want one more than %d: another's", f.waiting.Load(), took)
+					t.Errorf("%d requests are with the forwarder, want %d and the one of another client", f.waiting.Load(), took)
 				}
 				close(f.open)
 				sending.Wait()
 				if statuses["greedy"][200] != took || statuses["other"][200] != 1 {
-					t.Errorf("answered %v, want 200 for %d of the greedy one and for the other", statuses, took)
+					t.Errorf("answered %v, want 200 for %d requests of the greedy client and for the other one", statuses, took)
 				}
 			})
 		})
 	}
 }
 
-// Beyond MaxRequests, the requests of an address wait, for some seconds, while those of others
-// go on.
-func TestFloodOfAnAddress(t *testing.T) {
+// TestRequestsOfAnAddressWaitBeyondTheBound shows that the requests of an address beyond
+// MaxRequests wait for some seconds, while those of others go on.
+func TestRequestsOfAnAddressWaitBeyondTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &gate{open: make(chan struct{})}
 		h := newHandler(t, f, func(c *collector.Config) { c.MaxRequests = 3 })
@@ -116,7 +116,7 @@ func TestFloodOfAnAddress(t *testing.T) {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
 				if w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
-					t.Error("503 without Retry-After")
+					t.Error("an answer 503 lacks Retry-After")
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -124,7 +124,7 @@ func TestFloodOfAnAddress(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		call := `{"writeKey":"key","userId":"u","event":"e"}` // whose key is looked up in between
+		call := `{"writeKey":"key","userId":"u","event":"e"}` // the handler looks the key up after it has read the body
 		for range 10 {
 			post("192.0.2.1", "/v1/track", call)
 		}
@@ -133,7 +133,7 @@ func TestFloodOfAnAddress(t *testing.T) {
 		}
 		post("192.0.2.2", "/v1/track", call)
 		if f.waiting.Load() != 4 {
-			t.Error("the request of another address waits")
+			t.Error("the request of another address waits, want it with the forwarder")
 		}
 		for _, step := range []struct {
 			wait time.Duration
@@ -154,14 +154,14 @@ func TestFloodOfAnAddress(t *testing.T) {
 		}
 		sending.Wait()
 		if statuses[200] != 10 {
-			t.Errorf("answered %v afterwards, want 200 for all", statuses)
+			t.Errorf("later requests: answered %v, want 200 for all 10", statuses)
 		}
 	})
 }
 
-// A ByteLimit counts the bytes of webhooks for all destinations. A request that it refuses
-// takes nothing from the Limit of calls.
-func TestByteLimit(t *testing.T) {
+// TestByteLimitCountsWebhookBytes shows that a ByteLimit counts the bytes of webhooks to all
+// destinations. A request that it refuses does not count for the Limit of calls.
+func TestByteLimitCountsWebhookBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		h := newHandler(t, f, func(c *collector.Config) {
@@ -179,13 +179,13 @@ func TestByteLimit(t *testing.T) {
 			return a
 		}
 		if a := post(10); a.status != 200 {
-			t.Fatalf("the first request is answered %d %s", a.status, a.body)
+			t.Fatalf("the first request: answered %d %s, want 200", a.status, a.body)
 		}
 		size := 0
 		for _, e := range f.events() {
 			size += 2 * len(e.Body)
 		}
-		debt := time.Duration(size-5000+1) * time.Second / 1000 // until there is a byte to take
+		debt := time.Duration(size-5000+1) * time.Second / 1000 // until one byte is free
 		want := `{"success":false,"code":"rate_limited","message":"the source sends more bytes than its limit"}` + "\n"
 		a := post(1)
 		if a.status != 429 || a.body != want || a.header.Get("Retry-After") != fmt.Sprint(int((debt+time.Second-1)/time.Second)) {
@@ -193,18 +193,18 @@ func TestByteLimit(t *testing.T) {
 		}
 		time.Sleep(debt - time.Millisecond)
 		if a := post(1); a.status != 429 {
-			t.Errorf("just before: answered %d %s", a.status, a.body)
+			t.Errorf("just before the end of the debt: answered %d %s, want 429", a.status, a.body)
 		}
 		time.Sleep(time.Millisecond)
 		if a := post(89); a.status != 200 {
-			t.Errorf("just then: answered %d %s; do refused requests count as calls?", a.status, a.body)
+			t.Errorf("at the end of the debt: answered %d %s, want 200; refused requests must not count as calls", a.status, a.body)
 		}
 	})
 }
 
-// Connections whose clients have sent many requests take turns on the processor, even if no
-// request ever waits.
-func TestRequestsLetOthersGoFirst(t *testing.T) {
+// TestRequestsShareTheProcessor shows that connections with many pending requests share one
+// processor request by request, even if no request ever waits.
+func TestRequestsShareTheProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, tt := range []struct{ method, path, key string }{
 		{"GET", "/v1/nothing", ""},
@@ -231,7 +231,7 @@ func TestRequestsLetOthersGoFirst(t *testing.T) {
 				first.Do(func() {
 					for j := range served {
 						if n := served[j].Load(); n < requests/2 {
-							t.Errorf("%s %s: %d requests of one connection are served when all %d of another are", tt.method, tt.path, n, requests)
+							t.Errorf("%s %s: %d requests of one connection are done when all %d of another are, want at least %d", tt.method, tt.path, n, requests, requests/2)
 						}
 					}
 				})

@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// For any request the answer is one of the documented ones, and the events are right.
+// FuzzHandler shows that any request gets a documented answer, and that the events are right.
 func FuzzHandler(f *testing.F) {
 	files, err := filepath.Glob("testdata/wire/*.json")
 	if err != nil || len(files) == 0 {
@@ -43,7 +43,7 @@ func FuzzHandler(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, method, path, authorization, origin, encoding string, body []byte, chunked bool) {
 		if method == "" || strings.ContainsAny(method, " \t\r\n\x00") {
-			return // never gets past net/http
+			return // net/http refuses such a method
 		}
 		fw := &forwarder{}
 		if strings.Contains(origin, "full") {
@@ -68,10 +68,10 @@ func FuzzHandler(f *testing.F) {
 		case 200, 204, 400, 401, 404, 405, 415:
 		case 503:
 			if fw.err == nil && !strings.Contains(a.Message, "write key") {
-				t.Errorf("503 without a cause: %s", a.body)
+				t.Errorf("answered 503 without a failing forwarder or lookup: %s", a.body)
 			}
 		default:
-			t.Errorf("status %d", a.status)
+			t.Errorf("status %d, want a documented one", a.status)
 		}
 		plain := body
 		if z, err := gzip.NewReader(bytes.NewReader(body)); err == nil {
@@ -79,33 +79,33 @@ func FuzzHandler(f *testing.F) {
 		}
 		stored := 0
 		for _, e := range fw.events() {
-			// Nothing grows more than a number such as 1e20: with its comma, 5 bytes become 22.
+			// Numbers such as 1e20 grow most: with the comma, 5 bytes become 22.
 			if most := len(plain)*22/5 + 600; len(e.Body) > most {
-				t.Errorf("a request of %d bytes has a webhook of %d, more than %d", len(plain), len(e.Body), most)
+				t.Errorf("a request of %d bytes makes a webhook of %d, want at most %d", len(plain), len(e.Body), most)
 			}
 			if stored += 2 * len(e.Body); stored > 4<<20+4*len(plain) {
-				t.Errorf("a request of %d bytes becomes %d for two destinations", len(plain), stored)
+				t.Errorf("a request of %d bytes becomes %d for two destinations, want at most %d", len(plain), stored, 4<<20+4*len(plain))
 			}
 			if a.status != 200 {
-				t.Errorf("status %d, but %s was handed on", a.status, e.ID)
+				t.Errorf("status %d, but the event %s was forwarded", a.status, e.ID)
 			}
 			if e.Off {
 				continue
 			}
 			if again, err := esjson.Append(nil, e.Body); err != nil || !bytes.Equal(again, e.Body) {
-				t.Errorf("the body %q is no fixed point: %q, %v", e.Body, again, err)
+				t.Errorf("the body %q is encoded again as %q, %v, want the same", e.Body, again, err)
 			}
 		}
 		for _, rejected := range a.Rejected {
 			if rejected.Code == "" || rejected.Message == "" {
-				t.Errorf("rejection without code and message: %s", a.body)
+				t.Errorf("a rejected call lacks its code or message: %s", a.body)
 			}
 		}
 	})
 }
 
-// TestErrorsKeepSecrets provokes every kind of refusal by requests with secrets in every
-// part, and looks for them in the answer.
+// TestErrorsKeepSecrets provokes every kind of refusal with requests that have a secret in every
+// part. No answer may repeat the secret.
 func TestErrorsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for _, body := range []string{
@@ -121,10 +121,10 @@ func TestErrorsKeepSecrets(t *testing.T) {
 					a := send(t, newHandler(t, &forwarder{err: errors.New(secret)}), method, path,
 						map[string]string{"Authorization": authorization}, strings.NewReader(body))
 					if strings.Contains(a.body, secret) {
-						t.Errorf("%s %s %s: the answer %s shows what was sent", method, path, body, a.body)
+						t.Errorf("%s %s %s: the answer %s has the secret", method, path, body, a.body)
 					}
 					if a.status == http.StatusOK && len(a.Rejected) == 0 {
-						t.Errorf("%s %s %s: not refused", method, path, body)
+						t.Errorf("%s %s %s: answered 200 without rejected calls, want a refusal", method, path, body)
 					}
 				}
 			}

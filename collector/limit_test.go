@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// limited returns a function that posts a batch of n calls for a source with a limit.
+// limited returns a function that posts a batch of n calls of a source with a limit.
 func limited(t *testing.T, f collector.Forwarder, l *collector.Limit) func(n int) *httptest.ResponseRecorder {
 	h := newHandler(t, f, func(c *collector.Config) {
 		c.Sources = collector.Keys(map[string]collector.Source{"key": {Name: "shop", Destinations: []string{"crm"}, Limit: l}})
@@ -34,7 +34,7 @@ func limited(t *testing.T, f collector.Forwarder, l *collector.Limit) func(n int
 	}
 }
 
-func TestLimit(t *testing.T) {
+func TestLimitRefusesCallsOverTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		post := limited(t, f, collector.NewLimit(10, 20))
@@ -43,20 +43,20 @@ func TestLimit(t *testing.T) {
 			at     time.Duration
 			calls  int
 			status int
-			wait   int // seconds, of a 429
+			wait   int // seconds in the headers of a 429
 		}{
 			{0, 19, 200, 0},
 			{0, 1, 200, 0},
 			{0, 1, 429, 1},
-			{99 * time.Millisecond, 1, 429, 1}, // just before
+			{99 * time.Millisecond, 1, 429, 1}, // just before a call is free
 			{100 * time.Millisecond, 1, 200, 0},
 			{100 * time.Millisecond, 1, 429, 1},
-			{time.Second, 49, 200, 0},    // 9 are left: a debt of 40
-			{time.Second, 1, 429, 5},     // until there is one
-			{4 * time.Second, 1, 429, 2}, // 1.1 s more
+			{time.Second, 49, 200, 0},    // 9 are free, so 40 are a debt
+			{time.Second, 1, 429, 5},     // the time until one is free
+			{4 * time.Second, 1, 429, 2}, // 1.1 s are left
 			{5099 * time.Millisecond, 1, 429, 1},
 			{5100 * time.Millisecond, 1, 200, 0},
-			{time.Hour, 20, 200, 0}, // no more than the burst was saved up
+			{time.Hour, 20, 200, 0}, // the limit saves up no more than the burst
 			{time.Hour, 1, 429, 1},
 		} {
 			time.Sleep(step.at - time.Since(begin))
@@ -74,17 +74,17 @@ func TestLimit(t *testing.T) {
 				}
 			}
 			if step.status == 429 && w.Body.String() != `{"success":false,"code":"rate_limited","message":"the source sends more calls than its limit"}`+"\n" {
-				t.Errorf("step %d: %s", i, w.Body)
+				t.Errorf("step %d: the body is %s, want the code rate_limited", i, w.Body)
 			}
 		}
 		if got := len(f.events()); got != 19+1+1+49+1+20 {
-			t.Errorf("%d calls were handed on: what was refused was taken, or the other way round", got)
+			t.Errorf("%d calls were forwarded, want %d", got, 19+1+1+49+1+20)
 		}
 	})
 }
 
-// A Limit counts wrong calls too, because they are work as well.
-func TestLimitCountsCallsThatAreWrong(t *testing.T) {
+// TestLimitCountsWrongCalls shows that a Limit counts wrong calls, because they cost work, too.
+func TestLimitCountsWrongCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
 			c.Sources = collector.Keys(map[string]collector.Source{"key": {Limit: collector.NewLimit(1, 3)}})
@@ -100,7 +100,8 @@ func TestLimitCountsCallsThatAreWrong(t *testing.T) {
 	})
 }
 
-// With the key in the header, a request over the limit is refused before its body is read.
+// TestLimitIsCheckedBeforeTheBody shows that the handler refuses a request over the limit before it
+// reads the body, if the key is in the header.
 func TestLimitIsCheckedBeforeTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
@@ -116,18 +117,18 @@ func TestLimitIsCheckedBeforeTheBody(t *testing.T) {
 				t.Errorf("status %d, want %d", w.Code, want)
 			}
 			if read := body.Len() == 0; read != (i == 0) {
-				t.Errorf("status %d: body read: %v", w.Code, read)
+				t.Errorf("status %d: body read: %v, want it read for the first request only", w.Code, read)
 			}
 			if got := w.Header().Get("Retry-After"); want == 429 && got != "86400" {
-				t.Errorf("Retry-After: %s, want a day at most", got)
+				t.Errorf("Retry-After: %s, want 86400, a day", got)
 			}
 		}
 	})
 }
 
-// Requests that passed the first check together are counted once their bodies are read. Then
-// some of them may be over the limit.
-func TestLimitAfterTheBody(t *testing.T) {
+// TestLimitIsCheckedAgainAfterTheBody: two requests pass the first check at the same time. The
+// limit counts each of them after its body, so the second one may be over the limit.
+func TestLimitIsCheckedAgainAfterTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		h := newHandler(t, f, func(c *collector.Config) {
@@ -146,14 +147,14 @@ func TestLimitAfterTheBody(t *testing.T) {
 			return 0, io.EOF
 		}), strings.NewReader(track)))
 		if between.Code != 200 || late.Code != 429 || late.Header().Get("Retry-After") != "1" {
-			t.Errorf("the one between is answered %d, the late one %d %v, want 200 and 429", between.Code, late.Code, late.Header())
+			t.Errorf("the request in between is answered %d, the late one %d %v, want 200 and 429", between.Code, late.Code, late.Header())
 		}
 		if n := len(f.events()); n != 1 {
-			t.Errorf("%d calls were handed on, want 1", n)
+			t.Errorf("%d calls were forwarded, want 1", n)
 		}
 		time.Sleep(time.Second)
 		if w := post(strings.NewReader(track)); w.Code != 200 {
-			t.Errorf("a second later: answered %d", w.Code)
+			t.Errorf("a second later: answered %d, want 200", w.Code)
 		}
 	})
 }
@@ -162,7 +163,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-func TestNewLimitRefuses(t *testing.T) {
+func TestNewLimitPanicsOnWrongValues(t *testing.T) {
 	for _, tt := range []struct {
 		rate  float64
 		burst int
@@ -178,7 +179,7 @@ func TestNewLimitRefuses(t *testing.T) {
 	}
 }
 
-func TestAnswered(t *testing.T) {
+func TestAnsweredDescribesEachRequest(t *testing.T) {
 	track := `{"event":"E","userId":"u"}`
 	batch := `{"batch":[{"type":"track","event":"E","userId":"u"},{"type":"track"},{"type":"track","event":"F","userId":"u","integrations":{"Webhooks":false}}]}`
 	for _, tt := range []struct {
@@ -198,18 +199,18 @@ func TestAnswered(t *testing.T) {
 		{"forwarder fails", "POST", "/v1/batch", "key", batch, webhook.ErrQueueFull, collector.Answered{Source: "shop", Status: 503, Code: "unavailable", Size: len(batch)}},
 		{"look-up fails", "POST", "/v1/track", "broken", track, nil, collector.Answered{Status: 503, Code: "unavailable"}},
 		{"settings", "GET", "/v1/projects/key/settings", "", "", nil, collector.Answered{Source: "shop", Status: 200}},
-		{"settings of nobody", "GET", "/v1/projects/else/settings", "", "", nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
+		{"settings of an unknown key", "GET", "/v1/projects/else/settings", "", "", nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
 		{"metrics", "POST", "/v1/m", "", "{}", nil, collector.Answered{Status: 200}},
 		{"preflight", "OPTIONS", "/v1/t", "", "", nil, collector.Answered{Status: 204}},
-		{"nothing there", "GET", "/", "", "", nil, collector.Answered{Status: 404, Code: "not_found"}},
-		{"method", "GET", "/v1/t", "", "", nil, collector.Answered{Status: 405, Code: "method_not_allowed"}},
+		{"unknown path", "GET", "/", "", "", nil, collector.Answered{Status: 404, Code: "not_found"}},
+		{"wrong method", "GET", "/v1/t", "", "", nil, collector.Answered{Status: 405, Code: "method_not_allowed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []collector.Answered
 			h := newHandler(t, &forwarder{err: tt.err}, func(c *collector.Config) {
 				c.Answered = func(r *http.Request, a collector.Answered) {
 					if r.URL.Path != tt.path {
-						t.Errorf("told of the path %s", r.URL.Path)
+						t.Errorf("Answered got a request for %s, want %s", r.URL.Path, tt.path)
 					}
 					got = append(got, a)
 				}
@@ -224,7 +225,7 @@ func TestAnswered(t *testing.T) {
 				t.Errorf("Answered (-want +got):\n%s", diff)
 			}
 			if w.Code != tt.want.Status {
-				t.Errorf("the answer has the status %d", w.Code)
+				t.Errorf("the answer has the status %d, want %d", w.Code, tt.want.Status)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes sync.Pool forget at random, so bytes are counted without it.
+// The race detector makes sync.Pool drop values at random, so this file counts bytes without it.
 
 package collector
 
@@ -21,7 +21,7 @@ import (
 
 type forwardFunc func(events []event.Event) error
 
-// A quietWriter calls written for each piece of an answer, and keeps no piece.
+// A quietWriter calls written for each write of an answer, and discards the bytes.
 type quietWriter struct {
 	header  http.Header
 	status  int
@@ -39,9 +39,9 @@ func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...even
 	return f(events)
 }
 
-// A request takes memory for all that it allocates, however its calls end, and no buffer is
-// allocated again because it has grown.
-func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
+// TestMemoryCountsEveryAllocation shows that a request takes memory for everything that it
+// allocates, whether its calls are good or wrong. No buffer grows by a second allocation.
+func TestMemoryCountsEveryAllocation(t *testing.T) {
 	// Garbage collection would empty the pools, and each processor has its own.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -57,8 +57,8 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 		{"numbers", number, `{}`, 160},
 		{"large calls", `{"type":"page","userId":"u","messageId":"m","name":"` + strings.Repeat("x", 30_000) + `"}`, `{}`, 16},
 		{"white space", page + strings.Repeat(" ", 3_000), `{}`, 160},
-		{"calls that are wrong", `{}`, `{}`, 2500},
-		{"calls that are wrong in a long way", `{"type":"page","userId":"u","timestamp":"x"}`, `{}`, 2500},
+		{"wrong calls", `{}`, `{}`, 2500},
+		{"wrong calls with long messages", `{"type":"page","userId":"u","timestamp":"x"}`, `{}`, 2500},
 		{"one call", number, `{}`, 1},
 	} {
 		var h *Handler
@@ -72,7 +72,7 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 				for _, e := range events {
 					size += int64(len(e.Body))
 				}
-				held -= size + int64(len(events))*deliverySize // what is for the forwarder
+				held -= size + int64(len(events))*deliverySize // the memory of the deliveries
 				return nil
 			}),
 		})
@@ -83,7 +83,7 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 		z := gzip.NewWriter(&b)
 		fmt.Fprintf(z, `{"batch":[%s],"context":%s}`, strings.Repeat(","+tt.call, tt.calls)[1:], tt.context)
 		z.Close()
-		for range 2 { // the first fills the pools
+		for range 2 { // the first request fills the pools
 			r := httptest.NewRequest("POST", "/v1/batch", bytes.NewReader(b.Bytes()))
 			r.SetBasicAuth("key", "")
 			w := &quietWriter{header: http.Header{}, written: func() {
@@ -94,19 +94,19 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 			after = before
 			h.ServeHTTP(w, r)
 			if w.status != 200 {
-				t.Fatalf("%s: answered %d", tt.name, w.status)
+				t.Fatalf("%s: answered %d, want 200", tt.name, w.status)
 			}
 		}
 		if n := int64(answered.TotalAlloc - before.TotalAlloc); n > answering+answering/10+32<<10 {
-			t.Errorf("%s: %d bytes were allocated up to the end of the answer, and %d were held", tt.name, n, answering)
+			t.Errorf("%s: %d bytes were allocated up to the end of the answer, want at most the %d held and a tenth more", tt.name, n, answering)
 		}
 		allocated := int64(after.TotalAlloc - before.TotalAlloc)
 		t.Logf("%s: %d bytes of bodies, %d held, %d allocated", tt.name, size, held, allocated)
 		if allocated > held+held/10+16<<10 { // the allocator rounds up
-			t.Errorf("%s: %d bytes were allocated for %d of bodies, and %d were held", tt.name, allocated, size, held)
+			t.Errorf("%s: %d bytes were allocated for bodies of %d, want at most the %d held and a tenth more", tt.name, allocated, size, held)
 		}
 		if h.shares.held != 0 {
-			t.Errorf("%s: %d bytes are held after the request", tt.name, h.shares.held)
+			t.Errorf("%s: %d bytes are held after the request, want none", tt.name, h.shares.held)
 		}
 	}
 }

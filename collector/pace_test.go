@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Within each five seconds, 4 KB of a body have to arrive, or its end. The ReadTimeout of the
-// server holds as well.
-func TestPace(t *testing.T) {
+// TestBodyMustKeepAPace shows that 4 KB of a body, or its end, must arrive within each five
+// seconds. The ReadTimeout of the server holds as well.
+func TestBodyMustKeepAPace(t *testing.T) {
 	body := `{"batch":[],"filler":"` + strings.Repeat("x", 30_000) + `"}`
 	for _, tt := range []struct {
 		name   string
 		path   string
-		piece  int           // bytes that come at once
-		every  time.Duration // between pieces
-		server time.Duration // its ReadTimeout; 0: none
+		piece  int           // bytes of one write
+		every  time.Duration // time between two writes
+		server time.Duration // ReadTimeout of the server; 0 for none
 		want   int
 		after  time.Duration
 	}{
 		{"at once", "/v1/batch", len(body), 0, 0, 200, 0},
 		{"nothing", "/v1/batch", 0, time.Minute, time.Minute, 408, 5 * time.Second},
 		{"a byte a second", "/v1/batch", 1, time.Second, time.Minute, 408, 5 * time.Second},
-		{"as slowly as may be", "/v1/batch", 4 << 10, 4900 * time.Millisecond, 0, 200, 7 * 4900 * time.Millisecond},
+		{"the slowest pace", "/v1/batch", 4 << 10, 4900 * time.Millisecond, 0, 200, 7 * 4900 * time.Millisecond},
 		{"a byte less", "/v1/batch", 4<<10 - 1, 4900 * time.Millisecond, 0, 408, 10 * time.Second},
-		{"much, and then nothing", "/v1/batch", 20_000, 11 * time.Second, 0, 408, 10 * time.Second},
+		{"20 KB, and then nothing", "/v1/batch", 20_000, 11 * time.Second, 0, 408, 10 * time.Second},
 		{"the end in time", "/v1/batch", 29_000, 4900 * time.Millisecond, 0, 200, 4900 * time.Millisecond},
 		{"longer than the server allows", "/v1/batch", 4 << 10, 4 * time.Second, 12500 * time.Millisecond, 408, 12500 * time.Millisecond},
 		{"metrics", "/v1/m", 0, time.Minute, time.Minute, 200, 5 * time.Second},
@@ -68,14 +68,14 @@ func TestPace(t *testing.T) {
 				if resp.StatusCode != 200 || tt.piece == 0 {
 					return
 				}
-				// The next request on the connection has its whole time.
+				// The next request on the connection has all of its time again.
 				resp.Body.Close()
 				time.Sleep(time.Hour)
 				fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 12\r\n\r\n", basic)
 				time.Sleep(4900 * time.Millisecond)
 				fmt.Fprint(conn, `{"batch":[]}`)
 				if resp, err = http.ReadResponse(answers, nil); err != nil || resp.StatusCode != 200 {
-					t.Errorf("the next request is answered %v, %v", resp, err)
+					t.Errorf("the next request: answer %v, error %v, want 200", resp, err)
 				}
 			})
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// fill takes bytes one by one until take fails, and returns how many it got.
+// fill takes bytes one by one until take fails, and returns the number of bytes.
 func fill(m *reservation) (n int) {
 	for m.take(1) == nil {
 		n++
@@ -22,8 +22,8 @@ func fill(m *reservation) (n int) {
 	return n
 }
 
-// One holder alone gets half of the memory, two that want all of it get a third each, and
-// there is always room for one more.
+// TestMemoryIsShared shows that one holder alone gets half of the memory, and that two holders that
+// want all of it get a third each. There is always room for one more holder.
 func TestMemoryIsShared(t *testing.T) {
 	for _, by := range []string{"address", "source"} {
 		s := newShares(1200, 100, 1)
@@ -41,35 +41,36 @@ func TestMemoryIsShared(t *testing.T) {
 		}
 		one := open(1)
 		if n := fill(one); n != 600 {
-			t.Errorf("by %s: the first takes %d of 1200, want 600", by, n)
+			t.Errorf("by %s: the first holder takes %d of 1200, want 600", by, n)
 		}
 		if err := one.take(1); !errors.Is(err, errNever) {
-			t.Errorf("by %s: more than half: %v, want errNever", by, err)
+			t.Errorf("by %s: taking more than half: %v, want errNever", by, err)
 		}
 		if n := fill(open(1)); n != 0 {
-			t.Errorf("by %s: another request of the first takes %d, want 0", by, n)
+			t.Errorf("by %s: another request of the first holder takes %d, want 0", by, n)
 		}
 		two := open(2)
 		if n := fill(two); n != 300 {
-			t.Errorf("by %s: the second takes %d of what is left, want 300", by, n)
+			t.Errorf("by %s: the second holder takes %d of the other 600, want 300", by, n)
 		}
-		// The first gives its memory back bit by bit, and both want more.
+		// The first holder gives its memory back byte by byte, and both take as much as they can.
 		for range 300 {
 			one.give(1)
 			two.take(1)
 			one.take(1)
 		}
 		if one.held != 400 || two.held != 400 {
-			t.Errorf("by %s: two that want all hold %d and %d, want 400 each", by, one.held, two.held)
+			t.Errorf("by %s: two holders that want everything hold %d and %d, want 400 each", by, one.held, two.held)
 		}
 		if n := fill(open(3)); n != 200 {
-			t.Errorf("by %s: a third takes %d, want 200", by, n)
+			t.Errorf("by %s: a third holder takes %d, want 200", by, n)
 		}
 	}
 }
 
-// The memory of a request counts for its source as soon as the source is known.
-func TestSourceIsKnownLater(t *testing.T) {
+// TestJoinCountsMemoryForTheSource shows that the memory of a request counts for its source as soon
+// as the source is known.
+func TestJoinCountsMemoryForTheSource(t *testing.T) {
 	s := newShares(1200, 100, 1)
 	one, two := s.reserve("192.0.2.1"), s.reserve("192.0.2.2")
 	one.take(400)
@@ -83,7 +84,7 @@ func TestSourceIsKnownLater(t *testing.T) {
 	one.release()
 	two.release()
 	if s.held != 0 || s.sources["shop"].held != 0 || s.sources["shop"].requests != 0 {
-		t.Errorf("after both %d bytes are held, and %+v", s.held, s.sources["shop"])
+		t.Errorf("after both requests, %d bytes are held, and the source has %+v, want none", s.held, s.sources["shop"])
 	}
 }
 
@@ -98,7 +99,8 @@ func TestNetworkOf(t *testing.T) {
 	}
 }
 
-// The number of holders that are kept does not grow with that of addresses and sources.
+// TestIdleHoldersAreForgotten shows that the number of holders in memory does not grow with the
+// number of addresses and sources.
 func TestIdleHoldersAreForgotten(t *testing.T) {
 	s := newShares(1200, 100, 1)
 	for n := range 5000 {
@@ -109,11 +111,11 @@ func TestIdleHoldersAreForgotten(t *testing.T) {
 		m.release()
 	}
 	if a, b := len(s.addresses), len(s.sources); a != idleHolders || b != idleHolders {
-		t.Errorf("%d addresses and %d sources are kept, want %d", a, b, idleHolders)
+		t.Errorf("%d addresses and %d sources are in memory, want %d each", a, b, idleHolders)
 	}
 }
 
-// A worker is a request in a bubble that records when it gets its slot.
+// A worker is a request in a bubble. The tests record when it gets its slot.
 type worker struct {
 	*reservation
 	name string
@@ -121,8 +123,9 @@ type worker struct {
 	err  error
 }
 
-// Addresses get slots in turn, each in the order of its requests.
-func TestSlotsGoInTurn(t *testing.T) {
+// TestAddressesGetSlotsInTurn shows that addresses get slots in turn. The requests of one address
+// get them in their order.
+func TestAddressesGetSlotsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1200, 100, 1)
 		var order []string
@@ -161,14 +164,14 @@ func TestSlotsGoInTurn(t *testing.T) {
 			t.Errorf("slots went to %v, want %v", order, want)
 		}
 		if s.slots != 1 || len(all) != 2 || all[0].err == nil || all[1].err == nil {
-			t.Errorf("%d slots are free, and %d requests have none, want 1 and the 2 that were cancelled", s.slots, len(all))
+			t.Errorf("%d slots are free, and %d requests got none, want 1 and the 2 cancelled requests with errors", s.slots, len(all))
 		}
 	})
 }
 
-// The requests in progress of an address are bounded, whether they have a slot or not. A
-// request in progress goes on before others begin.
-func TestRequestsOfAnAddress(t *testing.T) {
+// TestRequestsInProgressOfAnAddressAreBounded shows that the requests in progress of an address are
+// bounded, with and without a slot. A request in progress goes on before new requests begin.
+func TestRequestsInProgressOfAnAddressAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1200, 2, 4)
 		start := func(ip string) *worker {
@@ -182,19 +185,19 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		}
 		one, two, three := start("192.0.2.1"), start("192.0.2.1"), start("192.0.2.1")
 		if !one.slot || !two.slot || three.slot {
-			t.Fatalf("of three requests have slots: %v, %v, %v; want the first two", one.slot, two.slot, three.slot)
+			t.Fatalf("three requests have slots: %v, %v, %v, want true, true, false", one.slot, two.slot, three.slot)
 		}
-		one.rest(0) // as while it waits for the store
+		one.rest(0) // the request waits for the store
 		synctest.Wait()
 		if other := start("192.0.2.2"); three.slot || !other.slot {
-			t.Errorf("a third request has a slot: %v, one of another address: %v; want false and true", three.slot, other.slot)
+			t.Errorf("a third request has a slot: %v, a request of another address: %v, want false and true", three.slot, other.slot)
 		}
 		more := start("192.0.2.3")
 		again := make(chan struct{})
 		go func() { one.work(t.Context()); close(again) }()
 		synctest.Wait()
 		if !one.slot || !more.slot || s.slots != 0 {
-			t.Errorf("a request that was in progress has no slot again, with %d free", s.slots)
+			t.Errorf("the request in progress or the new one has no slot, or %d slots are free, want none free", s.slots)
 		}
 		// Now all slots are taken. The request in progress gets the next one.
 		one.rest(0)
@@ -204,18 +207,19 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		two.release()
 		synctest.Wait()
 		if !one.slot || three.slot {
-			t.Errorf("a slot that is free goes to a request in progress: %v, to a new one: %v; want true and false", one.slot, three.slot)
+			t.Errorf("a free slot goes to the request in progress: %v, to a new one: %v, want true and false", one.slot, three.slot)
 		}
 		blocker.release()
 		synctest.Wait()
 		if !three.slot {
-			t.Error("the third request has no slot although there is one, and the first two are one now")
+			t.Error("the third request has no slot, want the free one, as only one request of its address is in progress")
 		}
 	})
 }
 
-// A request with many bytes to store counts as several.
-func TestHeavyRequests(t *testing.T) {
+// TestRequestsWithManyBytesCountAsSeveral shows that a request with many bytes to store counts as
+// several requests.
+func TestRequestsWithManyBytesCountAsSeveral(t *testing.T) {
 	s := newShares(1200, 10, 4)
 	for _, tt := range []struct{ stored, running int }{{weightSize - 1, 1}, {weightSize, 3}, {7 * weightSize, 11}} {
 		m := s.reserve("192.0.2.1")
@@ -225,7 +229,7 @@ func TestHeavyRequests(t *testing.T) {
 		m.rest(tt.stored)
 		defer m.release()
 		if n := m.client.running; n != tt.running {
-			t.Errorf("with one that has %d bytes stored, %d requests are in progress, want %d", tt.stored, n, tt.running)
+			t.Errorf("with a request that stores %d bytes, %d requests are in progress, want %d", tt.stored, n, tt.running)
 		}
 	}
 	m := s.reserve("192.0.2.1")
@@ -233,19 +237,20 @@ func TestHeavyRequests(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := m.work(done); err == nil {
-		t.Error("another request begins beside 11 of 10")
+		t.Error("another request begins beside 11 of 10, want an error")
 	}
 }
 
-// After random operations, the counts of holders and slots add up.
-func TestSharesAddUp(t *testing.T) {
+// TestCountsOfSharesAddUp shows that the counts of holders and slots are right after random
+// operations.
+func TestCountsOfSharesAddUp(t *testing.T) {
 	for seed := range soak.Seeds(t, 10) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			const memory, perAddress, slots = 1000, 3, 4
 			s := newShares(memory, perAddress, slots)
-			var all []*worker // those whose work has returned, or has not been called
-			var working []*worker
+			var all []*worker     // workers outside of a call of work
+			var working []*worker // workers in a call of work
 			for range 1000 {
 				working = slices.DeleteFunc(working, func(w *worker) bool {
 					select {
@@ -307,15 +312,15 @@ func TestSharesAddUp(t *testing.T) {
 					by[w.address] = h
 				}
 				if s.held != held || s.held > memory || s.slots+taken != slots || s.slots < 0 {
-					t.Fatalf("seed %d: %d bytes held of %d, the requests have %d; %d slots free, %d taken", seed, s.held, memory, held, s.slots, taken)
+					t.Fatalf("seed %d: %d bytes are held of %d, and the requests have %d; %d slots are free and %d taken", seed, s.held, memory, held, s.slots, taken)
 				}
 				for key, h := range s.addresses {
 					want := by[key]
 					if h.held != want.held || h.requests != want.requests || h.running != want.running || h.running > perAddress+slots {
-						t.Fatalf("seed %d: %v has %+v, its requests %+v", seed, key, h, want)
+						t.Fatalf("seed %d: the address %v has %+v, want the sum of its requests, %+v", seed, key, h, want)
 					}
 					if s.slots > 0 && s.next(h) != nil {
-						t.Fatalf("seed %d: a request of %v waits although there is a slot", seed, key)
+						t.Fatalf("seed %d: a request of %v waits although a slot is free", seed, key)
 					}
 				}
 				s.mu.Unlock()
@@ -328,7 +333,7 @@ func TestSharesAddUp(t *testing.T) {
 				w.release()
 			}
 			if s.held != 0 || s.slots != slots {
-				t.Errorf("seed %d: at the end %d bytes are held, and %d slots are free", seed, s.held, s.slots)
+				t.Errorf("seed %d: at the end %d bytes are held, and %d slots are free, want 0 and %d", seed, s.held, s.slots, slots)
 			}
 		})
 	}

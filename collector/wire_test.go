@@ -29,7 +29,7 @@ func zipped(b []byte) []byte {
 	return buf.Bytes()
 }
 
-// TestWireFormats sends the bodies of real clients, testdata/wire/BODY, and compares their
+// TestWireFormats sends the request bodies of real clients in testdata/wire. It compares the
 // webhooks with testdata/wire/NAME.golden.
 func TestWireFormats(t *testing.T) {
 	tested := map[string]bool{}
@@ -82,12 +82,12 @@ func TestWireFormats(t *testing.T) {
 				w := httptest.NewRecorder()
 				newHandler(t, f).ServeHTTP(w, r)
 				if w.Code != 200 || w.Body.String() != "{\"success\":true}\n" {
-					t.Fatalf("answered %d %s", w.Code, w.Body)
+					t.Fatalf("answered %d %s, want 200 and success", w.Code, w.Body)
 				}
 				var got []byte
 				for _, e := range f.events() {
 					if e.Off {
-						t.Errorf("%s is off", e.ID)
+						t.Errorf("the event %s is switched off, want it on", e.ID)
 					}
 					got = append(append(got, e.Body...), '\n')
 				}
@@ -105,7 +105,7 @@ func TestWireFormats(t *testing.T) {
 					t.Errorf("webhooks (-golden +got):\n%s", diff)
 				}
 				if n := f.calls(); n != 1 {
-					t.Errorf("handed on in %d parts, want 1", n)
+					t.Errorf("%d calls of ForwardEvents, want 1", n)
 				}
 			})
 		})
@@ -116,7 +116,7 @@ func TestWireFormats(t *testing.T) {
 	}
 	for _, f := range files {
 		if !tested[filepath.Base(f)] {
-			t.Errorf("%s is in no test", f)
+			t.Errorf("no case of this test sends %s", f)
 		}
 	}
 }
