@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// envelope is that of the golden bodies. The sender's clock is 1.5 s behind.
+// envelope is the envelope of the golden bodies. The sender's clock is 1.5 s behind.
 var envelope = event.Envelope{
 	ReceivedAt:   time.Date(2026, 3, 1, 12, 0, 0, 500e6, time.UTC),
 	SentAt:       time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC),
@@ -29,8 +29,8 @@ var envelope = event.Envelope{
 	Browser:      true,
 }
 
-// TestGoldenBodies holds each testdata/bodies/NAME.call.json against
-// NAME.body.json, and the body against Node.
+// TestGoldenBodies encodes each testdata/bodies/NAME.call.json, and compares the body with
+// NAME.body.json. Node's JSON.stringify(JSON.parse(body)) must return the same body.
 func TestGoldenBodies(t *testing.T) {
 	calls, err := filepath.Glob("testdata/bodies/*.call.json")
 	if err != nil || len(calls) == 0 {
@@ -62,7 +62,7 @@ func TestGoldenBodies(t *testing.T) {
 			t.Errorf("%s (-golden +got):\n%s", name, diff)
 		}
 		if e.Type != strings.Split(name, "-")[0] {
-			t.Errorf("%s: Type = %q", name, e.Type)
+			t.Errorf("%s: Type = %q, want the first part of the name", name, e.Type)
 		}
 		checkBody(t, e)
 		bodies.Write(e.Body)
@@ -83,7 +83,8 @@ func TestGoldenBodies(t *testing.T) {
 	})
 }
 
-// keys are the members that a body may have, in their order.
+// keys has the members of the body of each type, in their order. A question mark marks an optional
+// member, and an underscore stands for a space.
 var keys = map[string]string{
 	"page":     "version type userId properties name? category? timestamp messageId anonymousId? context originalTimestamp? receivedAt sentAt?",
 	"screen":   "version type userId name? context category? properties? timestamp messageId anonymousId? originalTimestamp? receivedAt sentAt?",
@@ -94,7 +95,7 @@ var keys = map[string]string{
 	"delete":   "type userId timestamp",
 }
 
-// checkBody checks what holds for every body.
+// checkBody checks the rules that hold for every body.
 func checkBody(t *testing.T, e event.Event) {
 	t.Helper()
 	again, err := esjson.Append(nil, e.Body)
@@ -102,7 +103,7 @@ func checkBody(t *testing.T, e event.Event) {
 		t.Fatalf("body %q: %v", e.Body, err)
 	}
 	if !bytes.Equal(again, e.Body) {
-		t.Errorf("the body is no fixed point:\nbody  %s\nagain %s", e.Body, again)
+		t.Errorf("encoding the body again changes it:\nbody  %s\nagain %s", e.Body, again)
 	}
 	var got []string
 	err = esjson.Members(e.Body, func(key, value []byte) error {
@@ -110,15 +111,15 @@ func checkBody(t *testing.T, e event.Event) {
 		switch string(key) {
 		case "version":
 			if string(value) != "1" {
-				t.Errorf("version %s", value)
+				t.Errorf("version %s, want 1", value)
 			}
 		case "type":
 			if string(value) != `"`+e.Type+`"` {
-				t.Errorf("type %s, Event.Type %q", value, e.Type)
+				t.Errorf("type %s, want the Event.Type %q", value, e.Type)
 			}
 		case "context", "traits", "properties":
 			if value[0] != '{' {
-				t.Errorf("%s is %s", key, value)
+				t.Errorf("%s is %s, want an object", key, value)
 			}
 		case "timestamp", "receivedAt", "sentAt", "originalTimestamp":
 			if _, err := time.Parse(`"2006-01-02T15:04:05.000Z"`, string(value)); err != nil {
@@ -136,16 +137,16 @@ func checkBody(t *testing.T, e event.Event) {
 		case len(got) > 0 && got[0] == name:
 			got = got[1:]
 		case !optional:
-			t.Errorf("%s: want the member %s, have %v in %s", e.Type, name, got, e.Body)
+			t.Errorf("%s: want the member %s next, got %v in %s", e.Type, name, got, e.Body)
 			return
 		}
 	}
 	if len(got) > 0 {
-		t.Errorf("%s: members out of place: %v in %s", e.Type, got, e.Body)
+		t.Errorf("%s: members that are unknown or out of order: %v in %s", e.Type, got, e.Body)
 	}
 }
 
-// body decodes a body.
+// body decodes the body of an event.
 func body(t *testing.T, e event.Event) map[string]any {
 	t.Helper()
 	var m map[string]any
@@ -155,7 +156,7 @@ func body(t *testing.T, e event.Event) map[string]any {
 	return m
 }
 
-func TestTimestamp(t *testing.T) {
+func TestTimestampIsCorrectedBySentAt(t *testing.T) {
 	received := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const at = "2026-03-01T12:00:00.000Z"
 	for _, tt := range []struct {
@@ -164,7 +165,7 @@ func TestTimestamp(t *testing.T) {
 		sentAt                time.Time
 		timestamp, orig, sent string
 	}{
-		{"nothing known", ``, time.Time{}, at, "", ""},
+		{"no times", ``, time.Time{}, at, "", ""},
 		{"sentAt alone", ``, received.Add(-time.Hour), at, "", "2026-03-01T11:00:00.000Z"},
 		{"timestamp alone", `,"timestamp":"2020-01-02T03:04:05Z"`, time.Time{}, "2020-01-02T03:04:05.000Z", "2020-01-02T03:04:05.000Z", ""},
 		{"originalTimestamp alone", `,"originalTimestamp":"2020-01-02T03:04:05Z"`, time.Time{}, "2020-01-02T03:04:05.000Z", "2020-01-02T03:04:05.000Z", ""},
@@ -175,8 +176,8 @@ func TestTimestamp(t *testing.T) {
 		{"historical import", `,"timestamp":"1999-12-31T23:59:59.999Z"`, received.Add(-2 * time.Second), "2000-01-01T00:00:01.999Z", "1999-12-31T23:59:59.999Z", "2026-03-01T11:59:58.000Z"},
 		{"own sentAt before the batch's", `,"timestamp":"2026-03-01T11:00:00Z","sentAt":"2026-03-01T11:30:00Z"`, received, "2026-03-01T11:30:00.000Z", "2026-03-01T11:00:00.000Z", "2026-03-01T11:30:00.000Z"},
 		{"fractions", `,"timestamp":"2026-03-01T11:00:00.0009Z","sentAt":"2026-03-01T11:00:00.0001Z"`, time.Time{}, at, "2026-03-01T11:00:00.000Z", "2026-03-01T11:00:00.000Z"},
-		{"ages ago", `,"timestamp":"1500-01-01T00:00:00Z"`, received.Add(-time.Second), "1500-01-01T00:00:01.000Z", "1500-01-01T00:00:00.000Z", "2026-03-01T11:59:59.000Z"},
-		{"a clock that is none", `,"timestamp":"2026-03-01T11:00:00Z","sentAt":"0001-01-01T00:00:01Z"`, time.Time{}, "2026-03-01T11:00:00.000Z", "2026-03-01T11:00:00.000Z", "0001-01-01T00:00:01.000Z"},
+		{"the year 1500", `,"timestamp":"1500-01-01T00:00:00Z"`, received.Add(-time.Second), "1500-01-01T00:00:01.000Z", "1500-01-01T00:00:00.000Z", "2026-03-01T11:59:59.000Z"},
+		{"sentAt in the year 1", `,"timestamp":"2026-03-01T11:00:00Z","sentAt":"0001-01-01T00:00:01Z"`, time.Time{}, "2026-03-01T11:00:00.000Z", "2026-03-01T11:00:00.000Z", "0001-01-01T00:00:01.000Z"},
 		{"corrected past year 9999", `,"timestamp":"9999-12-31T23:59:59Z"`, received.Add(-time.Hour), "9999-12-31T23:59:59.000Z", "9999-12-31T23:59:59.000Z", "2026-03-01T11:00:00.000Z"},
 		{"corrected before year 1", `,"timestamp":"0001-01-01T00:30:00Z"`, received.Add(time.Hour), "0001-01-01T00:30:00.000Z", "0001-01-01T00:30:00.000Z", "2026-03-01T13:00:00.000Z"},
 		{"Go's zero time", `,"timestamp":"0001-01-01T00:00:00Z"`, received, at, "", at},
@@ -198,7 +199,7 @@ func TestTimestamp(t *testing.T) {
 	}
 }
 
-func TestContext(t *testing.T) {
+func TestContextMergesCallAndBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		own     string

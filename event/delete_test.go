@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-func TestDelete(t *testing.T) {
+func TestDeleteEvents(t *testing.T) {
 	at := time.Date(2026, 3, 1, 13, 0, 0, 1e6, time.FixedZone("", 3600))
 	for _, tt := range []struct{ name, userID, want string }{
 		{"plain", "u1", `{"type":"delete","userId":"u1","timestamp":"2026-03-01T12:00:00.001Z"}`},
@@ -18,14 +18,14 @@ func TestDelete(t *testing.T) {
 	} {
 		e, err := Delete(tt.userID, at)
 		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
+			t.Errorf("%s: Delete: %v", tt.name, err)
 			continue
 		}
 		if string(e.Body) != tt.want || e.Type != "delete" || e.Off || !e.Received.Equal(at) || len(e.ID) != 36 {
 			t.Errorf("%s: Delete = %+v, body %s, want %s", tt.name, e, e.Body, tt.want)
 		}
 		if again, err := esjson.Append(nil, e.Body); err != nil || string(again) != string(e.Body) {
-			t.Errorf("%s: the body is no fixed point: %s, %v", tt.name, again, err)
+			t.Errorf("%s: the body is encoded again as %s, %v, want the same", tt.name, again, err)
 		}
 	}
 	for _, tt := range []struct {
@@ -37,7 +37,7 @@ func TestDelete(t *testing.T) {
 	} {
 		var ce *CallError
 		if _, err := Delete(tt.userID, at); !errors.As(err, &ce) || ce.Code != tt.code || ce.Field != "userId" {
-			t.Errorf("%s: Delete: %v, want code %s", tt.name, err, tt.code)
+			t.Errorf("%s: Delete: %v, want the code %s for userId", tt.name, err, tt.code)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// encode makes an event of the JSON of a call.
+// encode returns the event of a call in JSON.
 func encode(call string, env event.Envelope) (event.Event, error) {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {
@@ -29,7 +29,7 @@ func sized(n int) string {
 	return open + strings.Repeat("e", n-len(open)-len(end)) + end
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestEncodeRefusesWrongCalls(t *testing.T) {
 	const (
 		malformed = event.CodeMalformed
 		missing   = event.CodeMissing
@@ -49,10 +49,10 @@ func TestEncodeRefuses(t *testing.T) {
 		{name: "cut off", call: `{"type":"track"`, code: malformed},
 		{name: "more after the call", call: `{"type":"identify","userId":"u"}{}`, code: malformed},
 		{name: "too deep", call: `{"type":"identify","userId":"u","traits":{"a":` + deep + `}}`, code: malformed},
-		{name: "too deep where it is left out", call: `{"type":"identify","userId":"u","x":` + deep + `}`, code: malformed},
+		{name: "too deep in an unknown member", call: `{"type":"identify","userId":"u","x":` + deep + `}`, code: malformed},
 		{name: "an array", call: ` [ ] `, code: wrongType},
 		{name: "an array cut off", call: `[1,`, code: malformed},
-		{name: "a word that is none", call: `nil`, code: malformed},
+		{name: "an unknown word", call: `nil`, code: malformed},
 		{name: "an array too deep", call: "[" + deep + "]", code: malformed},
 		{name: "two strings", call: `"a" "b"`, code: malformed},
 		{name: "a string", call: ` "track"`, code: wrongType},
@@ -120,7 +120,7 @@ func TestEncodeRefuses(t *testing.T) {
 			continue
 		}
 		if ce.Problem == "" || !strings.Contains(ce.Error(), ce.Message()) || !strings.HasPrefix(ce.Message(), ce.Field) {
-			t.Errorf("%s: text %q", tt.name, ce)
+			t.Errorf("%s: the error is %q, want a problem, and a message that begins with the field", tt.name, ce)
 		}
 		if tt.env.Type == "" && tt.env.Context == nil && tt.env.Integrations == nil {
 			if err := event.JSON(tt.call).Validate(); err == nil || err.Error() != ce.Error() {
@@ -133,7 +133,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-func TestEncodeAccepts(t *testing.T) {
+func TestEncodeAcceptsUnusualCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		call string
@@ -142,24 +142,24 @@ func TestEncodeAccepts(t *testing.T) {
 	}{
 		{"the largest call", sized(analytics.MaxCallSize), event.Envelope{}, nil},
 		{"white space around", " \n{\"type\":\"identify\",\"userId\":\"u\"}\r\n", event.Envelope{}, nil},
-		{"as deep as may be", `{"type":"identify","userId":"u","traits":{"a":` + strings.Repeat("[", 998) + strings.Repeat("]", 998) + `}}`, event.Envelope{}, nil},
+		{"the deepest call", `{"type":"identify","userId":"u","traits":{"a":` + strings.Repeat("[", 998) + strings.Repeat("]", 998) + `}}`, event.Envelope{}, nil},
 		{"the envelope's type counts", `{"type":"track","userId":"u"}`, event.Envelope{Type: "page"}, map[string]any{"type": "page"}},
 		{"the envelope's type suffices", `{"type":7,"userId":"u"}`, event.Envelope{Type: "page"}, map[string]any{"type": "page"}},
 		{"a number as userId", `{"type":"identify","userId":7}`, event.Envelope{}, map[string]any{"userId": "7"}},
 		{"a large number as userId", `{"type":"identify","userId":1E21}`, event.Envelope{}, map[string]any{"userId": "1e+21"}},
 		{"an integer that no double holds as userId", `{"type":"identify","userId":9007199254740993}`, event.Envelope{}, map[string]any{"userId": "9007199254740993"}},
-		{"the same below zero as anonymousId", `{"type":"identify","anonymousId":-9007199254740993}`, event.Envelope{}, map[string]any{"anonymousId": "-9007199254740993"}},
+		{"a negative integer that no double holds as anonymousId", `{"type":"identify","anonymousId":-9007199254740993}`, event.Envelope{}, map[string]any{"anonymousId": "-9007199254740993"}},
 		{"an integer over the range of doubles as userId", `{"type":"identify","userId":1` + strings.Repeat("0", 400) + `}`, event.Envelope{}, map[string]any{"userId": "1" + strings.Repeat("0", 400)}},
 		{"an integer with a fraction as userId", `{"type":"identify","userId":9007199254740993.0}`, event.Envelope{}, map[string]any{"userId": "9007199254740992"}},
 		{"long integers as the ids of a group", `{"type":"group","userId":12345678901234567890,"groupId":12345678901234567891}`, event.Envelope{}, map[string]any{"userId": "12345678901234567890", "groupId": "12345678901234567891"}},
 		{"minus zero as userId", `{"type":"identify","userId":-0}`, event.Envelope{}, map[string]any{"userId": "0"}},
-		{"anonymous alone", `{"type":"identify","anonymousId":"a"}`, event.Envelope{}, map[string]any{"userId": nil, "anonymousId": "a"}},
+		{"anonymousId alone", `{"type":"identify","anonymousId":"a"}`, event.Envelope{}, map[string]any{"userId": nil, "anonymousId": "a"}},
 		{"numbers as the ids of an alias", `{"type":"alias","userId":1,"previousId":2.50}`, event.Envelope{}, map[string]any{"User ID": "1", "Previous ID": "2.5"}},
 		{"the last duplicate", `{"type":"identify","userId":"","userId":"u"}`, event.Envelope{}, map[string]any{"userId": "u"}},
 		{"messageId of 99 characters", `{"type":"identify","userId":"u","messageId":"` + strings.Repeat("é", 99) + `"}`, event.Envelope{}, map[string]any{"messageId": strings.Repeat("é", 99)}},
 		{"members of other types", `{"type":"identify","userId":"u","event":"e","properties":{"a":1},"name":"n"}`, event.Envelope{}, map[string]any{"event": nil, "properties": nil, "name": nil}},
-		{"members of other types, and wrong", `{"type":"identify","userId":"u","event":1,"properties":[],"name":{},"category":true,"groupId":[],"previousId":{}}`, event.Envelope{}, nil},
-		{"members of other types, and wrong: track", `{"type":"track","userId":"u","event":"e","traits":7,"name":7,"groupId":{}}`, event.Envelope{}, nil},
+		{"wrong members of other types", `{"type":"identify","userId":"u","event":1,"properties":[],"name":{},"category":true,"groupId":[],"previousId":{}}`, event.Envelope{}, nil},
+		{"wrong members of other types: track", `{"type":"track","userId":"u","event":"e","traits":7,"name":7,"groupId":{}}`, event.Envelope{}, nil},
 	} {
 		e, err := encode(tt.call, tt.env)
 		if err != nil {
@@ -176,7 +176,7 @@ func TestEncodeAccepts(t *testing.T) {
 	}
 }
 
-func TestEventID(t *testing.T) {
+func TestEventIDFollowsMessageID(t *testing.T) {
 	call := func(id string) []byte {
 		return fmt.Appendf(nil, `{"type":"identify","userId":"u"%s}`, id)
 	}
@@ -192,19 +192,19 @@ func TestEventID(t *testing.T) {
 			continue
 		}
 		if len(e.ID) > 255 {
-			t.Errorf("%s: ID has %d bytes", tt.name, len(e.ID))
+			t.Errorf("%s: ID has %d bytes, want at most 255", tt.name, len(e.ID))
 		}
 		if strings.HasPrefix(tt.want, "sha256:") {
 			again, err := encode(string(call(tt.member)), event.Envelope{})
 			if err != nil || again.ID != e.ID || len(e.ID) != len("sha256:")+64 {
-				t.Errorf("%s: ID = %q, then %q, %v", tt.name, e.ID, again.ID, err)
+				t.Errorf("%s: ID = %q, then %q, %v, want the same digest twice", tt.name, e.ID, again.ID, err)
 			}
 		} else if e.ID != tt.want {
 			t.Errorf("%s: ID = %q, want %q", tt.name, e.ID, tt.want)
 		}
 	}
 
-	// What a receiver tells apart has an ID of its own.
+	// Ids that a receiver can tell apart make different IDs.
 	byID := map[string]string{}
 	emoji := strings.Repeat("\U0001F600", 80)
 	for _, id := range []string{
@@ -217,12 +217,12 @@ func TestEventID(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, ok := byID[e.ID]; ok {
-			t.Errorf("messageId %s has the ID %q of %s", id, e.ID, other)
+			t.Errorf("messageId %s has the ID %q, as messageId %s has", id, e.ID, other)
 		}
 		byID[e.ID] = id
 		again, err := encode(string(call(`,"messageId":`+strings.ReplaceAll(id, `\ud8`, `\uD8`))), event.Envelope{})
 		if err != nil || again.ID != e.ID && !strings.Contains(id, `\\ud8`) {
-			t.Errorf("messageId %s: ID = %q, in capitals %q, %v", id, e.ID, again.ID, err)
+			t.Errorf("messageId %s: ID = %q, and %q with escapes in capitals, %v, want the same", id, e.ID, again.ID, err)
 		}
 	}
 
@@ -234,17 +234,17 @@ func TestEventID(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m := body(t, e); m["messageId"] != e.ID {
-				t.Fatalf("messageId %v, ID %q", m["messageId"], e.ID)
+				t.Fatalf("the body has the messageId %v, want the ID %q", m["messageId"], e.ID)
 			}
 			if id := e.ID; seen[id] || len(id) != 36 || id[14] != '4' || !strings.ContainsRune("89ab", rune(id[19])) {
-				t.Fatalf("made up %q: no random UUID of version 4, or not a new one", id)
+				t.Fatalf("the ID of a call without messageId is %q, want a new random UUID of version 4", id)
 			}
 			seen[e.ID] = true
 		}
 	}
 }
 
-func TestEncodeMessagef(t *testing.T) {
+func TestIntegrationsSwitchEventsOff(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		own, batch string
@@ -254,14 +254,14 @@ func TestEncodeMessagef(t *testing.T) {
 		{"null", `null`, `null`, false},
 		{"own off", `{"Webhooks":false}`, ``, true},
 		{"own all off", `{"All":false}`, ``, true},
-		{"own all off but", `{"All":false,"Webhooks":true}`, ``, false},
+		{"own all off but Webhooks", `{"All":false,"Webhooks":true}`, ``, false},
 		{"batch off", ``, `{"Webhooks":false}`, true},
 		{"batch all off", `{}`, `{"All":false}`, true},
 		{"own wins", `{"Webhooks":true}`, `{"Webhooks":false}`, false},
 		{"own wins off", `{"Webhooks":false}`, `{"Webhooks":true}`, true},
 		{"own all, batch's own", `{"All":false}`, `{"Webhooks":true}`, false},
 		{"own all wins", `{"All":true}`, `{"All":false}`, false},
-		{"options", `{"Webhooks":{}}`, `{"All":false}`, false},
+		{"options count as on", `{"Webhooks":{}}`, `{"All":false}`, false},
 		{"another case", `{"webhooks":false,"all":false}`, ``, false},
 	} {
 		call := `{"type":"identify","userId":"u"`
@@ -273,14 +273,14 @@ func TestEncodeMessagef(t *testing.T) {
 			t.Errorf("%s: Encode = Off %v, body %s, %v, want Off %v", tt.name, e.Off, e.Body, err, tt.want)
 		}
 		if strings.Contains(string(e.Body), "integrations") {
-			t.Errorf("%s: the switches reach the webhook: %s", tt.name, e.Body)
+			t.Errorf("%s: the body has the integrations: %s", tt.name, e.Body)
 		}
 	}
 }
 
-// TestEncoderIsUsedAgain: an Encoder makes the same event of a call whatever it has encoded before,
-// by Encode and by Append.
-func TestEncoderIsUsedAgain(t *testing.T) {
+// TestEncoderMayBeReused shows that an Encoder makes the same event of a call, whatever it has
+// encoded before, with Encode and with Append.
+func TestEncoderMayBeReused(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	calls := []string{
 		`{"type":"identify","userId":"u","messageId":"m"}`,
@@ -304,11 +304,11 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					clear(env.Context) // what an Encoder was made from may change
+					clear(env.Context) // the caller may change the envelope after NewEncoder
 					got, err := encoder.Encode(event.JSON(call))
 					copy(env.Context, context)
 					if diff := cmp.Diff(want, got); err != nil || diff != "" {
-						t.Errorf("context %.99q, switches %q, browser %v: %s: %v (-alone +again):\n%s", context, switches, browser, call, err, diff)
+						t.Errorf("context %.99q, switches %q, browser %v: %s: %v (-new Encoder +reused):\n%s", context, switches, browser, call, err, diff)
 					}
 					dst, appended, err := encoder.Append([]byte("kept"), []byte(call))
 					if diff := cmp.Diff(want, appended); err != nil || diff != "" || string(dst) != "kept"+string(want.Body) {
@@ -320,7 +320,7 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestNewEncoderRefuses(t *testing.T) {
+func TestNewEncoderRefusesWrongEnvelopes(t *testing.T) {
 	deep := strings.Repeat("[", 999) + strings.Repeat("]", 999)
 	full := `{"a":"` + strings.Repeat("x", analytics.MaxCallSize-8) + `"}`
 	for _, tt := range []struct {
@@ -330,16 +330,16 @@ func TestNewEncoderRefuses(t *testing.T) {
 		size                    int
 	}{
 		{"nothing", ``, ``, "", "", 0},
-		{"as large as may be", full, ``, "", "", analytics.MaxCallSize},
-		{"larger", strings.Replace(full, "x", "xx", 1), ``, "context", event.CodeTooLarge, 0},
-		{"larger in a body", `{"a":[` + strings.Repeat("1e20,", 2000) + `1]}`, ``, "context", event.CodeTooLarge, 0},
-		{"larger but for white space", ` {"a" : 1` + strings.Repeat(" ", 100_000) + `}`, ``, "", "", 7},
-		{"larger but for duplicates", `{` + strings.Repeat(`"a":1,`, 10_000) + `"a":2}`, ``, "", "", 7},
-		{"larger switches", ``, `{"Webhooks":` + full + `}`, "", "", 0},
+		{"the largest context", full, ``, "", "", analytics.MaxCallSize},
+		{"a context that is too large", strings.Replace(full, "x", "xx", 1), ``, "context", event.CodeTooLarge, 0},
+		{"a context that is too large once encoded", `{"a":[` + strings.Repeat("1e20,", 2000) + `1]}`, ``, "context", event.CodeTooLarge, 0},
+		{"a context with much white space", ` {"a" : 1` + strings.Repeat(" ", 100_000) + `}`, ``, "", "", 7},
+		{"a context with many duplicates", `{` + strings.Repeat(`"a":1,`, 10_000) + `"a":2}`, ``, "", "", 7},
+		{"large switches", ``, `{"Webhooks":` + full + `}`, "", "", 0},
 		{"context array", `[]`, ``, "context", event.CodeWrongType, 0},
 		{"context of two objects", `{"a":1},"userId":{"b":2}`, ``, "context", event.CodeMalformed, 0},
 		{"context too deep in a body", `{"a":` + deep + `}`, ``, "context", event.CodeMalformed, 0},
-		{"context deeper", `{"a":[[` + deep + `]]}`, ``, "context", event.CodeMalformed, 0},
+		{"context that is even deeper", `{"a":[[` + deep + `]]}`, ``, "context", event.CodeMalformed, 0},
 		{"switches string", ``, `"All"`, "integrations", event.CodeWrongType, 0},
 		{"switches cut off", ``, `{"All":`, "integrations", event.CodeMalformed, 0},
 	} {
@@ -356,7 +356,7 @@ func TestNewEncoderRefuses(t *testing.T) {
 	}
 }
 
-func TestEventReceived(t *testing.T) {
+func TestReceivedIsReceivedAtOrNow(t *testing.T) {
 	before := time.Now()
 	e, err := encode(`{"type":"identify","userId":"u"}`, event.Envelope{})
 	if err != nil {
@@ -371,13 +371,13 @@ func TestEventReceived(t *testing.T) {
 		t.Errorf("Received = %v, %v, want %v", e.Received, err, at)
 	}
 	if got := body(t, e)["receivedAt"]; got != "2026-01-01T00:00:00.000Z" {
-		t.Errorf("receivedAt = %v", got)
+		t.Errorf("receivedAt = %v, want 2026-01-01T00:00:00.000Z", got)
 	}
 }
 
-// TestBodyTakesWhatItHas: a body that is far shorter than the text it is made
-// from keeps no room of that.
-func TestBodyTakesWhatItHas(t *testing.T) {
+// TestBodyHasLittleSpareCapacity shows that a body that is far shorter than its call does not
+// keep the memory of the call.
+func TestBodyHasLittleSpareCapacity(t *testing.T) {
 	for _, tt := range []struct{ name, call, context string }{
 		{"typical", typical, ``},
 		{"duplicates in the context", `{"type":"track","userId":"u","event":"e"}`, "{" + strings.Repeat(`"a":1,`, 5400) + `"a":1}`},
@@ -389,26 +389,26 @@ func TestBodyTakesWhatItHas(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		// The allocator's size classes leave up to an eighth, and a bit more for
-		// small ones.
+		// The size classes of the allocator waste up to an eighth, and a bit more for small bodies.
 		if n := cap(e.Body); n > len(e.Body)*5/4+16 {
-			t.Errorf("%s: a body of %d bytes takes %d", tt.name, len(e.Body), n)
+			t.Errorf("%s: a body of %d bytes has a capacity of %d, want at most a quarter more", tt.name, len(e.Body), n)
 		}
 	}
 }
 
-// TestAppendRefuses: what is refused leaves nothing behind.
-func TestAppendRefuses(t *testing.T) {
+// TestAppendReturnsNothingOnErrors shows that Append leaves its destination as it was if it
+// refuses a call.
+func TestAppendReturnsNothingOnErrors(t *testing.T) {
 	var encoder event.Encoder
 	for _, call := range []string{`{`, `{}`, `{"type":"page","userId":"u","timestamp":"today"}`} {
 		dst, e, err := encoder.Append([]byte("kept"), []byte(call))
 		if diff := cmp.Diff(event.Event{}, e); err == nil || string(dst) != "kept" || diff != "" {
-			t.Errorf("Append(%q) = %q, %+v, %v", call, dst, e, err)
+			t.Errorf("Append(%q) = %q, %+v, %v, want kept, no event, and an error", call, dst, e, err)
 		}
 	}
 }
 
-// TestEncoderKeepsNothing: what an Encoder was given may change afterwards.
+// TestEncoderKeepsNothing shows that callers may change the call and the envelope after Encode.
 func TestEncoderKeepsNothing(t *testing.T) {
 	call := []byte(`{"type":"track","userId":"u","event":"e","messageId":"m","properties":{"a":1}}`)
 	env := event.Envelope{Type: "track", ReceivedAt: time.Unix(1, 0), Context: []byte(`{"b":2}`)}
@@ -427,11 +427,11 @@ func TestEncoderKeepsNothing(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprintf("%+v %s", e, e.Body); got != want {
-		t.Errorf("the event became %s, was %s", got, want)
+		t.Errorf("the event changed to %s, want %s", got, want)
 	}
 }
 
-func TestEncodeMessage(t *testing.T) {
+func TestEncodeMessages(t *testing.T) {
 	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)})
 	if err != nil {
 		t.Fatal(err)
@@ -485,7 +485,7 @@ func TestJSONAppendJSON(t *testing.T) {
 		t.Errorf("AppendJSON = %s, %v, want %s", got, err, want)
 	}
 
-	// Ids that are integers keep their digits.
+	// Ids that are integers keep all digits.
 	j = event.JSON(`{"type":"group","userId":9007199254740993,"groupId":-0,"traits":{"n":9007199254740993},"messageId":12345678901234567891,"timestamp":5}`)
 	got, err = j.AppendJSON(nil)
 	want = `{"type":"group","userId":"9007199254740993","groupId":0,"traits":{"n":9007199254740992},"messageId":"12345678901234567891","timestamp":5}`
@@ -514,12 +514,11 @@ func TestJSONAppendJSON(t *testing.T) {
 	largest := event.JSON(sized(analytics.MaxCallSize))
 	var ce *event.CallError
 	if _, err := largest.AppendJSON(nil); !errors.As(err, &ce) || ce.Code != event.CodeTooLarge {
-		t.Errorf("AppendJSON of a call that grows over the limit: %v", err)
+		t.Errorf("AppendJSON of a call that grows over the limit: %v, want the code %s", err, event.CodeTooLarge)
 	}
 }
 
-// FuzzEncoder: whatever comes in, the error is a CallError or the body is
-// right.
+// FuzzEncoder shows that for any input, the error is a CallError or the body is right.
 func FuzzEncoder(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"track","userId":"u","event":"e","properties":{"1":1,"0":{"a":1,"a":2}},"context":{"ip":1,"direct":true},"timestamp":"2026-01-01T00:00:00Z"}`,
@@ -538,12 +537,12 @@ func FuzzEncoder(f *testing.F) {
 		var ce *event.CallError
 		if err != nil {
 			if !errors.As(err, &ce) || ce.Code == "" || ce.Problem == "" {
-				t.Fatalf("Encode(%q): %#v", call, err)
+				t.Fatalf("Encode(%q): %#v, want a CallError with code and problem", call, err)
 			}
 			return
 		}
 		if e.ID == "" || len(e.ID) > 255 || e.Off != (e.Body == nil) {
-			t.Fatalf("Encode(%q) = %+v", call, e)
+			t.Fatalf("Encode(%q) = %+v, want an ID of 1 to 255 bytes, and a body unless the event is off", call, e)
 		}
 		if !e.Off {
 			checkBody(t, e)
@@ -559,12 +558,12 @@ func FuzzEncoder(f *testing.F) {
 			t.Fatalf("AppendJSON(%q): %v", call, err)
 		}
 		if again, err := esjson.Append(nil, full); err != nil || !bytes.Equal(again, full) {
-			t.Fatalf("AppendJSON(%q) = %q, again %q, %v", call, full, again, err)
+			t.Fatalf("AppendJSON(%q) = %q, encoded again %q, %v, want the same", call, full, again, err)
 		}
 	})
 }
 
-// typical is a call as a server library sends it, of about 450 bytes.
+// typical is a call of about 450 bytes, as a server library sends it.
 const typical = `{"type":"track","messageId":"6ba7b810-9dad-41d1-80b4-00c04fd430c8","timestamp":"2026-03-01T11:59:50.250Z","userId":"user-4711","event":"Order Completed","properties":{"orderId":"50314b8e9bcf000000000000","total":27.5,"currency":"EUR","coupon":"SUMMER","products":3,"first":false,"category":"Games","shipping":3,"tax":2.25,"referrer":"https://example.com/cart?step=3&from=mail"},"context":{"locale":"de-DE","timezone":"Europe/Berlin"},"integrations":{"All":true}}`
 
 func BenchmarkEncoder(b *testing.B) {

@@ -41,8 +41,8 @@ func TestParseTrace(t *testing.T) {
 		{"bytes beyond ASCII", parent, "k=\u00e9", event.Trace{Parent: parent}},
 		{"members of any form", parent, "A,b=1=2", event.Trace{Parent: parent, State: "A,b=1=2"}},
 		{"one member that does not fit", parent, "k=" + strings.Repeat("v", 511), event.Trace{Parent: parent}},
-		{"more than fits", parent, "a=" + long + ",b=" + long + ",c=" + long + ",d=1", event.Trace{Parent: parent, State: "a=" + long + ",b=" + long}},
-		{"as much as fits", parent, "a=" + long + ",b=" + long + ",c=" + long[:24], event.Trace{Parent: parent, State: "a=" + long + ",b=" + long + ",c=" + long[:24]}},
+		{"a state that is too long", parent, "a=" + long + ",b=" + long + ",c=" + long + ",d=1", event.Trace{Parent: parent, State: "a=" + long + ",b=" + long}},
+		{"the longest state", parent, "a=" + long + ",b=" + long + ",c=" + long[:24], event.Trace{Parent: parent, State: "a=" + long + ",b=" + long + ",c=" + long[:24]}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, ok := event.ParseTrace(tt.parent, tt.state)
@@ -50,7 +50,7 @@ func TestParseTrace(t *testing.T) {
 				t.Errorf("ParseTrace(%q, %q) = %+v, %t, want %+v", tt.parent, tt.state, got, ok, tt.want)
 			}
 			if len(got.State) > event.MaxTraceState {
-				t.Errorf("the state has %d bytes", len(got.State))
+				t.Errorf("the state has %d bytes, want at most %d", len(got.State), event.MaxTraceState)
 			}
 		})
 	}
@@ -64,16 +64,16 @@ func FuzzParseTrace(f *testing.F) {
 		got, ok := event.ParseTrace(parent, state)
 		if !ok {
 			if got != (event.Trace{}) {
-				t.Fatalf("no trace is %+v", got)
+				t.Fatalf("ParseTrace = %+v, false, want the zero Trace", got)
 			}
 			return
 		}
 		if all := got.Parent + got.State; len(got.Parent) != 55 || len(got.State) > event.MaxTraceState ||
 			strings.ContainsFunc(all, func(r rune) bool { return r < ' ' || r > '~' }) {
-			t.Fatalf("%+v may not be in a header", got)
+			t.Fatalf("ParseTrace = %+v, which a header cannot have", got)
 		}
 		if again, ok := event.ParseTrace(got.Parent, got.State); !ok || again != got {
-			t.Fatalf("what was read is read as %+v, %t, want %+v", again, ok, got)
+			t.Fatalf("ParseTrace of its own result = %+v, %t, want %+v", again, ok, got)
 		}
 	})
 }
