@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-func TestAudiences(t *testing.T) {
+func TestAudiencesListsAndCreates(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
@@ -42,14 +42,14 @@ func TestAudiences(t *testing.T) {
 		return all
 	}
 	if all := list(); all != nil {
-		t.Errorf("there are audiences from the start: %v", all)
+		t.Errorf("Audiences of an empty store = %v, want none", all)
 	}
-	for range 2 { // to sync is to raise the generation
+	for range 2 { // each sync raises the generation
 		if _, err := of("b", "VIP Users").Sync(ctx, audience.Users(slices.Values([]string{"u1"}))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // to create again is nothing
+	for range 2 { // creating an audience again changes nothing
 		for _, a := range []*audience.Audience{of("a", "VIP"), of("b", "vip users")} {
 			if err := a.Create(ctx); err != nil {
 				t.Fatal(err)
@@ -73,13 +73,13 @@ func TestAudiences(t *testing.T) {
 		t.Errorf("Audiences (-want +got)\n%s", diff)
 	}
 	for range announcer.Audiences(ctx) {
-		break // the loop may end before
+		break // a caller may end the loop early
 	}
 
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := of("a", "other").Create(cancelled); !errors.Is(err, context.Canceled) {
-		t.Errorf("Create with a context that is done: %v", err)
+		t.Errorf("Create with a cancelled context: %v, want context.Canceled", err)
 	}
 	if err := f.Shutdown(ctx); err != nil {
 		t.Fatal(err)
@@ -88,12 +88,13 @@ func TestAudiences(t *testing.T) {
 		t.Errorf("Create after Shutdown: %v, want ErrClosed", err)
 	}
 	if diff := cmp.Diff(want, list()); diff != "" {
-		t.Errorf("Audiences after what failed (-want +got)\n%s", diff)
+		t.Errorf("Audiences after the failed calls (-want +got)\n%s", diff)
 	}
 }
 
-// Without a Roster there are deletions, and no audiences.
-func TestWithoutRoster(t *testing.T) {
+// TestAnnouncerWithoutRosterHasNoAudiences shows that an Announcer without a Roster makes
+// deletions, but no audiences.
+func TestAnnouncerWithoutRosterHasNoAudiences(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{crm}})

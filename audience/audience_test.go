@@ -52,13 +52,13 @@ func TestTraitName(t *testing.T) {
 	}
 }
 
-func TestAudienceTellsOfChanges(t *testing.T) {
+func TestSyncSendsOnlyChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(crm)
 		a := r.audience("crm", "VIP Users 2024")
 		if a.Trait() != "vip_users_2024" {
-			t.Errorf("Trait() = %q", a.Trait())
+			t.Errorf("Trait() = %q, want vip_users_2024", a.Trait())
 		}
 		seen := 0
 		sync := func(joined, left int, members ...string) []string {
@@ -71,11 +71,11 @@ func TestAudienceTellsOfChanges(t *testing.T) {
 			var got []string
 			for _, q := range recv.Requests()[seen:] {
 				if q.JSON["type"] != "identify" || q.Signature != nil {
-					t.Errorf("body is %s, signature %v", q.Body, q.Signature)
+					t.Errorf("body is %s, signature error %v, want a signed identify", q.Body, q.Signature)
 				}
 				traits := q.JSON["traits"].(map[string]any)
 				if len(traits) != 1 {
-					t.Errorf("traits are %v", traits)
+					t.Errorf("traits are %v, want one", traits)
 				}
 				got = append(got, fmt.Sprint(q.JSON["userId"], " ", traits["vip_users_2024"]))
 			}
@@ -101,21 +101,21 @@ func TestAudienceTellsOfChanges(t *testing.T) {
 			}
 		}
 
-		// A restart sends nobody again.
+		// A sync after a restart sends no user again.
 		sync(2, 0, "u1", "u2")
 		r.stop()
 		r.start(crm)
 		a = r.audience("crm", "vip users 2024")
 		if got := sync(0, 0, "u2", "u1"); got != nil {
-			t.Errorf("after a restart %v are sent", got)
+			t.Errorf("a sync after a restart sent %v, want nothing", got)
 		}
 		if got := collect(t, a.Members(t.Context())); !slices.Equal(got, []string{"u1", "u2"}) {
-			t.Errorf("Members = %v", got)
+			t.Errorf("Members = %v, want u1 and u2", got)
 		}
 	})
 }
 
-func TestAudienceLargerThanACommit(t *testing.T) {
+func TestSyncOfMoreThanOneChunk(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		r.start(crm)
@@ -127,21 +127,21 @@ func TestAudienceLargerThanACommit(t *testing.T) {
 			}
 		}
 		if res, err := a.Sync(t.Context(), members(0, 3000)); res != (audience.SyncResult{Joined: 3000}) || err != nil {
-			t.Errorf("Sync = %+v, %v", res, err)
+			t.Errorf("Sync = %+v, %v, want 3000 joined", res, err)
 		}
 		if res, err := a.Sync(t.Context(), members(1000, 4000)); res != (audience.SyncResult{Joined: 1000, Left: 1000}) || err != nil {
-			t.Errorf("Sync = %+v, %v", res, err)
+			t.Errorf("Sync = %+v, %v, want 1000 joined and 1000 left", res, err)
 		}
 		synctest.Wait()
 		if s := r.Stats(); s.Delivered != 5000 || s.Accepted != 5000 {
-			t.Errorf("Stats() = %+v", s)
+			t.Errorf("Stats() = %+v, want 5000 accepted and delivered", s)
 		}
 	})
 }
 
-// The next sync goes on where one was cut off: nobody is announced twice, and nobody is
-// missing.
-func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
+// TestSyncResumesAfterAnError shows that a sync goes on where the one before it failed. No change
+// is sent twice, and none is missing.
+func TestSyncResumesAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(crm)
@@ -161,12 +161,12 @@ func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 		}
 		broken := errors.New("the cursor is lost")
 		if _, err := a.Sync(t.Context(), listing(1200, broken)); !errors.Is(err, broken) {
-			t.Fatalf("Sync of a listing that fails = %v", err)
+			t.Fatalf("Sync of a list that fails = %v, want %v", err, broken)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := a.Sync(ctx, listing(2000, nil)); !errors.Is(err, context.Canceled) {
-			t.Fatalf("Sync with a cancelled context = %v", err)
+			t.Fatalf("Sync with a cancelled context = %v, want context.Canceled", err)
 		}
 		if _, err := a.Sync(t.Context(), listing(2000, nil)); err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 		}
 		for what, n := range times {
 			if n != 1 {
-				t.Errorf("%s was sent %d times", what, n)
+				t.Errorf("%s was sent %d times, want once", what, n)
 			}
 		}
 		if len(times) != 2000+2+1 {
@@ -187,21 +187,21 @@ func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 	})
 }
 
-func TestAudienceRefuses(t *testing.T) {
+func TestAudienceRefusesNamesAndConcurrentSyncs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(crm)
 		if _, err := r.Audience("erp", "all"); !errors.Is(err, webhook.ErrUnknownDestination) {
-			t.Errorf("Audience of an unknown destination: %v", err)
+			t.Errorf("Audience of an unknown destination: %v, want ErrUnknownDestination", err)
 		}
 		for _, name := range []string{"", "!!!", strings.Repeat("x", 256)} {
 			if _, err := r.Audience("crm", name); err == nil {
-				t.Errorf("Audience %q is no error", name)
+				t.Errorf("Audience(%q) returned no error", name)
 			}
 		}
 		a := r.audience("crm", "all")
 		_, err := a.Sync(t.Context(), func(yield func(string, error) bool) {
 			if _, err := a.Sync(t.Context(), audience.Users(slices.Values([]string{"u"}))); !errors.Is(err, audience.ErrSyncing) {
-				t.Errorf("a second Sync = %v", err)
+				t.Errorf("a second Sync at the same time = %v, want ErrSyncing", err)
 			}
 		})
 		if err != nil {
@@ -210,7 +210,8 @@ func TestAudienceRefuses(t *testing.T) {
 	})
 }
 
-// Stores keep members and names under keys whose parts are separated by a zero byte.
+// TestAudienceRefusesAZeroByte: stores keep members and names under keys whose parts a zero byte
+// separates. So the id of a destination may not have a zero byte.
 func TestAudienceRefusesAZeroByte(t *testing.T) {
 	store := memqueue.New(memqueue.Config{})
 	f, err := webhook.New(webhook.Config{
@@ -221,12 +222,12 @@ func TestAudienceRefusesAZeroByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := audience.New(f, store).Audience("crm\x00vip", "all"); err == nil {
-		t.Error("Audience of a destination with a zero byte in its id is no error")
+		t.Error("Audience of a destination with a zero byte in its id returned no error")
 	}
 }
 
-// A user id that is not allowed ends a sync. Nobody leaves in it, and a chunk that was
-// stored before stays.
+// TestAudienceRefusesUserIDs shows that a wrong user id ends a sync. The sync removes nobody, and
+// the members that it has stored before stay.
 func TestAudienceRefusesUserIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
@@ -248,21 +249,21 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 				t.Errorf("a user id of %d bytes: Sync returns %v, want %v", len(user), err, &want)
 			}
 			if res != (audience.SyncResult{Joined: 2048}) {
-				t.Errorf("before a user id of %d bytes: %+v", len(user), res)
+				t.Errorf("before a user id of %d bytes: %+v, want 2048 joined", len(user), res)
 			}
 			if n := len(collect(t, a.Members(t.Context()))); n != 2049 {
-				t.Errorf("%d members, want 2049", n)
+				t.Errorf("the audience has %d members, want 2049", n)
 			}
 			if res, err := a.Sync(t.Context(), users(strings.Repeat("x", 255))); res.Joined != 1 || res.Left != 2049 || err != nil {
-				t.Errorf("a user id of 255 bytes: %+v, %v", res, err)
+				t.Errorf("a user id of 255 bytes: %+v, %v, want 1 joined and 2049 left", res, err)
 			}
 		}
 	})
 }
 
-// When a list is cut short, in whatever way, nobody leaves, and the next sync may begin at
-// once.
-func TestAudienceListCutShort(t *testing.T) {
+// TestCutListRemovesNobody shows that a sync removes no member if its list ends early, in any
+// way. The next sync may begin at once.
+func TestCutListRemovesNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		r.start(crm)
@@ -306,73 +307,75 @@ func TestAudienceListCutShort(t *testing.T) {
 				t.Errorf("%s: Sync = %v, want %v", tt.name, err, tt.want)
 			}
 			if got := collect(t, a.Members(t.Context())); !slices.Equal(got, []string{"u1", "u2", "u3"}) {
-				t.Errorf("%s: the members are %q", tt.name, got)
+				t.Errorf("%s: the members are %q, want u1, u2 and u3", tt.name, got)
 			}
 		}
 		if res, err := a.Sync(t.Context(), users("u1", "u3")); res != (audience.SyncResult{Left: 1}) || err != nil {
-			t.Errorf("Sync = %+v, %v", res, err)
+			t.Errorf("Sync = %+v, %v, want 1 left", res, err)
 		}
 		_, err := a.Sync(t.Context(), func(yield func(string, error) bool) {
 			r.Shutdown(t.Context())
 		})
 		if !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Sync during Shutdown = %v", err)
+			t.Errorf("Sync during Shutdown = %v, want ErrClosed", err)
 		}
 		if _, err = a.Sync(t.Context(), users()); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Sync after Shutdown = %v", err)
+			t.Errorf("Sync after Shutdown = %v, want ErrClosed", err)
 		}
 	})
 }
 
-var errPanicked = errors.New("it panicked")
+var errPanicked = errors.New("the sync panicked")
 
-// A sync goes on at the pace of a full queue. If it may not wait, its error says so.
-func TestAudienceWaitsForRoom(t *testing.T) {
+// TestSyncWaitsForAFullQueue shows that a sync goes on at the pace of a full queue. If its
+// context ends before, its error says that the queue is full.
+func TestSyncWaitsForAFullQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
-		// Room for the members, and some deliveries.
+		// The queue has room for the members and some deliveries.
 		const n = 1000
 		r.queue = memqueue.New(memqueue.Config{MaxBytes: n*(512+25) + 64<<10})
 		recv := r.network.Receiver(hook, "shh")
-		r.open(crm) // nothing is delivered yet
+		r.open(crm) // the forwarder does not deliver yet
 		a := r.audience("crm", "all")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		list := numbered(0, n, false, func() {})
 		res, err := a.Sync(ctx, list)
 		if !errors.Is(err, webhook.ErrQueueFull) || !errors.Is(err, context.DeadlineExceeded) || res.Joined == 0 || res.Joined > n/2+200 {
-			t.Errorf("Sync to a full queue = %+v, %v", res, err)
+			t.Errorf("Sync to a full queue = %+v, %v, want some joined, ErrQueueFull and the exceeded deadline", res, err)
 		}
 		if n := r.waiting(); n != res.Joined {
-			t.Errorf("%d announcements wait, want %d", n, res.Joined)
+			t.Errorf("%d deliveries wait, want %d", n, res.Joined)
 		}
 
 		r.start(crm)
 		a = r.audience("crm", "all")
 		again, err := a.Sync(t.Context(), list)
 		if again.Joined+res.Joined != n || again.Left != 0 || err != nil {
-			t.Errorf("Sync while there is room now and then = %+v, %v", again, err)
+			t.Errorf("Sync while deliveries make room = %+v, %v, want the other members joined", again, err)
 		}
 		if again, err = a.Sync(t.Context(), users()); again.Left != n || err != nil {
-			t.Errorf("Sync of nobody = %+v, %v", again, err)
+			t.Errorf("Sync of an empty list = %+v, %v, want %d left", again, err, n)
 		}
 		synctest.Wait()
-		told := make(map[string]int)
+		sent := make(map[string]int)
 		for _, q := range recv.Requests() {
-			told[fmt.Sprint(q.JSON["userId"], q.JSON["traits"])]++
+			sent[fmt.Sprint(q.JSON["userId"], q.JSON["traits"])]++
 		}
-		for what, times := range told {
+		for what, times := range sent {
 			if times != 1 {
-				t.Errorf("%s was sent %d times", what, times)
+				t.Errorf("%s was sent %d times, want once", what, times)
 			}
 		}
-		if len(told) != 2*n {
-			t.Errorf("%d changes were sent, want %d", len(told), 2*n)
+		if len(sent) != 2*n {
+			t.Errorf("%d changes were sent, want %d", len(sent), 2*n)
 		}
 	})
 }
 
-// Audiences of one store that are synced at the same time do not affect each other.
+// TestAudiencesSyncConcurrently shows that concurrent syncs of audiences in one store do not affect
+// each other.
 func TestAudiencesSyncConcurrently(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
@@ -391,23 +394,23 @@ func TestAudiencesSyncConcurrently(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		told := make(map[string]map[string]int)
+		sent := make(map[string]map[string]int)
 		for _, q := range recv.Requests() {
 			for trait, member := range q.JSON["traits"].(map[string]any) {
-				if told[trait] == nil {
-					told[trait] = make(map[string]int)
+				if sent[trait] == nil {
+					sent[trait] = make(map[string]int)
 				}
-				told[trait][fmt.Sprint(q.JSON["userId"], member)]++
+				sent[trait][fmt.Sprint(q.JSON["userId"], member)]++
 			}
 		}
 		for i := range 8 {
-			got := told[fmt.Sprint("group_", i)]
+			got := sent[fmt.Sprint("group_", i)]
 			if len(got) != 300+3*i {
 				t.Errorf("group %d: %d changes were sent, want %d", i, len(got), 300+3*i)
 			}
 			for what, n := range got {
 				if n != 1 {
-					t.Errorf("group %d: %s was sent %d times", i, what, n)
+					t.Errorf("group %d: %s was sent %d times, want once", i, what, n)
 				}
 			}
 		}

@@ -19,22 +19,24 @@ import (
 
 const erpHook = "http://erp.example/hook"
 
-// several has two destinations that are enabled, and "off", which is disabled.
+// several returns two enabled destinations, and "off", which is disabled.
 func several() []webhook.Destination {
 	off := destination("off", "http://off.example/hook")
 	off.Disabled = true
 	return []webhook.Destination{crm, destination("erp", erpHook), off}
 }
 
-// delete calls Delete and returns how many events the forwarder accepted.
+// delete calls Delete, and returns the number of events that the forwarder accepted.
 func (r *rig) delete(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error]) (accepted int64, err error) {
 	before := r.Stats().Accepted
 	err = r.Delete(ctx, d, users)
 	return r.Stats().Accepted - before, err
 }
 
-// "Deletion request created (per affected source with the destination enabled)".
-func TestDeletionTellsOncePerSource(t *testing.T) {
+// TestDeletionSendsOncePerSource shows that a deletion sends one event per user and source, and
+// none again under the same id. The documentation of the event says: "Deletion request created
+// (per affected source with the destination enabled)".
+func TestDeletionSendsOncePerSource(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm, erp := r.network.Receiver(hook, "shh"), r.network.Receiver(erpHook, "shh")
 		r.start(several()...)
@@ -48,18 +50,18 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 			want         want
 		}{
 			{"one source", "r1", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
-			{"the same again", "r1", []string{"crm"}, []string{"u1"}, 0, nil},
-			{"the same for more users", "r1", []string{"crm"}, []string{"u2", "u1"}, 1, want{"crm u2": 1}},
-			{"the same for more sources", "r1", []string{"erp", "crm"}, []string{"u1"}, 1, want{"erp u1": 1}},
+			{"the same request again", "r1", []string{"crm"}, []string{"u1"}, 0, nil},
+			{"the same request for more users", "r1", []string{"crm"}, []string{"u2", "u1"}, 1, want{"crm u2": 1}},
+			{"the same request for more sources", "r1", []string{"erp", "crm"}, []string{"u1"}, 1, want{"erp u1": 1}},
 			{"another request", "r2", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
 			{"a user twice", "r3", []string{"crm"}, []string{"u1", "u1"}, 1, want{"crm u1": 1}},
 			{"two sources", "r4", []string{"crm", "erp"}, []string{"u1", "u2"}, 4, want{"crm u1": 1, "crm u2": 1, "erp u1": 1, "erp u2": 1}},
 			{"sources with one destination", "r5", []string{"crm", "erp", "crm", "crm"}, []string{"u1"}, 4, want{"crm u1": 3, "erp u1": 1}},
-			{"the same, in another order", "r5", []string{"crm", "crm", "crm", "erp"}, []string{"u1"}, 0, nil},
-			{"ids that would run into each other", "r6", []string{"crm"}, []string{"7u1"}, 1, want{"crm 7u1": 1}},
-			{"the other way", "r67", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
-			{"nobody", "r8", []string{"crm"}, nil, 0, nil},
-			{"disabled", "r9", []string{"off"}, []string{"u1"}, 1, nil},
+			{"the same sources in another order", "r5", []string{"crm", "crm", "crm", "erp"}, []string{"u1"}, 0, nil},
+			{"ids r6 and 7u1, whose join is ambiguous", "r6", []string{"crm"}, []string{"7u1"}, 1, want{"crm 7u1": 1}},
+			{"ids r67 and u1, with the same join", "r67", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
+			{"no users", "r8", []string{"crm"}, nil, 0, nil},
+			{"a disabled destination", "r9", []string{"off"}, []string{"u1"}, 1, nil},
 		} {
 			before := []int{len(crm.Requests()), len(erp.Requests())}
 			n, err := r.delete(t.Context(), audience.Deletion{ID: tt.id, Destinations: tt.destinations}, users(tt.users...))
@@ -71,7 +73,7 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 			for _, q := range crm.Requests()[before[0]:] {
 				got["crm "+q.JSON["userId"].(string)]++
 				if len(q.JSON) != 3 || q.JSON["type"] != "delete" || q.Signature != nil {
-					t.Errorf("%s: body is %s, signature %v", tt.name, q.Body, q.Signature)
+					t.Errorf("%s: body is %s, signature error %v, want a signed delete with 3 members", tt.name, q.Body, q.Signature)
 				}
 			}
 			for _, q := range erp.Requests()[before[1]:] {
@@ -85,10 +87,10 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 			}
 		}
 		if n := r.waiting(); n != 1 {
-			t.Errorf("%d deliveries wait for the destination that is disabled, want 1", n)
+			t.Errorf("%d deliveries wait for the disabled destination, want 1", n)
 		}
 
-		// Each call without an ID is a request of its own.
+		// Each call of Delete without an ID is a request of its own.
 		before := len(erp.Requests())
 		for range 2 {
 			if err := r.Delete(t.Context(), audience.Deletion{Destinations: []string{"erp", "erp"}}, users("u1")); err != nil {
@@ -97,14 +99,14 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(erp.Requests()) - before; n != 4 {
-			t.Errorf("Delete for two sources, twice, told %d times, want 4", n)
+			t.Errorf("two calls of Delete for two sources sent %d events, want 4", n)
 		}
 	})
 }
 
-// A request that was cut off goes on when it is made again: nobody is deleted twice, and
-// nobody is missing.
-func TestDeletionGoesOnAfterAnError(t *testing.T) {
+// TestDeletionResumesAfterAnError shows that a request that failed goes on when it is made again.
+// No user is sent twice, and none is missing.
+func TestDeletionResumesAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		erp := r.network.Receiver(erpHook, "shh")
@@ -144,23 +146,23 @@ func TestDeletionGoesOnAfterAnError(t *testing.T) {
 			total += accepted
 		}
 		if total != 2*n {
-			t.Errorf("%d notifications were accepted, want %d", total, 2*n)
+			t.Errorf("the forwarder accepted %d events, want %d", total, 2*n)
 		}
 		synctest.Wait()
-		told := make(map[any]bool)
+		sent := make(map[any]bool)
 		for _, q := range erp.Requests() {
-			if told[q.JSON["userId"]] {
-				t.Errorf("%s was told of twice", q.JSON["userId"])
+			if sent[q.JSON["userId"]] {
+				t.Errorf("erp got the user %s twice", q.JSON["userId"])
 			}
-			told[q.JSON["userId"]] = true
+			sent[q.JSON["userId"]] = true
 		}
-		if len(told) != n {
-			t.Errorf("erp was told of %d users, want %d", len(told), n)
+		if len(sent) != n {
+			t.Errorf("erp got %d users, want %d", len(sent), n)
 		}
 	})
 }
 
-func TestDeletionRefuses(t *testing.T) {
+func TestDeletionRefusesWrongRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		r.start(several()...)
@@ -168,7 +170,7 @@ func TestDeletionRefuses(t *testing.T) {
 		for _, tt := range []struct {
 			name     string
 			deletion audience.Deletion
-			want     error // nil: any
+			want     error // nil for any error
 		}{
 			{"with an ID that is too long", audience.Deletion{ID: strings.Repeat("x", 256), Destinations: []string{"crm"}}, nil},
 			{"without destinations", audience.Deletion{ID: "r"}, webhook.ErrUnknownDestination},
@@ -176,7 +178,7 @@ func TestDeletionRefuses(t *testing.T) {
 		} {
 			n, err := r.delete(t.Context(), tt.deletion, users("u"))
 			if n != 0 || err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("a deletion %s: %d, %v", tt.name, n, err)
+				t.Errorf("a deletion %s: %d events, error %v, want none and an error", tt.name, n, err)
 			}
 		}
 		for _, user := range []string{"", strings.Repeat("x", 8193)} {
@@ -187,27 +189,28 @@ func TestDeletionRefuses(t *testing.T) {
 				t.Errorf("a user id of %d bytes: %v, want %v", len(user), err, &want)
 			}
 			if n != 1 {
-				t.Errorf("%d notifications were accepted before it, want 1", n)
+				t.Errorf("the forwarder accepted %d events before the wrong id, want 1", n)
 			}
 		}
 		if n, err := r.delete(t.Context(), good, users(strings.Repeat("x", 8192))); n != 1 || err != nil {
-			t.Errorf("a user id of 8192 bytes: %d, %v", n, err)
+			t.Errorf("a user id of 8192 bytes: %d events, error %v, want 1 and none", n, err)
 		}
 		n, err := r.delete(t.Context(), good, func(yield func(string, error) bool) {
 			r.Shutdown(t.Context())
 			yield("late", nil)
 		})
 		if n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Delete during Shutdown = %d, %v", n, err)
+			t.Errorf("Delete during Shutdown: %d events, error %v, want none and ErrClosed", n, err)
 		}
 		if n, err := r.delete(t.Context(), good, users("u")); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("Delete after Shutdown = %d, %v", n, err)
+			t.Errorf("Delete after Shutdown: %d events, error %v, want none and ErrClosed", n, err)
 		}
 	})
 }
 
-// While the queue is full, a list goes on at the pace of the deliveries.
-func TestDeletionWaitsForRoom(t *testing.T) {
+// TestDeletionWaitsForAFullQueue shows that Delete goes on at the pace of the deliveries while the
+// queue is full.
+func TestDeletionWaitsForAFullQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
 		r.queue = memqueue.New(memqueue.Config{MaxBytes: 64 << 10})
@@ -216,11 +219,11 @@ func TestDeletionWaitsForRoom(t *testing.T) {
 		d := audience.Deletion{ID: "r1", Destinations: []string{"crm"}}
 		n, err := r.delete(t.Context(), d, numbered(0, 1000, false, func() {}))
 		if n != 1000 || err != nil {
-			t.Errorf("Delete = %d, %v, want 1000", n, err)
+			t.Errorf("Delete: %d events, error %v, want 1000 and none", n, err)
 		}
 		synctest.Wait()
 		if got := len(recv.Requests()); got != 1000 {
-			t.Errorf("%d notifications arrived, want 1000", got)
+			t.Errorf("%d events arrived, want 1000", got)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// started returns an Announcer beside a forwarder that runs until stop is called, and the
-// receiver of its only destination, "acme".
+// started starts a forwarder, which runs until stop is called. It returns an Announcer of the
+// forwarder, and the receiver of its only destination, "acme".
 func started() (announcer *audience.Announcer, acme *webhooktest.Receiver, stop func()) {
 	network := webhooktest.NewNetwork()
 	acme = network.Receiver("http://acme.example/hook", "")
@@ -63,8 +63,8 @@ func ExampleAudience_Sync() {
 	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
 }
 
-// After an error, or a crash, the request is made again under the same ID. Users that were
-// forwarded before are left out.
+// After an error or a crash, the application makes the request again with the same ID. Delete
+// leaves out the users that it has forwarded before.
 func ExampleAnnouncer_Delete() {
 	announcer, acme, stop := started()
 	defer stop()
@@ -87,8 +87,8 @@ func ExampleAnnouncer_Delete() {
 	// [delete u1 delete u2 delete u3]
 }
 
-// An audience is synced from a list that does not fit into memory, such as the rows of a
-// database. An error of the list ends the sync, and nobody leaves.
+// The list of an audience may be too long for memory, such as the rows of a database. An error of
+// the list ends the sync, and the sync removes nobody.
 func ExampleAudience_Sync_listing() {
 	announcer, _, stop := started()
 	defer stop()

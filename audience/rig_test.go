@@ -23,8 +23,8 @@ type rig struct {
 	run     chan error
 }
 
-// inBubble calls test in a synctest bubble with a network and a queue of its own, and then
-// stops the forwarders that test has started.
+// inBubble calls test in a synctest bubble with a new network and a new queue. Afterwards it
+// stops the forwarder that test has started.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,15 +40,15 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// start runs a forwarder with the queue and the network.
+// start starts a forwarder with the queue and the network. stop ends it.
 func (r *rig) start(destinations ...webhook.Destination) {
 	r.t.Helper()
 	r.open(destinations...)
 	r.run = make(chan error, 1)
-	go func() { r.run <- r.Run(context.Background()) }() // ended by stop
+	go func() { r.run <- r.Run(context.Background()) }() // stop ends Run
 }
 
-// open makes a forwarder that does not run.
+// open makes a forwarder, and does not run it.
 func (r *rig) open(destinations ...webhook.Destination) {
 	r.t.Helper()
 	f, err := webhook.New(webhook.Config{

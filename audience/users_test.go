@@ -8,14 +8,14 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Once a context has ended nothing more is stored, even by a store that ignores the context:
-// a list that ended with it is not whole.
-func TestBackpressureEndsWithItsContext(t *testing.T) {
+// TestBackpressureStopsWithItsContext shows that wait calls the store no more once the context has
+// ended, even if the store ignores the context. A list that ended with the context is not complete.
+func TestBackpressureStopsWithItsContext(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after int // calls of the store
+		after int // number of calls of the store before the context ends
 	}{
-		{"before the first", 0},
+		{"before the first call", 0},
 		{"while the queue is full", 1},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
