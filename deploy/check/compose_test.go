@@ -13,13 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompose loads each set of files, as docker compose does, by the schema of Compose.
-func TestCompose(t *testing.T) {
+// TestComposeFilesLoadAndServe loads each set of files by the schema of Compose, as docker compose
+// does. The server starts with the environment of the files.
+func TestComposeFilesLoadAndServe(t *testing.T) {
 	const base = "../compose.yaml"
 	for _, tt := range []struct {
-		store    string // of ../compose.STORE.yaml; "" for files
+		store    string // STORE in ../compose.STORE.yaml; "" for the file store
 		services []string
-		queue    string // what the URL of the store begins with
+		queue    string // beginning of the URL of the store
 	}{
 		{"", []string{"hookferry", "listen"}, ""},
 		{"postgres", []string{"hookferry", "listen", "postgres"}, "postgres://"},
@@ -47,20 +48,20 @@ func TestCompose(t *testing.T) {
 			var env []string
 			for name, value := range server.Environment {
 				if !known[name] {
-					t.Errorf("serve has no variable %s", name)
+					t.Errorf("the server has the variable %s, which serve does not know", name)
 				}
 				if name != "HOOKFERRY_ADMIN_LISTEN" && name != "HOOKFERRY_QUEUE" {
 					env = append(env, name+"="+*value)
 				}
 			}
 			if queue := server.Environment["HOOKFERRY_QUEUE"]; (queue == nil) != (tt.queue == "") || queue != nil && !strings.HasPrefix(*queue, tt.queue) {
-				t.Errorf("the store is %v, want %q", queue, tt.queue)
+				t.Errorf("the URL of the store is %v, want one that begins with %q", queue, tt.queue)
 			}
 			if grace := server.StopGracePeriod; grace == nil || time.Duration(*grace) < 15*time.Second {
-				t.Errorf("the server has %v to stop, want 15s", grace)
+				t.Errorf("the server has %v to stop, want at least 15s", grace)
 			}
 			if !server.ReadOnly || !slices.Equal(server.CapDrop, []string{"ALL"}) {
-				t.Error("the server can write to its root file system, or has capabilities")
+				t.Error("the server can write to its root file system or has capabilities, want neither")
 			}
 			start(t, append(env, "HOOKFERRY_DATA="+filepath.Join(t.TempDir(), "data")), "serve")
 		})

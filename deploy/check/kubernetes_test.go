@@ -23,23 +23,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// secrets is where the container has the files of the Secret.
+// secrets is the folder of the container with the files of the Secret.
 const secrets = "/etc/hookferry/secret/"
 
-// A manifest is what a file of Kubernetes has.
+// A manifest has the objects of a file for Kubernetes.
 type manifest struct {
 	text     string
 	config   corev1.ConfigMap
 	service  corev1.Service
 	budget   policyv1.PodDisruptionBudget
-	workload string // the kind of what has the pods
+	workload string // kind of the object with the pods
 	selector *metav1.LabelSelector
 	pod      corev1.PodTemplateSpec
 	claims   []corev1.PersistentVolumeClaim
 }
 
-// readManifest reads a file. A field that its kind does not have, and one that is there
-// twice, fails the test.
+// readManifest reads a file. The test fails if an object has an unknown field, or a field twice.
 func readManifest(t *testing.T, file string) *manifest {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -73,7 +72,8 @@ func readManifest(t *testing.T, file string) *manifest {
 		if err != nil {
 			t.Fatalf("%s: %s: %v", file, kind.Kind, err)
 		}
-		// As the API server does, which tells readOnlyRootFilesystem from ...FileSystem.
+		// The API server decodes fields in the same way: it does not accept
+		// readOnlyRootFileSystem for readOnlyRootFilesystem.
 		if wrong, err := json.UnmarshalStrict(text, into); err != nil || len(wrong) > 0 {
 			t.Fatalf("%s: %s: %v %v", file, kind.Kind, wrong, err)
 		}
@@ -81,7 +81,7 @@ func readManifest(t *testing.T, file string) *manifest {
 		case "StatefulSet":
 			m.workload, m.selector, m.pod, m.claims = kind.Kind, set.Spec.Selector, set.Spec.Template, set.Spec.VolumeClaimTemplates
 			if set.Spec.ServiceName != m.service.Name {
-				t.Errorf("%s: the StatefulSet is of the service %q, want %q", file, set.Spec.ServiceName, m.service.Name)
+				t.Errorf("%s: the StatefulSet names the service %q, want %q", file, set.Spec.ServiceName, m.service.Name)
 			}
 		case "Deployment":
 			m.workload, m.selector, m.pod = kind.Kind, deployment.Spec.Selector, deployment.Spec.Template
@@ -90,8 +90,8 @@ func readManifest(t *testing.T, file string) *manifest {
 	return m
 }
 
-// write writes the configuration, with secrets in a folder of the test and lines replaced,
-// and returns its path.
+// write writes the configuration to a folder of the test, with its secrets, and returns the path.
+// It replaces texts in the configuration, as strings.NewReplacer does.
 func (m *manifest) write(t *testing.T, replace ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -109,11 +109,11 @@ func (m *manifest) write(t *testing.T, replace ...string) string {
 			t.Fatal(err)
 		}
 		if !strings.Contains(m.text, "--from-literal="+n[1]+"=") {
-			t.Errorf("the command in the first lines does not make the secret %s", n[1])
+			t.Errorf("the command in the comment at the top does not make the secret %s", n[1])
 		}
 	}
 	if made := strings.Count(m.text, "--from-literal="); made != len(named) {
-		t.Errorf("the command in the first lines makes %d secrets, and the configuration names %d", made, len(named))
+		t.Errorf("the command in the comment at the top makes %d secrets, and the configuration names %d, want as many", made, len(named))
 	}
 	path := filepath.Join(dir, "hookferry.yaml")
 	text = strings.NewReplacer(append([]string{secrets, dir + "/"}, replace...)...).Replace(text)
@@ -123,10 +123,10 @@ func (m *manifest) write(t *testing.T, replace ...string) string {
 	return path
 }
 
-func TestKubernetes(t *testing.T) {
+func TestKubernetesManifestsAreValidAndServe(t *testing.T) {
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil || len(files) != 2 {
-		t.Fatalf("files: %q, %v; want two", files, err)
+		t.Fatalf("files: %q, %v, want two", files, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestKubernetes(t *testing.T) {
 			t.Run("probes", func(t *testing.T) { checkProbes(t, m, c) })
 			for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
 				if list.Cpu().IsZero() || list.Memory().IsZero() {
-					t.Error("a request or a limit is missing")
+					t.Error("the container lacks a request or a limit of CPU or memory")
 				}
 			}
 		})
@@ -163,12 +163,12 @@ func checkSelectors(t *testing.T, m *manifest) {
 		}
 	}
 	if m.budget.Spec.MaxUnavailable == nil || m.budget.Spec.MaxUnavailable.IntValue() != 1 {
-		t.Error("the PodDisruptionBudget does not let one pod go")
+		t.Error("the PodDisruptionBudget does not allow that one pod is missing")
 	}
 }
 
-// checkMounts holds each mount to a volume, and the volumes to the ConfigMap, the Secret and
-// the claims.
+// checkMounts checks that each mount has a volume, and that the volumes are the ConfigMap, the
+// Secret and the claims.
 func checkMounts(t *testing.T, m *manifest, c corev1.Container) {
 	volumes := map[string]bool{}
 	for _, claim := range m.claims {
@@ -186,7 +186,7 @@ func checkMounts(t *testing.T, m *manifest, c corev1.Container) {
 	var paths []string
 	for _, mount := range c.VolumeMounts {
 		if !volumes[mount.Name] {
-			t.Errorf("there is no volume %s", mount.Name)
+			t.Errorf("the mount %s has no volume", mount.Name)
 		}
 		paths = append(paths, mount.MountPath+"/")
 	}
@@ -195,11 +195,11 @@ func checkMounts(t *testing.T, m *manifest, c corev1.Container) {
 	if data != nil {
 		wanted = append(wanted, data[1])
 	} else if m.workload == "StatefulSet" {
-		t.Error("the configuration names no folder for the data")
+		t.Error("the configuration of the StatefulSet names no folder for the data")
 	}
 	for _, path := range wanted {
 		if !slices.ContainsFunc(paths, func(mount string) bool { return strings.HasPrefix(path, mount) }) {
-			t.Errorf("nothing is mounted for %s", path)
+			t.Errorf("no mount has the path %s", path)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func checkSecurity(t *testing.T, pod corev1.PodSpec, c corev1.Container) {
 	if p == nil || s == nil || s.Capabilities == nil {
 		t.Fatal("a securityContext is missing")
 	}
-	const user = 65532 // of the Dockerfile
+	const user = 65532 // the user of the Dockerfile
 	for what, ok := range map[string]bool{
 		"runAsNonRoot":             is(p.RunAsNonRoot, true),
 		"runAsUser":                p.RunAsUser != nil && *p.RunAsUser == user,
@@ -222,12 +222,12 @@ func checkSecurity(t *testing.T, pod corev1.PodSpec, c corev1.Container) {
 		"service account":          is(pod.AutomountServiceAccountToken, false),
 	} {
 		if !ok {
-			t.Errorf("%s is not as it has to be", what)
+			t.Errorf("%s is missing or not secure", what)
 		}
 	}
 }
 
-// checkConfig has the program check the configuration, and holds the pod to it.
+// checkConfig runs hookferry config check on the configuration, and compares the pod with it.
 func checkConfig(t *testing.T, m *manifest, c corev1.Container) {
 	out, err := exec.Command(program, "config", "check", m.write(t)).CombinedOutput()
 	if err != nil {
@@ -254,30 +254,31 @@ func checkConfig(t *testing.T, m *manifest, c corev1.Container) {
 		given = time.Duration(*seconds) * time.Second
 	}
 	if least := stop + 5*time.Second; given < least {
-		t.Errorf("the pod has %v to stop; want %v at least, for the server takes up to %v", given, least, stop)
+		t.Errorf("the pod has %v to stop, want at least %v, as the server takes up to %v", given, least, stop)
 	}
 	ports := map[string]string{}
 	for _, p := range c.Ports {
 		ports[p.Name] = ":" + strconv.Itoa(int(p.ContainerPort))
 	}
 	if ports["calls"] != config.Listen || ports["admin"] != config.Admin.Listen || len(ports) != 2 {
-		t.Errorf("the container has the ports %v; the server listens on %s and %s", ports, config.Listen, config.Admin.Listen)
+		t.Errorf("the container has the ports %v, want those that the server listens on, %s and %s", ports, config.Listen, config.Admin.Listen)
 	}
 	for _, p := range m.service.Spec.Ports {
 		if ports[p.TargetPort.String()] == "" {
-			t.Errorf("the service has the port %s, and the container does not", p.TargetPort.String())
+			t.Errorf("the service has the port %s, which the container lacks", p.TargetPort.String())
 		}
 	}
 }
 
-// checkProbes asks a server with the configuration, in files, what the probes ask.
+// checkProbes starts a server with the configuration and the file store. It sends the requests of
+// the probes.
 func checkProbes(t *testing.T, m *manifest, c corev1.Container) {
 	config := m.write(t, "/data/hookferry", filepath.Join(t.TempDir(), "data"),
 		"queue:\n  url: file:"+secrets+"database-url\n", "data: "+filepath.Join(t.TempDir(), "data")+"\n")
 	calls, admin := start(t, nil, "serve", "--config", config)
 	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 		if probe == nil || probe.HTTPGet == nil {
-			t.Errorf("there is no %s probe by HTTP", name)
+			t.Errorf("the container has no %s probe over HTTP", name)
 			continue
 		}
 		base := map[string]string{"calls": calls, "admin": admin}[probe.HTTPGet.Port.String()]
@@ -288,10 +289,10 @@ func checkProbes(t *testing.T, m *manifest, c corev1.Container) {
 		}
 		answer.Body.Close()
 		if want := map[string]string{"readiness": "/readyz"}[name]; answer.StatusCode != http.StatusOK || want != "" && probe.HTTPGet.Path != want || want == "" && probe.HTTPGet.Path != "/healthz" {
-			t.Errorf("the %s probe asks %s, and is answered %s", name, probe.HTTPGet.Path, answer.Status)
+			t.Errorf("the %s probe asks for %s and gets %s, want /readyz for readiness, /healthz otherwise, and 200", name, probe.HTTPGet.Path, answer.Status)
 		}
 	}
 	if p := c.StartupProbe; p != nil && int(p.PeriodSeconds)*int(p.FailureThreshold) < 300 {
-		t.Errorf("a start may take %d x %d seconds, want 300", p.PeriodSeconds, p.FailureThreshold)
+		t.Errorf("the startup probe allows %d x %d seconds, want at least 300", p.PeriodSeconds, p.FailureThreshold)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// program is the path of hookferry, built by TestMain.
+// program is the path of hookferry, which TestMain builds.
 var program string
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	program = filepath.Join(dir, "hookferry")
 	build := exec.Command("go", "build", "-o", program, ".")
 	build.Dir = filepath.Join("..", "..", "cmd", "hookferry")
-	build.Env = append(os.Environ(), "GOWORK=") // the workspace has the modules that it needs
+	build.Env = append(os.Environ(), "GOWORK=") // build needs the workspace, which has the other modules
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		panic(err)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// flags returns the flags of a command, and the variables that stand in for them.
+// flags returns the names of the flags of a command, and of their environment variables.
 func flags(t *testing.T, command string) map[string]bool {
 	t.Helper()
 	out, err := exec.Command(program, command, "-h").CombinedOutput()
@@ -45,11 +45,11 @@ func flags(t *testing.T, command string) map[string]bool {
 	return known
 }
 
-// checkArguments holds the arguments of a container to a command and its flags.
+// checkArguments checks that the arguments of a container are a command and its flags.
 func checkArguments(t *testing.T, args []string) {
 	t.Helper()
 	if len(args) == 0 {
-		t.Fatal("a container without arguments")
+		t.Fatal("the container has no arguments")
 	}
 	known := flags(t, args[0])
 	for _, arg := range args[1:] {
@@ -59,8 +59,8 @@ func checkArguments(t *testing.T, args []string) {
 	}
 }
 
-// start starts the server in an empty folder that it cannot write to, on addresses that
-// are free, and returns the URLs of both listeners.
+// start starts the server on free addresses, in an empty folder that it cannot write to. It returns
+// the URLs of both listeners.
 func start(t *testing.T, env []string, args ...string) (calls, admin string) {
 	t.Helper()
 	cmd := exec.Command(program, append(args, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")...)
@@ -94,7 +94,7 @@ func start(t *testing.T, env []string, args ...string) (calls, admin string) {
 			text.WriteString(lines.Text() + "\n")
 		}
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the server: %v\n%s", err, &text)
+			t.Errorf("the server ended with %v, want status 0:\n%s", err, &text)
 		}
 	})
 	if calls == "" || admin == "" {

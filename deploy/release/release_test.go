@@ -35,11 +35,12 @@ import (
 )
 
 var (
-	made   = flag.String("release", "", "`folder` with a release that the command has made")
+	made   = flag.String("release", "", "`folder` with a release that this command has made")
 	unpack = flag.String("unpack", "", "`folder` for the files of the image for this system")
 )
 
-// A made release, by name of its files.
+// madeRelease returns the files of the release in -release, by name. Without -release it skips the
+// test.
 func madeRelease(t *testing.T) map[string][]byte {
 	t.Helper()
 	if *made == "" {
@@ -66,7 +67,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// archives are the names of those of a release.
+// archives returns the names of the archives of a release.
 func archives(files map[string][]byte) (list []string) {
 	for name := range files {
 		if strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".zip") {
@@ -77,22 +78,22 @@ func archives(files map[string][]byte) (list []string) {
 	return list
 }
 
-// A packed is a file or folder of an archive, with what the inspection looks at.
-type packed struct {
+// A packedFile has the properties of a file or folder in an archive that the tests check.
+type packedFile struct {
 	Name  string
 	Mode  os.FileMode
 	Owner int
 	When  time.Time
 }
 
-// unpacked returns what an archive has, and the bytes of its files.
-func unpacked(t *testing.T, name string, archive []byte) ([]packed, map[string][]byte) {
+// unpacked returns the files and folders of an archive, and the bytes of the files.
+func unpacked(t *testing.T, name string, archive []byte) ([]packedFile, map[string][]byte) {
 	t.Helper()
-	list, files := []packed{}, map[string][]byte{}
+	list, files := []packedFile{}, map[string][]byte{}
 	if strings.HasSuffix(name, ".zip") {
 		z := must(zip.NewReader(bytes.NewReader(archive), int64(len(archive))))(t)
 		for _, f := range z.File {
-			list = append(list, packed{f.Name, f.Mode(), 0, f.Modified.UTC()})
+			list = append(list, packedFile{f.Name, f.Mode(), 0, f.Modified.UTC()})
 			files[f.Name] = must(io.ReadAll(must(f.Open())(t)))(t)
 		}
 		return list, files
@@ -110,14 +111,14 @@ func unpacked(t *testing.T, name string, archive []byte) ([]packed, map[string][
 			t.Fatal(err)
 		}
 		if h.Uid != h.Gid || h.Uname != "" || h.Gname != "" {
-			t.Errorf("%s: %s is of %d %q, group %d %q", name, h.Name, h.Uid, h.Uname, h.Gid, h.Gname)
+			t.Errorf("%s: %s belongs to the user %d %q and the group %d %q, want the same number and no names", name, h.Name, h.Uid, h.Uname, h.Gid, h.Gname)
 		}
-		list = append(list, packed{h.Name, h.FileInfo().Mode(), h.Uid, h.ModTime.UTC()})
+		list = append(list, packedFile{h.Name, h.FileInfo().Mode(), h.Uid, h.ModTime.UTC()})
 		files[h.Name] = must(io.ReadAll(r))(t)
 	}
 }
 
-// packedProgram returns the program in an archive, and what go has noted in it.
+// packedProgram returns the program in an archive, and its build information.
 func packedProgram(t *testing.T, name string, archive []byte) ([]byte, *debug.BuildInfo) {
 	t.Helper()
 	_, files := unpacked(t, name, archive)
@@ -130,11 +131,11 @@ func packedProgram(t *testing.T, name string, archive []byte) ([]byte, *debug.Bu
 	return nil, nil
 }
 
-func TestArchives(t *testing.T) {
+func TestArchivesHaveTheProgram(t *testing.T) {
 	files := madeRelease(t)
 	list := archives(files)
 	if len(list) == 0 {
-		t.Fatal("there are none")
+		t.Fatal("the release has no archives")
 	}
 	for _, name := range list {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestArchives(t *testing.T) {
 			stem := strings.TrimSuffix(strings.TrimSuffix(name, ".zip"), ".tar.gz")
 			system, arch := setting(info, "GOOS"), setting(info, "GOARCH")
 			if want := "hookferry_" + info.Main.Version + "_" + system + "_" + arch; stem != want {
-				t.Errorf("the program in it is that of %s", want)
+				t.Errorf("the archive has the program of %s", want)
 			}
 			for key, want := range map[string]string{"CGO_ENABLED": "0", "-trimpath": "true", "vcs.modified": "false"} {
 				if got := setting(info, key); got != want {
@@ -153,7 +154,7 @@ func TestArchives(t *testing.T) {
 				}
 			}
 			when := must(time.Parse(time.RFC3339, setting(info, "vcs.time")))(t)
-			want := []packed{
+			want := []packedFile{
 				{stem + "/", os.ModeDir | 0o755, 0, when},
 				{stem + "/hookferry", 0o755, 0, when},
 				{stem + "/LICENSE", 0o644, 0, when},
@@ -174,7 +175,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-func TestChecksums(t *testing.T) {
+func TestChecksumsCoverAllFiles(t *testing.T) {
 	files := madeRelease(t)
 	var want strings.Builder
 	for _, e := range must(os.ReadDir(*made))(t) {
@@ -187,8 +188,10 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// The schema is the one that the authors of the format publish with their library.
-func TestBillsOfMaterials(t *testing.T) {
+// TestBillsOfMaterialsListTheModules checks each bill of materials against the schema of CycloneDX,
+// which the authors of the format publish with their library. The bill lists the modules that the
+// program was built from.
+func TestBillsOfMaterialsListTheModules(t *testing.T) {
 	files := madeRelease(t)
 	library := strings.TrimSpace(string(must(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output())(t)))
 	schemas := jsonschema.NewCompiler()
@@ -216,13 +219,13 @@ func TestBillsOfMaterials(t *testing.T) {
 			b, info := packedProgram(t, name, files[name])
 			main := bom.Metadata.Component
 			if hash := fmt.Sprintf("%x", sha256.Sum256(b)); main.Version != info.Main.Version || (*main.Hashes)[0].Value != hash {
-				t.Errorf("it is of %s %s, want %s %s", main.Version, (*main.Hashes)[0].Value, info.Main.Version, hash)
+				t.Errorf("the bill describes the program %s with the hash %s, want %s with %s", main.Version, (*main.Hashes)[0].Value, info.Main.Version, hash)
 			}
 			want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
 			for _, m := range info.Deps {
 				want = append(want, "pkg:golang/"+strings.ToLower(m.Path)+"@"+strings.ReplaceAll(m.Version, "+", "%2B"))
 				if m.Sum == "" {
-					t.Errorf("%s %s has no checksum: it is not a published module", m.Path, m.Version)
+					t.Errorf("the module %s %s has no checksum, want a published module", m.Path, m.Version)
 				}
 			}
 			var got []string
@@ -236,10 +239,10 @@ func TestBillsOfMaterials(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
+func TestImageHasTheProgramsOfTheArchives(t *testing.T) {
 	files := madeRelease(t)
 	dir := t.TempDir()
-	var programs []string // archives
+	var programs []string // archives with programs for Linux
 	stem := ""
 	for _, name := range archives(files) {
 		if before, _, linux := strings.Cut(name, "_linux_"); linux {
@@ -259,7 +262,7 @@ func TestImage(t *testing.T) {
 		}
 	}
 	top := must(layout.ImageIndexFromPath(dir))(t)
-	if err := validate.Index(top); err != nil { // each digest and size, and what the parts say of each other
+	if err := validate.Index(top); err != nil { // checks each digest and size, and the references between the parts
 		t.Error(err)
 	}
 	manifest := must(top.IndexManifest())(t)
@@ -270,12 +273,12 @@ func TestImage(t *testing.T) {
 	platforms := map[string]v1.Image{} // by architecture
 	for _, d := range must(index.IndexManifest())(t).Manifests {
 		if d.Platform.OS != "linux" || (d.Platform.Variant == "v7") != (d.Platform.Architecture == "arm") {
-			t.Errorf("there is an image for %s", d.Platform)
+			t.Errorf("the release has an image for %s, want only platforms of the archives", d.Platform)
 		}
 		platforms[d.Platform.Architecture] = must(index.Image(d.Digest))(t)
 	}
 	if len(platforms) != len(programs) {
-		t.Errorf("%d platforms, want %d: those of %q", len(platforms), len(programs), programs)
+		t.Errorf("the image has %d platforms, want %d, those of %q", len(platforms), len(programs), programs)
 	}
 	for _, name := range programs {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +286,7 @@ func TestImage(t *testing.T) {
 			arch := setting(info, "GOARCH")
 			image := platforms[arch]
 			if image == nil {
-				t.Fatal("there is no image for it")
+				t.Fatal("the release has no image for this platform")
 			}
 			file := must(image.ConfigFile())(t)
 			if diff := cmp.Diff(settings(program{info: info}), file.Config); diff != "" {
@@ -291,7 +294,7 @@ func TestImage(t *testing.T) {
 			}
 			when := must(time.Parse(time.RFC3339, setting(info, "vcs.time")))(t)
 			if !file.Created.Equal(when) || file.Architecture != arch {
-				t.Errorf("it was created at %v for %s, want %v, %s", file.Created, file.Architecture, when, arch)
+				t.Errorf("the image was created at %v for %s, want %v and %s", file.Created, file.Architecture, when, arch)
 			}
 			layers := must(image.Layers())(t)
 			if len(layers) != 1 {
@@ -299,7 +302,7 @@ func TestImage(t *testing.T) {
 			}
 			layer := must(io.ReadAll(must(layers[0].Uncompressed())(t)))(t)
 			list, content := unpacked(t, "layer.tar", layer)
-			want := []packed{
+			want := []packedFile{
 				{"data/", os.ModeDir | 0o700, 65532, when},
 				{"etc/", os.ModeDir | 0o755, 0, when},
 				{"etc/ssl/", os.ModeDir | 0o755, 0, when},
@@ -318,7 +321,7 @@ func TestImage(t *testing.T) {
 				roots++
 			}
 			if roots < 100 {
-				t.Errorf("%d certificates, want those of all authorities", roots)
+				t.Errorf("the image has %d certificates, want at least 100", roots)
 			}
 			if *unpack != "" && runtime.GOOS == "linux" && arch == runtime.GOARCH {
 				for _, e := range list {
@@ -336,8 +339,9 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// The Dockerfile, which makes an image from the sources, has the same settings.
-func TestDockerfile(t *testing.T) {
+// TestDockerfileHasTheSettingsOfTheImage shows that the Dockerfile, which makes an image from the
+// sources, has the settings of the released image.
+func TestDockerfileHasTheSettingsOfTheImage(t *testing.T) {
 	text := string(must(os.ReadFile("../../Dockerfile"))(t))
 	_, text, _ = strings.Cut(text, "\nFROM scratch\n")
 	want := settings(program{info: &debug.BuildInfo{}})
@@ -357,12 +361,12 @@ func TestDockerfile(t *testing.T) {
 		"CMD " + list(want.Cmd),
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
-			t.Errorf("its last stage has no line %q", line)
+			t.Errorf("the last stage of the Dockerfile lacks the line %q", line)
 		}
 	}
 }
 
-func TestProgramSaysWhatItIs(t *testing.T) {
+func TestProgramPrintsItsBuild(t *testing.T) {
 	files := madeRelease(t)
 	for _, name := range archives(files) {
 		b, info := packedProgram(t, name, files[name])
@@ -387,7 +391,7 @@ func TestProgramSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestInstallScript(t *testing.T) {
+func TestInstallScriptVerifiesTheArchive(t *testing.T) {
 	files := madeRelease(t)
 	script := must(filepath.Abs(filepath.Join(*made, "install.sh")))(t)
 	name := ""
@@ -398,11 +402,11 @@ func TestInstallScript(t *testing.T) {
 	}
 	program, info := packedProgram(t, name, files[name])
 
-	// A mirror, and one that flips a bit of each archive.
+	// serve starts a mirror of the release, which flips bits of each archive.
 	serve := func(flip byte) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			b, is := files[r.URL.Path[1:]]
-			if !is {
+			b, ok := files[r.URL.Path[1:]]
+			if !ok {
 				http.NotFound(w, r)
 				return
 			}
@@ -415,7 +419,7 @@ func TestInstallScript(t *testing.T) {
 		return server.URL
 	}
 	good, damaged := serve(0), serve(0x10)
-	// A folder with the archive and checksums.
+	// beside writes the archive and the checksums to a folder. It flips bits of the archive.
 	beside := func(flip byte, sums string) string {
 		dir := t.TempDir()
 		b := bytes.Clone(files[name])
@@ -430,7 +434,7 @@ func TestInstallScript(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
-		err  string // what it says, where it is to fail
+		err  string // error of the script; empty if it succeeds
 	}{
 		{"download", []string{"-u", good}, ""},
 		{"local", []string{beside(0, sums)}, ""},
@@ -452,19 +456,19 @@ func TestInstallScript(t *testing.T) {
 			if test.err == "" {
 				want = program
 				if err != nil || !strings.HasPrefix(string(out), "hookferry "+info.Main.Version+" ") {
-					t.Errorf("it said %q, %v", out, err)
+					t.Errorf("the script printed %q, error %v, want the new version", out, err)
 				}
 			} else if err == nil || !strings.Contains(string(out), "install.sh: "+test.err) {
-				t.Errorf("it said %q, %v; want %q", out, err, test.err)
+				t.Errorf("the script printed %q, error %v, want the error %q", out, err, test.err)
 			}
 			if list := must(os.ReadDir(folder))(t); len(list) != 1 || !bytes.Equal(must(os.ReadFile(file))(t), want) {
-				t.Errorf("%d files are there, and hookferry is not what it should be", len(list))
+				t.Errorf("the folder has %d files, want 1, and the new program if the script succeeds, or else the old one", len(list))
 			}
 		})
 	}
 }
 
-func TestNotes(t *testing.T) {
+func TestNotesAreTheSectionOfTheChangelog(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
@@ -487,7 +491,7 @@ func TestNotes(t *testing.T) {
 				err = errors.New("")
 			}
 			if string(got) != test.want || err.Error() != test.err {
-				t.Errorf("%q, %v; want %q, %s", got, err, test.want, test.err)
+				t.Errorf("notesOf = %q, %v, want %q, %s", got, err, test.want, test.err)
 			}
 		})
 	}
