@@ -51,12 +51,12 @@ func ExampleAudience_Sync() {
 		fmt.Println(res.Joined, "joined,", res.Left, "left,", err)
 	}
 	requests, _ := acme.Wait(ctx, 4)
-	var told []string
+	var sent []string
 	for _, r := range requests {
-		told = append(told, fmt.Sprint(r.JSON["userId"], r.JSON["traits"]))
+		sent = append(sent, fmt.Sprint(r.JSON["userId"], r.JSON["traits"]))
 	}
-	slices.Sort(told)
-	fmt.Println(told)
+	slices.Sort(sent)
+	fmt.Println(sent)
 	// Output:
 	// 2 joined, 0 left, <nil>
 	// 1 joined, 1 left, <nil>
@@ -75,12 +75,12 @@ func ExampleAnnouncer_Delete() {
 		fmt.Println(announcer.Delete(ctx, request, audience.Users(slices.Values(users))))
 	}
 	requests, _ := acme.Wait(ctx, 3)
-	var told []string
+	var sent []string
 	for _, r := range requests {
-		told = append(told, fmt.Sprint(r.JSON["type"], " ", r.JSON["userId"]))
+		sent = append(sent, fmt.Sprint(r.JSON["type"], " ", r.JSON["userId"]))
 	}
-	slices.Sort(told)
-	fmt.Println(told)
+	slices.Sort(sent)
+	fmt.Println(sent)
 	// Output:
 	// audience: user 2: an id of 0 bytes, want 1 to 8192
 	// <nil>

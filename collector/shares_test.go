@@ -76,7 +76,7 @@ func TestJoinCountsMemoryForTheSource(t *testing.T) {
 	one.take(400)
 	two.take(300)
 	if err := one.join("shop"); err != nil {
-		t.Errorf("the first request of a source: %v", err)
+		t.Errorf("the first request of a source: %v, want no error", err)
 	}
 	if err := two.join("shop"); !errors.Is(err, errMemory) {
 		t.Errorf("a request that takes the source over its share: %v, want errMemory", err)

@@ -211,6 +211,6 @@ func TestSystemdWaitsUntilServeHasStopped(t *testing.T) {
 	defaults := config.Default()
 	// Closing the store may take twice as long as draining and finishing.
 	if stop := defaults.Drain + defaults.Grace; time.Duration(minutes)*time.Minute < 3*stop {
-		t.Errorf("TimeoutStopSec is %s min; serve has %v to drain and finish, and then closes the store", found[1], stop)
+		t.Errorf("TimeoutStopSec is %s min, want at least three times the %v that serve has to drain and finish", found[1], stop)
 	}
 }

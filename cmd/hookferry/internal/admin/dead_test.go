@@ -343,16 +343,16 @@ func TestStoryTellsOutcomeOfADelivery(t *testing.T) {
 		s.run()
 		const story = api.StoryPath + "?destination=crm&id=.."
 		synctest.Wait() // the receiver has refused the delivery
-		told := ask[api.Story](s, 200, "GET", story, nil)
-		if told.State != "dead" || told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != ".." {
-			t.Errorf("story %+v, want a dead letter with its key, reason, attempt and body", told)
+		first := ask[api.Story](s, 200, "GET", story, nil)
+		if first.State != "dead" || first.Key == "" || first.Reason != "refused" || len(first.Attempts) != 1 || first.Attempts[0].Answer != "answered" || first.Body == nil || first.ID != ".." {
+			t.Errorf("story %+v, want a dead letter with its key, reason, attempt and body", first)
 		}
-		if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != ".." {
+		if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+first.Key, nil); d.ID != ".." {
 			t.Errorf("the key of the story belongs to the dead letter %+v, want the id ..", d)
 		}
 
 		// The story of a discarded dead letter has no key. Its fate is unknown.
-		s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
+		s.work("POST", api.DiscardPath, api.Selection{Keys: []string{first.Key}})
 		if again := ask[api.Story](s, 200, "GET", story, nil); again.Key != "" || again.State != "dead" {
 			t.Errorf("story of a discarded dead letter: %+v, want the state dead and no key", again)
 		}

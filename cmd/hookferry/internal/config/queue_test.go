@@ -85,7 +85,7 @@ func TestPoolFollowsSettingsAndURL(t *testing.T) {
 	}
 	if c.MaxConns != 10 || c.ConnConfig.ConnectTimeout != connectTimeout || c.ConnConfig.RuntimeParams["application_name"] != "me" ||
 		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		t.Errorf("default pool: %d connections, timeout %v, parameters %q, mode %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+		t.Errorf("default pool: %d connections, timeout %v, parameters %q, mode %v, want 10, the default timeout, the name me and cached statements", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
 	}
 	q.URL += "?connect_timeout=3&application_name=mine"
 	q.Postgres.Pooler, q.Postgres.Connections = true, 7
@@ -94,6 +94,6 @@ func TestPoolFollowsSettingsAndURL(t *testing.T) {
 	}
 	if c.MaxConns != 7 || c.ConnConfig.ConnectTimeout != 3*time.Second || c.ConnConfig.RuntimeParams["application_name"] != "mine" ||
 		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
-		t.Errorf("pool with settings: %d connections, timeout %v, parameters %q, mode %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+		t.Errorf("pool with settings: %d connections, timeout %v, parameters %q, mode %v, want 7, 3s, the name mine and no cached statements", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
 	}
 }

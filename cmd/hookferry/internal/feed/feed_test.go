@@ -246,7 +246,7 @@ func TestBounds(t *testing.T) {
 			sum += f.events[i].size()
 		}
 		if sum != f.eventBytes {
-			t.Errorf("the events have %d bytes, and the feed counts %d", sum, f.eventBytes)
+			t.Errorf("the events have %d bytes, and the feed counts %d, want the same", sum, f.eventBytes)
 		}
 	})
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestOperatorIsToldOfDisabledDestinations shows that the operator's destination gets a signed
+// TestOperatorGetsCallsAboutDisabledDestinations shows that the operator's destination gets a signed
 // call when another destination is disabled, and when it is enabled again. Waiting deliveries of
 // the disabled destination stay or become dead letters, as the settings say.
-func TestOperatorIsToldOfDisabledDestinations(t *testing.T) {
+func TestOperatorGetsCallsAboutDisabledDestinations(t *testing.T) {
 	for _, tt := range []struct {
 		when          string
 		waiting, dead int
@@ -33,7 +33,7 @@ func TestOperatorIsToldOfDisabledDestinations(t *testing.T) {
 					Properties    map[string]any
 				}
 				calls := make(chan call, 10)
-				told := w.receiver(func(_ http.ResponseWriter, r *http.Request) {
+				alerts := w.receiver(func(_ http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					if err != nil || signature.Verify(body, r.Header.Get(signature.Header), "hush") != nil {
 						t.Errorf("a call of %d bytes, %v, has the signature %q, want a good one", len(body), err, r.Header.Get(signature.Header))
@@ -58,7 +58,7 @@ func TestOperatorIsToldOfDisabledDestinations(t *testing.T) {
 					}
 				}
 				s := w.start("webhooks: {operations: alerts, whenDisabled: " + tt.when + "}\nsources: [{name: web, keys: [k], destinations: [acme]}]\n" +
-					"destinations:\n- {id: acme, endpoints: [{url: '" + gone + "'}]}\n- {id: alerts, secret: hush, endpoints: [{url: '" + told + "'}]}\n")
+					"destinations:\n- {id: acme, endpoints: [{url: '" + gone + "'}]}\n- {id: alerts, secret: hush, endpoints: [{url: '" + alerts + "'}]}\n")
 				s.call("k", "one")
 				if p := next("Destination Disabled"); p["status"] != 410.0 || p["failingSince"] == "" {
 					t.Errorf("the properties are %v, want the status 410 and a time", p)
