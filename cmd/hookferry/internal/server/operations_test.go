@@ -12,9 +12,9 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestOperatorGetsCallsAboutDisabledDestinations shows that the operator's destination gets a signed
-// call when another destination is disabled, and when it is enabled again. Waiting deliveries of
-// the disabled destination stay or become dead letters, as the settings say.
+// TestOperatorGetsCallsAboutDisabledDestinations shows that the operator's destination gets a
+// signed call when another destination is disabled, and when it is enabled again. Waiting deliveries
+// of the disabled destination stay or become dead letters, as the settings say.
 func TestOperatorGetsCallsAboutDisabledDestinations(t *testing.T) {
 	for _, tt := range []struct {
 		when          string
