@@ -25,8 +25,7 @@ func BenchmarkStore(b *testing.B) {
 	queuetest.Bench(b, func(t testing.TB, dir string) webhook.Store { return openDefault(t, dir) })
 }
 
-// BenchmarkDeliveries has PostgreSQL and the receiver as processes of the same
-// machine.
+// BenchmarkDeliveries runs PostgreSQL and the receiver as processes of this machine.
 func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Store { return openDefault(b, b.TempDir()) })
 }
@@ -37,8 +36,8 @@ func BenchmarkIdleLatency(b *testing.B) {
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
-// BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two
-// of which has a row of its own.
+// BenchmarkBacklog is BenchmarkDeliveries with a backlog. Half of the waiting deliveries have a
+// row of their own.
 func BenchmarkBacklog(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		q := openDefault(b, b.TempDir())
@@ -60,8 +59,8 @@ func BenchmarkBacklog(b *testing.B) {
 	})
 }
 
-// BenchmarkPutTx prints the medians of a transaction that inserts a row, without
-// and with an event, in turn.
+// BenchmarkPutTx reports the median time of a transaction that inserts a row. It measures
+// transactions with and without PutTx in turn.
 func BenchmarkPutTx(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	defer q.Close()

@@ -28,12 +28,12 @@ func TestOneLine(t *testing.T) {
 		}
 	}
 	if err := oneLine(nil); err != nil {
-		t.Errorf("oneLine(nil) = %v", err)
+		t.Errorf("oneLine(nil) = %v, want nil", err)
 	}
 }
 
-// Where nobody listens, the error of Open names the address, on one line and without
-// the password.
+// If no server listens, the error of Open names the address once, on one line, and does not
+// have the password.
 func TestOpenWithoutDatabase(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", testkit.Port(t))
 	p, err := pgxpool.New(context.Background(), "postgres://u:password@"+addr+"/app")
@@ -47,6 +47,6 @@ func TestOpenWithoutDatabase(t *testing.T) {
 		t.Fatalf("Open = %v, want a ConnectError", err)
 	}
 	if text := err.Error(); strings.ContainsAny(text, "\n\t") || strings.Count(text, addr+" (") != 1 || strings.Contains(text, "password") {
-		t.Errorf("Open = %q", text)
+		t.Errorf("Open = %q, want one line that names %s once and has no password", text, addr)
 	}
 }

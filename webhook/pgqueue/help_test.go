@@ -42,14 +42,14 @@ func putSome(ctx context.Context, s *Store, ds ...webhook.Delivery) (n int, err 
 func putAll(t testing.TB, s *Store, ds ...webhook.Delivery) {
 	t.Helper()
 	if n, err := putSome(t.Context(), s, ds...); n != len(ds) || err != nil {
-		t.Fatalf("Put = %d, %v, want %d", n, err, len(ds))
+		t.Fatalf("Put = %d, %v; want %d", n, err, len(ds))
 	}
 }
 
-// fetchUntil fetches from one destination after the other until it has n.
+// fetchUntil fetches from one destination after the other until it has n deliveries.
 func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []webhook.Delivery) {
 	t.Helper()
-	testkit.Until(t, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
+	testkit.Until(t, fmt.Sprintf("the store hands out %d deliveries", n), func() bool {
 		for _, name := range destinations {
 			for _, retries := range []bool{false, true} {
 				if len(ds) == n {
@@ -77,12 +77,12 @@ func settlements(verdict webhook.Verdict, ds []webhook.Delivery) []webhook.Settl
 func settleAll(t testing.TB, s *Store, verdict webhook.Verdict, ds []webhook.Delivery) {
 	t.Helper()
 	if n, err := s.Settle(t.Context(), settlements(verdict, ds)); n != len(ds) || err != nil {
-		t.Fatalf("Settle = %d, %v", n, err)
+		t.Fatalf("Settle = %d, %v; want %d", n, err, len(ds))
 	}
 }
 
-// waits checks how many deliveries wait.
-func waits(t testing.TB, s *Store, want int) {
+// wantWaiting checks the number of waiting deliveries.
+func wantWaiting(t testing.TB, s *Store, want int) {
 	t.Helper()
 	if c, err := s.Count(t.Context()); err != nil || c.Waiting != want {
 		t.Errorf("Count = %+v, %v; want %d waiting", c, err, want)

@@ -18,9 +18,10 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// Two nodes put in transactions and without, one is stopped and another takes over. Summed over
-// all nodes: accepted = delivered + dead + waiting, each delivery accepted where it was claimed
-// first. What was rolled back is nowhere.
+// Two nodes accept deliveries, some of them in transactions. One node stops, and a third one
+// starts. Summed over all nodes, accepted = delivered + dead: the node that first claims a
+// delivery of a transaction counts it as accepted. No node counts or delivers the one that was
+// rolled back.
 func TestForwardTxIsCountedOnce(t *testing.T) {
 	schema := schemaOf(t.TempDir())
 	network := webhooktest.NewNetwork()
@@ -61,7 +62,8 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	// forward puts n calls to a destination, in a transaction of pgx or database/sql, or in none.
+	// forward sends the calls numbered from to to-1 to a destination: one in three without a
+	// transaction, one in three in a transaction of pgx, and the others in one of database/sql.
 	forward := func(n *node, destination string, from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {
@@ -85,21 +87,21 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
-	back := errors.New("rolled back")
+	rollback := errors.New("rolled back")
 	a, b := start(), start()
-	forward(a, "good", 0, 60) // nobody delivers yet
+	forward(a, "good", 0, 60) // no node is running yet
 	forward(b, "gone", 0, 30)
 	err = pgx.BeginFunc(ctx, a.store.pool, func(tx pgx.Tx) error {
 		if err := a.ForwardTx(ctx, tx, "good", &analytics.Track{UserId: "u1", Event: "Never", MessageId: "never"}); err != nil {
 			return err
 		}
-		return back
+		return rollback
 	})
-	if !errors.Is(err, back) {
+	if !errors.Is(err, rollback) {
 		t.Fatal(err)
 	}
 	if got := a.Stats(); got.InTransaction != 41 || got.Accepted != 20 {
-		t.Errorf("before anything is claimed: in transactions %d, accepted %d; want 41, 20", got.InTransaction, got.Accepted)
+		t.Errorf("before the first claim: got %d in transactions, %d accepted; want 41, 20", got.InTransaction, got.Accepted)
 	}
 	run(a)
 	run(b)
@@ -113,7 +115,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	run(c)
 	forward(c, "good", 120, 150)
 	var counts webhook.Counts
-	testkit.Until(t, "all is delivered or dead", func() bool {
+	testkit.Until(t, "every delivery is delivered or dead", func() bool {
 		if counts, err = c.store.Count(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -127,9 +129,9 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 		accepted, delivered, dead = accepted+s.Accepted, delivered+s.Delivered, dead+s.Dead[webhook.ReasonRefused]
 	}
 	if delivered != 150 || dead != 30 || counts.Dead != 30 {
-		t.Errorf("%d delivered, %d dead, %d dead letters; want 150, 30, 30", delivered, dead, counts.Dead)
+		t.Errorf("got %d delivered, %d dead, %d dead letters; want 150, 30, 30", delivered, dead, counts.Dead)
 	}
 	if accepted != delivered+dead {
-		t.Errorf("%d accepted, want the %d delivered and the %d dead", accepted, delivered, dead)
+		t.Errorf("got %d accepted, want the sum of %d delivered and %d dead", accepted, delivered, dead)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Behind a pooler that gives each transaction a connection of its own, the store passes
-// the same tests as without one.
+// The store passes the same suite behind a pooler that gives each transaction another
+// connection.
 func TestPooler(t *testing.T) {
 	address(t)
 	url := server.Pool(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A database that does not answer keeps nobody waiting beyond the deadline of a Put.
+// Put returns at the deadline of its context if the database does not answer.
 func TestPutEndsAtItsDeadline(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour})
 	defer q.Close()
@@ -25,16 +25,16 @@ func TestPutEndsAtItsDeadline(t *testing.T) {
 	defer cancel()
 	ds := deliveries("crm", 0, 1)
 	if n, err := putSome(ctx, q, ds...); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Put = %d, %v, want the deadline", n, err)
+		t.Fatalf("Put = %d, %v; want 0, context.DeadlineExceeded", n, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Put again, it is stored once, whatever became of the first call.
+	// The caller puts the delivery again. It is stored once, even if the first Put stored it.
 	if _, err := putSome(t.Context(), q, ds...); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := q.Count(t.Context()); err != nil || c.Waiting != 1 {
-		t.Errorf("Count = %+v, %v, want 1 waiting", c, err)
+		t.Errorf("Count = %+v, %v; want 1 waiting", c, err)
 	}
 }

@@ -14,21 +14,22 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// This program uses a schema that a newer program has migrated, if the schema allows that.
-func TestVersions(t *testing.T) {
+// Open accepts a schema that a newer program has migrated, if that schema allows this program's
+// version. With NoMigrate, Open refuses an older schema.
+func TestOpenChecksSchemaVersion(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
-		number, oldest int // beyond this program's
+		number, oldest int // relative to this program's version
 		noMigrate      bool
 		ok             bool
 	}{
-		{"its own", 0, 0, false, true},
-		{"its own, nothing is migrated", 0, 0, true, true},
-		{"newer, and older programs may use it", 2, 0, false, true},
-		{"newer, and older programs may use it, nothing is migrated", 2, 0, true, true},
-		{"newer, and for newer programs", 2, 1, false, false},
-		{"newer, and for newer programs, nothing is migrated", 2, 1, true, false},
-		{"older, nothing is migrated", -1, -1, true, false},
+		{"same version", 0, 0, false, true},
+		{"same version, NoMigrate", 0, 0, true, true},
+		{"newer version, older programs allowed", 2, 0, false, true},
+		{"newer version, older programs allowed, NoMigrate", 2, 0, true, true},
+		{"newer version, older programs refused", 2, 1, false, false},
+		{"newer version, older programs refused, NoMigrate", 2, 1, true, false},
+		{"older version, NoMigrate", -1, -1, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour}
@@ -44,25 +45,26 @@ func TestVersions(t *testing.T) {
 			c.NoMigrate = tt.noMigrate
 			q, err := Open(t.Context(), p, c)
 			if tt.ok != (err == nil) {
-				t.Fatalf("Open = %v", err)
+				t.Fatalf("Open = %v, want success: %v", err, tt.ok)
 			}
 			if err == nil {
 				putAll(t, q, deliveries("crm", 0, 10)...)
 				q.Close()
 			}
 			if v, err := versionOf(t.Context(), p, name); err != nil || v.number != n+tt.number {
-				t.Errorf("afterwards the schema has version %+v, %v", v, err)
+				t.Errorf("version of the schema after Open = %+v, %v; want number %d", v, err, n+tt.number)
 			}
 		})
 	}
 }
 
-// The statements that SQL returns make a schema for programs that may not change it.
-func TestSQL(t *testing.T) {
+// SQL returns statements that create a schema. With NoMigrate, Open accepts that schema, and
+// refuses a missing one. SQL refuses unknown versions and invalid schema names.
+func TestOpenAcceptsSchemaMadeBySQL(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir()), NoMigrate: true}
 	if q, err := Open(t.Context(), pool(t), c); err == nil {
 		q.Close()
-		t.Error("opened a schema that is not there")
+		t.Error("Open of a missing schema = nil error, want an error")
 	}
 	text, err := SQL(c.Schema, 0)
 	if err != nil {
@@ -76,15 +78,15 @@ func TestSQL(t *testing.T) {
 	putAll(t, q, deliveries("crm", 0, 10)...)
 	for _, from := range []int{-1, len(migrations()) + 1} {
 		if _, err := SQL(c.Schema, from); err == nil {
-			t.Errorf("SQL(%d) = nil error", from)
+			t.Errorf("SQL from version %d = nil error, want an error", from)
 		}
 	}
 	if _, err := SQL(fmt.Sprintf("%064d", 0), 0); err == nil {
-		t.Error("SQL takes a schema that PostgreSQL would not")
+		t.Error("SQL for a schema name of 64 bytes = nil error, want an error: PostgreSQL allows 63")
 	}
 }
 
-func TestOpenRefusesOtherIsolation(t *testing.T) {
+func TestOpenRequiresReadCommitted(t *testing.T) {
 	config, err := pgxpool.ParseConfig(address(t))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +107,7 @@ func TestOpenRefusesOtherIsolation(t *testing.T) {
 		}
 		q, err := Open(t.Context(), p, Config{Schema: schemaOf(t.TempDir())})
 		if tt.ok != (err == nil) {
-			t.Errorf("with %s: Open = %v", tt.level, err)
+			t.Errorf("with isolation %s: Open = %v, want success: %v", tt.level, err, tt.ok)
 		}
 		if q != nil {
 			q.Close()
@@ -114,8 +116,8 @@ func TestOpenRefusesOtherIsolation(t *testing.T) {
 	}
 }
 
-// The caller's transaction may be stricter than those of the Store.
-func TestPutTxAtEachIsolation(t *testing.T) {
+// The caller's transaction may have a stricter isolation level than those of the Store.
+func TestPutTxWorksAtEachIsolationLevel(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 1)...)
@@ -124,13 +126,13 @@ func TestPutTxAtEachIsolation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One was put before.
+		// The first of these 11 deliveries is stored already.
 		n, err := q.PutTx(t.Context(), tx, append(deliveries("crm", 0, 1), deliveries("crm", 10*(i+1), 10)...))
 		if err != nil || n != 10 {
 			t.Errorf("%s: PutTx = %d, %v, want 10", level, n, err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
-			t.Errorf("%s: Commit = %v", level, err)
+			t.Errorf("%s: Commit = %v, want nil", level, err)
 		}
 	}
 	settleAll(t, q, webhook.Done, fetchUntil(t, q, 31, "crm"))

@@ -21,8 +21,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Another node is notified of what one puts. Each delivery goes to one of the two.
-func TestShare(t *testing.T) {
+// A Put on one node notifies the other node. Each delivery goes to one of the two.
+func TestNodesShareDeliveries(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
@@ -40,13 +40,13 @@ func TestShare(t *testing.T) {
 		settleAll(t, q, webhook.Done, got)
 	}
 	for _, q := range []*Store{a, b} {
-		waits(t, q, 200)
+		wantWaiting(t, q, 200)
 	}
 }
 
-// Within Claim of the death of a node, others have taken over what it had claimed.
-func TestTakeOver(t *testing.T) {
-	makeVirtual(t)
+// Another node takes over the claims of a dead node within Config.Claim of its death.
+func TestClaimsOfDeadNodeAreTakenOver(t *testing.T) {
+	createVirtualDatabase(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: 8 * time.Second}
 		a := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, c)
@@ -60,28 +60,28 @@ func TestTakeOver(t *testing.T) {
 		began := time.Now()
 		ds := fetchUntil(t, b, 250, "crm")
 		if took := time.Since(began); took > c.Claim {
-			t.Errorf("taken over in %v, want at most %v", took, c.Claim)
+			t.Errorf("taken over after %v, want at most %v", took, c.Claim)
 		}
 		settleAll(t, b, webhook.Done, ds)
-		// The dead node neither settles nor fetches.
+		// The node without claims can neither settle nor fetch.
 		if n, err := a.Settle(t.Context(), settlements(webhook.Retry, got[50:])); n != 0 || err == nil {
-			t.Errorf("Settle of a node whose claims have expired = %d, %v", n, err)
+			t.Errorf("Settle of a node whose claims have expired = %d, %v; want 0 and an error", n, err)
 		}
-		waits(t, b, 0)
+		wantWaiting(t, b, 0)
 		if _, err := a.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1, nil); err == nil {
-			t.Error("a node whose claims have expired fetches")
+			t.Error("Fetch of a node whose claims have expired = nil error, want an error")
 		}
 	})
 }
 
-// A node that has missed a heartbeat takes no other for dead: the database may have been away,
-// for the others too.
-func TestSilentJudgesNobody(t *testing.T) {
+// A node that has missed a heartbeat of its own declares no other node dead. The database may
+// have been unreachable, and then the other nodes missed heartbeats too.
+func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
 	defer b.Close()
-	judges := func() bool {
+	declaresDead := func() bool { // whether a takes over from b
 		t.Helper()
 		if err := a.takeOver(t.Context()); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 		}
 		return !lives
 	}
-	last := func(ago time.Duration) { // when the last heartbeat was stored; none before it was late
+	last := func(ago time.Duration) { // sets when the last heartbeat was stored; no heartbeat before it was late
 		if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+`.node SET steady = clock_timestamp() - interval '10 hours',
 			seen = clock_timestamp() - $2::bigint * interval '1 microsecond' WHERE id = $1`, a.nodeNow(), ago.Microseconds()); err != nil {
 			t.Fatal(err)
@@ -104,27 +104,28 @@ func TestSilentJudgesNobody(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		ago  time.Duration
-		show func(context.Context) error
+		beat func(context.Context) error
 		want bool
 	}{
-		{"its own heartbeats are missing", time.Hour, func(context.Context) error { return nil }, false},
-		{"its own heartbeats were missing", time.Hour, a.beat, false},
-		{"one heartbeat was missing", time.Hour * 6 / 10, a.beat, false},
-		{"it has started over", time.Hour, a.again, false},
+		{"its last heartbeat is too old", time.Hour, func(context.Context) error { return nil }, false},
+		{"its first heartbeat after a long gap", time.Hour, a.beat, false},
+		{"it has missed one heartbeat", time.Hour * 6 / 10, a.beat, false},
+		{"it has started over as a new node", time.Hour, a.again, false},
 		{"it has missed no heartbeat", time.Hour / 4, a.beat, true},
 	} {
 		last(tt.ago)
-		if err := tt.show(t.Context()); err != nil {
+		if err := tt.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := judges(); got != tt.want {
-			t.Errorf("%s: others are taken for dead: %v, want %v", tt.name, got, tt.want)
+		if got := declaresDead(); got != tt.want {
+			t.Errorf("%s: declares the other node dead: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
 
-// A process that was silent for too long starts over as a new node.
-func TestSilence(t *testing.T) {
+// A process that was declared dead starts over as a new node. It can fetch again what the old
+// node had claimed.
+func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
@@ -136,12 +137,12 @@ func TestSilence(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), q.in(healSQL)); err != nil {
 		t.Fatal(err)
 	}
-	q.Present(func() ([]byte, bool) { return nil, true }) // has it send a heartbeat at once
-	testkit.Until(t, "the process is another node than the one that was declared dead", func() bool { return q.nodeNow() != node })
+	q.Present(func() ([]byte, bool) { return nil, true }) // makes the process send a heartbeat at once
+	testkit.Until(t, "the process is a new node", func() bool { return q.nodeNow() != node })
 	ds := fetchUntil(t, q, 10, "crm")
-	settleAll(t, q, webhook.Retry, held) // changes nothing
+	settleAll(t, q, webhook.Retry, held) // changes nothing: the old node has no claims any more
 	settleAll(t, q, webhook.Done, ds)
-	waits(t, q, 0)
+	wantWaiting(t, q, 0)
 }
 
 func TestPutTx(t *testing.T) {
@@ -187,13 +188,13 @@ func TestPutTx(t *testing.T) {
 				t.Errorf("PutTx stored %d, want %d", n, len(ds))
 			}
 			if c, _ := q.Count(t.Context()); c.Waiting != 0 {
-				t.Errorf("%d wait after the transaction was rolled back", c.Waiting)
+				t.Errorf("after the rollback %d deliveries wait, want 0", c.Waiting)
 			}
 			if n := in(true, append(ds, ds[0])...); n != len(ds) {
 				t.Errorf("PutTx stored %d, want %d", n, len(ds))
 			}
 			if n := in(true, ds[:2]...); n != 0 {
-				t.Errorf("PutTx stored %d again", n)
+				t.Errorf("PutTx of stored deliveries stored %d, want 0", n)
 			}
 			got := fetchUntil(t, q, len(ds), ds[0].Destination, ds[3].Destination)
 			by := map[string]int{}
@@ -201,15 +202,15 @@ func TestPutTx(t *testing.T) {
 				by[d.Destination]++
 			}
 			if by[ds[0].Destination] != 3 || by[ds[3].Destination] != 300 {
-				t.Errorf("fetched %v", by)
+				t.Errorf("fetched by destination: %v; want 3 and 300", by)
 			}
 		})
 	}
 }
 
-// Transactions at the strictest isolation level are tried again when PostgreSQL says so, and
-// put each delivery once.
-func TestPutTxSerializable(t *testing.T) {
+// Serializable transactions put the same deliveries at the same time. Their caller tries again
+// when PostgreSQL asks for that, and each delivery is stored once.
+func TestSerializablePutTxStoresEachDeliveryOnce(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	const processes, each = 4, 10
@@ -240,13 +241,13 @@ func TestPutTxSerializable(t *testing.T) {
 	}
 	wg.Wait()
 	if c, err := q.Count(t.Context()); stored.Load() != each || c.Waiting != each || err != nil {
-		t.Errorf("PutTx has stored %d, and Count = %+v, %v, want %d", stored.Load(), c, err, each)
+		t.Errorf("PutTx stored %d, and Count = %+v, %v; want %d stored and waiting", stored.Load(), c, err, each)
 	}
 	t.Logf("%d transactions were tried again", failed.Load())
 }
 
-// Upkeep truncates a partition once its chunks are done or moved.
-func TestUpkeep(t *testing.T) {
+// Upkeep truncates a partition once all its chunks are done, or moved to another partition.
+func TestUpkeepTruncatesPartition(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 1000})
 	defer q.Close()
 	ctx := t.Context()
@@ -270,12 +271,12 @@ func TestUpkeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size("chunk_0") < smallBytes {
-		t.Fatalf("chunk_0 has %d bytes", size("chunk_0"))
+		t.Fatalf("chunk_0 has %d bytes, want at least %d", size("chunk_0"), smallBytes)
 	}
 	// One delivery is left. Its chunk is given back and moved to another partition.
 	rest := fetchUntil(t, q, 1, "crm")
 	settleAll(t, q, webhook.Return, rest)
-	testkit.Until(t, "chunk_0 is small, and new chunks go elsewhere", func() bool { // a step waits while an autovacuum has the table
+	testkit.Until(t, "chunk_0 is small, and new chunks go to another partition", func() bool { // upkeep waits while an autovacuum has the table
 		if err := q.upkeep(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -293,8 +294,9 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-// A damaged delivery, chunk or dead letter hides no other.
-func TestDamage(t *testing.T) {
+// The store still hands out and lists the other deliveries if one delivery, chunk or dead letter
+// is damaged.
+func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer s.Close()
 	exec := func(sql string, args ...any) {
@@ -319,9 +321,9 @@ func TestDamage(t *testing.T) {
 		ss[i].At = time.Now()
 	}
 	if n, err := s.Settle(t.Context(), ss); n != 28 || err != nil {
-		t.Fatalf("Settle = %d, %v", n, err)
+		t.Fatalf("Settle = %d, %v; want 28", n, err)
 	}
-	waits(t, s, 2)
+	wantWaiting(t, s, 2)
 	exec(`UPDATE S.dead SET record = '\x00' WHERE id = (SELECT id FROM S.dead LIMIT 1)`)
 	var keys []string
 	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
@@ -331,7 +333,7 @@ func TestDamage(t *testing.T) {
 		keys = append(keys, d.Key)
 	}
 	if n, err := s.Revive(t.Context(), keys...); len(keys) != 27 || n != 27 || err != nil {
-		t.Errorf("of 28 dead letters, one of which is damaged, Dead yields %d, and Revive = %d, %v", len(keys), n, err)
+		t.Errorf("with one of 28 dead letters damaged: Dead yields %d, Revive = %d, %v; want 27, 27", len(keys), n, err)
 	}
 	n := 0
 	for _, err := range s.Waiting(t.Context(), "crm", "") {
@@ -345,8 +347,8 @@ func TestDamage(t *testing.T) {
 	settleAll(t, s, webhook.Done, fetchUntil(t, s, 27, "crm"))
 }
 
-// The views tell what waits, for whom and why.
-func TestViews(t *testing.T) {
+// The view waiting shows how many deliveries wait for which destination, and why.
+func TestWaitingView(t *testing.T) {
 	s := openWith(t, Config{Schema: schemaOf(t.TempDir()), Node: "n1"})
 	defer s.Close()
 	later, dies := deliveries("later", 0, 2), deliveries("dies", 0, 1)

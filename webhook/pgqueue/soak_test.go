@@ -18,8 +18,8 @@ import (
 )
 
 // BenchmarkSoak delivers at full rate, in one short round or for as long as the soak
-// command says. It prints what a delivery costs the database and this process, and what is
-// left in the tables by then.
+// command says. It reports the cost of a delivery to the database and to this process, and
+// the sizes of the tables.
 func BenchmarkSoak(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	l := bench.NewLoad(b, q, 10, 64)
@@ -36,38 +36,38 @@ func BenchmarkSoak(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// soakFor delivers in rounds, each followed by a tenth as many bare requests.
+// soakFor delivers in rounds. After each round it sends a tenth as many bare requests.
 func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) {
 	bare := round / 10
-	var ours, theirs, our, their time.Duration // in all, and since the last line
+	var deliverTotal, bareTotal, deliverTime, bareTime time.Duration // in all, and since the last log line
 	n, m, rounds := 0, 0, 0
 	b.Log(bloat(b, q))
 	before := costs(b, q)
-	for ours+our < d {
-		our += l.Forward(round)
-		their += l.Bare(bare)
+	for deliverTotal+deliverTime < d {
+		deliverTime += l.Forward(round)
+		bareTime += l.Bare(bare)
 		rounds++
-		if our < time.Minute && ours+our < d {
+		if deliverTime < time.Minute && deliverTotal+deliverTime < d {
 			continue
 		}
 		n, m = n+rounds*round, m+rounds*bare
-		ours, theirs = ours+our, theirs+their
-		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s", ours.Round(time.Second), float64(rounds*round)/our.Seconds(),
-			their.Seconds()/our.Seconds()*float64(round/bare), bloat(b, q))
-		our, their, rounds = 0, 0, 0
+		deliverTotal, bareTotal = deliverTotal+deliverTime, bareTotal+bareTime
+		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s", deliverTotal.Round(time.Second), float64(rounds*round)/deliverTime.Seconds(),
+			bareTime.Seconds()/deliverTime.Seconds()*float64(round/bare), bloat(b, q))
+		deliverTime, bareTime, rounds = 0, 0, 0
 	}
 	after := costs(b, q)
 	per := func(name string, before, after float64) { b.ReportMetric((after-before)/float64(n), name+"/delivery") }
-	b.ReportMetric(float64(n)/ours.Seconds(), "deliveries/s")
-	b.ReportMetric(theirs.Seconds()/float64(m)*float64(n)/ours.Seconds(), "x_bare")
+	b.ReportMetric(float64(n)/deliverTotal.Seconds(), "deliveries/s")
+	b.ReportMetric(bareTotal.Seconds()/float64(m)*float64(n)/deliverTotal.Seconds(), "x_bare")
 	per("WAL-B", before.wal, after.wal)
 	per("commits", before.commits, after.commits)
 	per("db-cpu-µs", before.database, after.database)
 	per("cpu-µs", before.process, after.process-float64(m)*bareCPU(b, l))
 }
 
-// A cost is what was spent so far: bytes of WAL, commits, and microseconds of processor
-// time of the database and of this process.
+// A cost counts the resources used so far: bytes of WAL, commits, and microseconds of
+// processor time of the database and of this process.
 type cost struct{ wal, commits, database, process float64 }
 
 func costs(b *testing.B, q *Store) (c cost) {
@@ -99,8 +99,8 @@ func bareCPU(b *testing.B, l *bench.Load) float64 {
 	return (processCPU(b) - before) / n
 }
 
-// bloat says how large the tables and their indexes are, how many of their rows are dead,
-// and how large the heap of this process is.
+// bloat returns a text with the heap size of this process. For each table it has the sizes of
+// the table and its indexes, and the numbers of live and dead rows.
 func bloat(b *testing.B, q *Store) string {
 	b.Helper()
 	rows, err := q.pool.Query(context.Background(), `SELECT relname, pg_table_size(relid) / 1048576, pg_indexes_size(relid) / 1048576,

@@ -28,7 +28,7 @@ import (
 
 var with = flag.String("postgres", "", "settings of the server, as in \"shared_buffers=16MB wal_level=minimal\"")
 
-// server is the server of all tests, nil where PostgreSQL is not installed.
+// server is the server of all tests. It is nil if PostgreSQL is not installed.
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var settings []string
 		if flag.Lookup("test.bench").Value.String() == "" {
-			settings = []string{"fsync=off"} // no test cuts the power
+			settings = []string{"fsync=off"} // no test simulates a power cut
 		}
 		var err error
 		server, err = pgtest.Start(append(settings, strings.Fields(*with)...)...)
@@ -61,8 +61,8 @@ func TestMain(m *testing.M) {
 
 var missing sync.Once
 
-// address returns what clients of the server connect to. It skips the test where
-// PostgreSQL is not installed. The first test to be skipped says why.
+// address returns the URL of the server. It skips the test if PostgreSQL is not installed. The
+// first skipped test says why.
 func address(t testing.TB) string {
 	t.Helper()
 	if server == nil {
@@ -83,15 +83,15 @@ func pool(t testing.TB) *pgxpool.Pool {
 	return p
 }
 
-// schemaOf returns the schema that stands for a folder of queuetest.
+// schemaOf returns the name of the schema that a test uses in place of the folder dir.
 func schemaOf(dir string) string {
 	h := fnv.New64a()
 	h.Write([]byte(dir))
 	return fmt.Sprintf("t%x", h.Sum64())
 }
 
-// openWith opens a store that keeps its claims, and polls nothing, for an hour, unless c
-// says otherwise: so no test depends on how busy the machine is.
+// openWith opens a store. Claim and Poll are an hour unless c sets them, so that no test depends
+// on how busy the machine is.
 func openWith(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Claim == 0 {
@@ -115,13 +115,13 @@ func openOn(t testing.TB, p *pgxpool.Pool, c Config) *Store {
 	return q
 }
 
-// abandon ends the heartbeats of s.
+// abandon ends the heartbeats of s, as if its process had died.
 func (s *Store) abandon() {
 	s.stop()
 	s.goroutines.Wait()
 }
 
-// traits are those of the store in queuetest.
+// traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
 	Durable: true, Share: true,
 	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
@@ -131,7 +131,7 @@ func TestStore(t *testing.T) {
 	testVirtual(t, address(t), pgx.QueryExecModeCacheStatement)
 }
 
-// The same in real time, and with notifications.
+// TestStoreInRealTime runs the same suite in real time, with notifications.
 func TestStoreInRealTime(t *testing.T) {
 	soak.Only(t, "postgres-queue")
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {

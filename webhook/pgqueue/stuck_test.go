@@ -16,12 +16,12 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// While a transaction has put a delivery and goes on, a Put of the same delivery waits for
-// its end. No other Put does.
-func TestPutBesideTransaction(t *testing.T) {
+// While a transaction that has put a delivery is open, a Put of the same delivery waits for the
+// end of the transaction. A Put of other deliveries does not wait.
+func TestPutWaitsForTransactionWithSameDelivery(t *testing.T) {
 	for _, commit := range []bool{true, false} {
 		t.Run(fmt.Sprint("commit=", commit), func(t *testing.T) {
-			makeVirtual(t) // in a bubble no Put waits for so long that it gives up
+			createVirtualDatabase(t) // in a bubble a Put that waits for the server does not time out
 			synctest.Test(t, func(t *testing.T) {
 				q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 				defer q.Close()
@@ -46,7 +46,7 @@ func TestPutBesideTransaction(t *testing.T) {
 					ended <- result{n, err}
 				}
 				short, cancel := context.WithCancel(ctx)
-				go put(short) // is received below
+				go put(short) // sends its result to ended
 				var wg sync.WaitGroup
 				for i := range 100 {
 					wg.Go(func() { putAll(t, q, deliveries("crm", 10+i, 1)...) })
@@ -54,11 +54,11 @@ func TestPutBesideTransaction(t *testing.T) {
 				wg.Wait()
 				cancel()
 				if r := <-ended; !errors.Is(r.err, context.Canceled) {
-					t.Errorf("Put that was cancelled = %d, %v", r.n, r.err)
+					t.Errorf("cancelled Put = %d, %v; want context.Canceled", r.n, r.err)
 				}
 
-				go put(ctx) // is received below
-				// It waits by the time that a later Put is done.
+				go put(ctx) // sends its result to ended
+				// When the next Put returns, the one above waits for the transaction.
 				putAll(t, q, deliveries("crm", 1000, 1)...)
 				want := 1
 				if commit {
@@ -75,15 +75,14 @@ func TestPutBesideTransaction(t *testing.T) {
 				}
 				got := fetchUntil(t, q, 102+map[bool]int{true: 2}[commit], "crm")
 				settleAll(t, q, webhook.Done, got)
-				waits(t, q, 0)
+				wantWaiting(t, q, 0)
 			})
 		})
 	}
 }
 
-// Close waits for a database that hangs as long as for a transaction, however long a
-// claim lasts.
-func TestCloseBesideHang(t *testing.T) {
+// Close gives up on a database that hangs after writeTimeout, even if Config.Claim is longer.
+func TestCloseGivesUpOnHangingDatabase(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour})
 	if q.farewell != writeTimeout {
 		t.Errorf("Close may take %v with a Claim of an hour, want %v", q.farewell, writeTimeout)
@@ -98,6 +97,6 @@ func TestCloseBesideHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Close = %v, want that there was no time", err)
+		t.Errorf("Close = %v, want context.DeadlineExceeded", err)
 	}
 }

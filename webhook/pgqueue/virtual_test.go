@@ -15,16 +15,18 @@ import (
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// In a synctest bubble a store works with the real server, on a database that tells the
-// time of the bubble. While the server works, that time stands still. While all wait, it
-// jumps. So leases and claims expire at once, and on a slow machine none expires early.
+// In a synctest bubble, a store uses the real server, and a database whose clock shows the
+// bubble's time. That time stands still while the server works, and jumps while all goroutines
+// of the bubble wait. So a test need not wait until claims expire, and no claim expires early on
+// a slow machine.
 
 // started is a moment in real time, before any bubble begins.
 var started = time.Now().Truncate(time.Second) // the cases of queuetest count in microseconds
 
-// makeVirtual makes the database whose clock openVirtual sets. There a schema that comes
-// before pg_catalog has the function by which stores ask for the time.
-func makeVirtual(t testing.TB) {
+// createVirtualDatabase creates the database whose clock openVirtual sets, unless it exists. In
+// that database the schema clock precedes pg_catalog and has its own clock_timestamp, the
+// function from which stores get the time.
+func createVirtualDatabase(t testing.TB) {
 	t.Helper()
 	p := pool(t)
 	var made bool
@@ -39,7 +41,7 @@ func makeVirtual(t testing.TB) {
 			t.Fatal(err)
 		}
 	}
-	// A sequence is the same for all connections and transactions at once.
+	// A change of a sequence is visible at once to all connections and transactions.
 	execVirtual(t, `CREATE SCHEMA clock; CREATE SEQUENCE clock.micros;
 CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 	$$ SELECT 'epoch'::timestamptz + last_value * interval '1 microsecond' FROM clock.micros $$`)
@@ -62,8 +64,8 @@ func execVirtual(t testing.TB, sql string) {
 	}
 }
 
-// openVirtual opens a store in a bubble. It does not listen: a bubble would wait for the
-// next notification before it has time pass.
+// openVirtual opens a store in a bubble. The store does not listen for notifications: while it
+// waits for one on a socket, the bubble's time would stand still.
 func openVirtual(t testing.TB, url string, mode pgx.QueryExecMode, c Config) *Store {
 	t.Helper()
 	sleepUntilStarted()
@@ -86,16 +88,16 @@ func openVirtual(t testing.TB, url string, mode pgx.QueryExecMode, c Config) *St
 	return openOn(t, p, c)
 }
 
-// sleepUntilStarted has the time of a bubble come after the real times that are the
-// defaults of the tables.
+// sleepUntilStarted advances the bubble's time past the real time. The tables have real times
+// as defaults, and they must lie in the bubble's past.
 func sleepUntilStarted() {
 	if time.Now().Before(started) {
 		time.Sleep(time.Until(started.Add(time.Hour)))
 	}
 }
 
-// empty is what makes a schema as good as new. To make a new one takes twenty times as long.
-const empty = `SELECT setval('clock.micros', %[2]d);
+// emptySchema is the SQL that resets a schema. To create a new schema takes twenty times as long.
+const emptySchema = `SELECT setval('clock.micros', %[2]d);
 DO $$
 DECLARE
 	name text;
@@ -109,9 +111,9 @@ $$`
 
 // testVirtual runs queuetest in bubbles.
 func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
-	makeVirtual(t)
+	createVirtualDatabase(t)
 	c := Config{Schema: schemaOf(t.Name()), Claim: time.Minute, Poll: 10 * time.Second}
-	if err := openVirtual(t, url, mode, c).Close(); err != nil { // the schema is there now
+	if err := openVirtual(t, url, mode, c).Close(); err != nil { // creates the schema
 		t.Fatal(err)
 	}
 	latest := ""
@@ -120,7 +122,7 @@ func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
 		if dir != latest {
 			sleepUntilStarted()
-			execVirtual(t, fmt.Sprintf(empty, c.Schema, time.Now().UnixMicro()))
+			execVirtual(t, fmt.Sprintf(emptySchema, c.Schema, time.Now().UnixMicro()))
 		}
 		latest = dir
 		return openVirtual(t, url, mode, c)

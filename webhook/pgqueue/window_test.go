@@ -18,7 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// rotate puts a delivery with that number, and has the older half of the dedup window forgotten.
+// rotate puts a delivery with that number, and rotates the dedup window: the store forgets its
+// older half.
 func rotate(t *testing.T, q *Store, number int) {
 	t.Helper()
 	putAll(t, q, deliveries("rotates", number, 1)...)
@@ -27,7 +28,7 @@ func rotate(t *testing.T, q *Store, number int) {
 	if err := q.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "the dedup window is rotated", func() bool { // a step waits while an autovacuum has the table
+	testkit.Until(t, "the dedup window is rotated", func() bool { // upkeep waits while an autovacuum has the table
 		if err := q.upkeep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -38,8 +39,8 @@ func rotate(t *testing.T, q *Store, number int) {
 	})
 }
 
-// A key is remembered until the dedup window has been rotated twice.
-func TestDedupWindow(t *testing.T) {
+// The store remembers a key until the dedup window has been rotated twice.
+func TestKeyIsForgottenAfterTwoRotations(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 2})
 	defer q.Close()
 	for i, step := range []struct {
@@ -48,7 +49,7 @@ func TestDedupWindow(t *testing.T) {
 		rotate bool
 	}{{"new", 10, 10, true}, {"after a rotation", 11, 1, true}, {"the first keys are forgotten", 11, 10, false}, {"all are known", 11, 0, false}} {
 		if n, err := putSome(t.Context(), q, deliveries("crm", 0, step.n)...); n != step.new || err != nil {
-			t.Errorf("%s: Put = %d, %v, want %d", step.name, n, err, step.new)
+			t.Errorf("%s: Put = %d, %v; want %d", step.name, n, err, step.new)
 		}
 		if step.rotate {
 			rotate(t, q, i)
@@ -56,9 +57,9 @@ func TestDedupWindow(t *testing.T) {
 	}
 }
 
-// PutTx adds keys to the newer half of the dedup window. A transaction that reads as of a time
-// before the latest rotation has to be tried again.
-func TestPutTxDedupWindow(t *testing.T) {
+// PutTx adds keys to the newer half of the dedup window. A transaction with a snapshot from
+// before the latest rotation cannot: PutTx fails with the SQLSTATE that says to try it again.
+func TestPutTxAddsKeysToNewerHalfOfDedupWindow(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: dedupParts}
@@ -69,7 +70,7 @@ func TestPutTxDedupWindow(t *testing.T) {
 				t.Helper()
 				tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 				if err == nil {
-					_, err = tx.Exec(t.Context(), "SELECT count(*) FROM pg_class") // reads as of now
+					_, err = tx.Exec(t.Context(), "SELECT count(*) FROM pg_class") // takes a snapshot, unless the level is read committed
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -80,7 +81,7 @@ func TestPutTxDedupWindow(t *testing.T) {
 			put := func(tx pgx.Tx, want int) {
 				t.Helper()
 				if n, err := b.PutTx(t.Context(), tx, deliveries("crm", 0, 10)); n != want || err != nil {
-					t.Fatalf("PutTx = %d, %v, want %d", n, err, want)
+					t.Fatalf("PutTx = %d, %v; want %d", n, err, want)
 				}
 				if err := tx.Commit(t.Context()); err != nil {
 					t.Fatal(err)
@@ -94,7 +95,7 @@ func TestPutTxDedupWindow(t *testing.T) {
 			if level == pgx.ReadCommitted {
 				put(early, 0)
 			} else if n, err := b.PutTx(t.Context(), early, deliveries("crm", 0, 10)); !hasCode(err, "40001") {
-				t.Errorf("PutTx of a transaction from before the rotation = %d, %v", n, err)
+				t.Errorf("PutTx with a snapshot from before the rotation = %d, %v; want SQLSTATE 40001", n, err)
 			}
 			put(begin(), 0)
 		})
@@ -103,8 +104,8 @@ func TestPutTxDedupWindow(t *testing.T) {
 
 var remembered = flag.Int("remembered", 10_000, "how many puts are remembered in BenchmarkWindow")
 
-// BenchmarkWindow prints what a put costs the database and this process while so many are
-// remembered.
+// BenchmarkWindow reports the cost of a put to the database and to this process, with a dedup
+// window of -remembered keys.
 func BenchmarkWindow(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	defer q.Close()
