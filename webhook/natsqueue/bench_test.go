@@ -22,27 +22,26 @@ import (
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// openDefault opens a store with the defaults of Config, but for its stream.
+// openDefault opens a store with a stream of its own and the defaults of Config.
 func openDefault(t testing.TB, dir string) webhook.Store {
 	return openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)})
 }
 
 func BenchmarkStore(b *testing.B) { queuetest.Bench(b, openDefault) }
 
-// openApart is openDefault with a server that is a process of its own.
+// openApart is openDefault with a server in another process.
 func openApart(b *testing.B) *Store {
 	_, url := bench.Start(b, serverVariable+"=1")
 	return openOn(b, connect(b, url), Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// BenchmarkDeliveries has the server and the receiver as processes of the same
-// machine.
+// BenchmarkDeliveries runs the server and the receiver as processes of this machine.
 func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Store { return openApart(b) })
 }
 
-// BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all
-// deliveries, in this process.
+// BenchmarkReplicated is BenchmarkDeliveries with three servers in this process. Each server
+// stores all deliveries.
 func BenchmarkReplicated(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		return openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
@@ -87,8 +86,8 @@ func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openApart(b)) }
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
-// BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two
-// of which is due at a time of its own. It prints the heap of this process beside them.
+// BenchmarkBacklog is BenchmarkDeliveries with a backlog. Half of the waiting deliveries are each
+// due at a different time. It also reports the heap of this process with the backlog.
 func BenchmarkBacklog(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		s := openApart(b)
@@ -112,7 +111,7 @@ func BenchmarkBacklog(b *testing.B) {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		b.Cleanup(func() { b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB") }) // the loop forgets it
+		b.Cleanup(func() { b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB") }) // at the end, as the benchmark's loop resets metrics
 		return s
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// left returns the messages in the log of partition 0.
-func left(t *testing.T, s *Store) (all []stored) {
+// logMessages returns the messages in the log of partition 0.
+func logMessages(t *testing.T, s *Store) (all []stored) {
 	t.Helper()
 	for m, err := range s.list(t.Context(), s.config.prefix(0)+"log.*") {
 		if err != nil {
@@ -29,9 +29,9 @@ func left(t *testing.T, s *Store) (all []stored) {
 	return all
 }
 
-// A delivery, a message and a record that cannot be read hide nothing else: the rest is delivered and
-// purged, and they are set aside in the stream.
-func TestDamaged(t *testing.T) {
+// The store delivers and purges all other deliveries if it cannot read a delivery, a message or a
+// record. It sets the unreadable bytes aside in the stream.
+func TestDamagedMessagesAreSetAside(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		p := partitionOf(q)
@@ -50,7 +50,7 @@ func TestDamaged(t *testing.T) {
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// A record that cannot be read comes before the next owner's.
+		// The log gets an unreadable record before the first record of the next owner.
 		q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		defer func() { q.Close() }()
 		q.abandon()
@@ -63,7 +63,7 @@ func TestDamaged(t *testing.T) {
 		until(t, "a node owns the partition", func() bool { return partitionOf(q) != nil })
 		settle(t, ready(q), webhook.Done, fetch(t, q, 2, "d")...)
 		ready(q).clean(t.Context(), true)
-		until(t, "the log is empty but for the last record", func() bool { return len(left(t, q)) == 1 })
+		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		var aside []string
 		for m, err := range q.list(t.Context(), p.prefix+kindDamaged) {
 			if err != nil {
@@ -81,8 +81,8 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// After an erasure the bytes of the user leave the stream. Deliveries that shared messages with them
-// stay.
+// Erase removes the bytes of the user's deliveries from the stream. It keeps the other deliveries
+// of the same messages.
 func TestEraseLeavesNoBytes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
@@ -95,10 +95,10 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 		}
 		mustPut(t, q, ds...)
 		if n, claimed, err := q.Erase(t.Context(), "ann"); n != 4 || claimed != 0 || err != nil {
-			t.Errorf("Erase = %d, %d, %v; want 4", n, claimed, err)
+			t.Errorf("Erase = %d, %d, %v; want 4, 0", n, claimed, err)
 		}
-		until(t, "nothing is left of ann", func() bool {
-			for _, m := range left(t, q) {
+		until(t, "the stream has no bytes of the user ann", func() bool {
+			for _, m := range logMessages(t, q) {
 				if bytes.Contains(m.data, []byte("secret")) {
 					return false
 				}
@@ -109,16 +109,16 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 	})
 }
 
-// A log in which little waits is cleaned, even if something waits in its first message. The dedup
-// window remembers what is purged.
-func TestClean(t *testing.T) {
+// Clean shrinks a log in which few deliveries wait, even if one of them is in the first message.
+// The dedup window still has the ids of purged deliveries.
+func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1}
 		q := ready(s.open(t, c))
 		const n, each = 10, 20
 		var names []string
 		size := func() (n int) {
-			for _, m := range left(t, q) {
+			for _, m := range logMessages(t, q) {
 				n += len(m.data)
 			}
 			return n
@@ -132,11 +132,11 @@ func TestClean(t *testing.T) {
 			mustPut(t, q, ds...)
 			settle(t, q, webhook.Done, fetch(t, q, each, names[i])[1:]...)
 		}
-		until(t, "little is left", func() bool { return size() < 4*n*20_000+slack+slack/2 })
+		until(t, "the log shrinks by itself", func() bool { return size() < 4*n*20_000+slack+slack/2 })
 		if err := q.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "hardly more is left than what waits", func() bool { return size() < 2*n*20_000 })
+		until(t, "the log has little more than the waiting deliveries", func() bool { return size() < 2*n*20_000 })
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -144,15 +144,15 @@ func TestClean(t *testing.T) {
 		defer q.Close()
 		for _, name := range names {
 			if n, err := q.tryPut(t.Context(), deliveries(name, 0, each)...); n != 0 || err != nil {
-				t.Errorf("Put of what was put before = %d, %v", n, err)
+				t.Errorf("Put of purged deliveries = %d, %v; want 0", n, err)
 			}
 		}
 		fetch(t, q, n, names...)
 	})
 }
 
-// Fetch reads again what the cache had no room for.
-func TestCache(t *testing.T) {
+// Fetch reads deliveries from the stream if the cache had no room for them.
+func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 2, CacheBytes: 10_000, Logger: slog.New(slog.DiscardHandler)}))
 		defer q.Close()
@@ -161,27 +161,27 @@ func TestCache(t *testing.T) {
 		}
 		q.mu.Lock()
 		if n := q.cache.blocks.Len(); q.cache.used > q.cache.limit || n > 2 {
-			t.Errorf("the cache has %d bytes of %d messages, want at most %d bytes", q.cache.used, n, q.cache.limit)
+			t.Errorf("the cache has %d bytes of %d messages, want at most %d bytes of 2 messages", q.cache.used, n, q.cache.limit)
 		}
 		q.mu.Unlock()
 		ds := fetch(t, q, 400, "a", "b")
 		for i := range ds {
 			if string(ds[i].Body) != ds[i].ID {
-				t.Fatalf("%s has the body %q", ds[i].ID, ds[i].Body)
+				t.Fatalf("delivery %s has the body %q, want its ID", ds[i].ID, ds[i].Body)
 			}
 		}
 		settle(t, q, webhook.Return, ds...)
 		settle(t, q, webhook.Done, fetch(t, q, 400, "a", "b")...)
 		fetch(t, q, 0, "a", "b")
 		if n := q.cache.blocks.Len(); q.cache.used != 0 || n != 0 {
-			t.Errorf("the cache of nothing has %d bytes of %d messages", q.cache.used, n)
+			t.Errorf("with no deliveries left, the cache has %d bytes of %d messages; want 0, 0", q.cache.used, n)
 		}
 	})
 }
 
-// The largest delivery that can be put can also be put back, buried and revived, with all that attempts
-// add to it.
-func TestLargest(t *testing.T) {
+// The largest delivery that Put takes can also be retried, buried and revived, even though its
+// attempts make it larger.
+func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
 		defer q.Close()
@@ -193,7 +193,7 @@ func TestLargest(t *testing.T) {
 		}
 		d.Body = make([]byte, len(d.Body)+maxPayload-headerRoom-len(record)+1)
 		if n, err := q.tryPut(t.Context(), d); err == nil {
-			t.Fatalf("Put of what is too large = %d", n)
+			t.Fatalf("Put of a delivery that is one byte too large = %d, nil; want an error", n)
 		}
 		d.Body = d.Body[1:]
 		mustPut(t, q, d)
@@ -208,49 +208,48 @@ func TestLargest(t *testing.T) {
 		settle(t, q, webhook.Retry, d)
 		again := fetch(t, q, 1, "d")[0]
 		if again.Tries != d.Tries || len(again.Closed) != len(d.Closed) || len(again.Body) != len(d.Body) {
-			t.Errorf("put back with %d tries, %d endpoints closed and %d bytes; want %d, %d and %d", again.Tries, len(again.Closed), len(again.Body), d.Tries, len(d.Closed), len(d.Body))
+			t.Errorf("after the retry: got %d tries, %d endpoints closed and %d bytes; want %d, %d and %d", again.Tries, len(again.Closed), len(again.Body), d.Tries, len(d.Closed), len(d.Body))
 		}
 		again.Attempts = d.Attempts
 		settle(t, q, webhook.Bury, again)
 		for dead, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
 			if err != nil || len(dead.Body) != len(d.Body) {
-				t.Fatalf("the dead letter has a body of %d bytes, %v", len(dead.Body), err)
+				t.Fatalf("the dead letter has a body of %d bytes, %v; want %d", len(dead.Body), err, len(d.Body))
 			}
 			if n, err := q.Revive(t.Context(), dead.Key); n != 1 || err != nil {
-				t.Fatalf("Revive = %d, %v", n, err)
+				t.Fatalf("Revive = %d, %v; want 1", n, err)
 			}
 		}
 		fetch(t, q, 1, "d")
 	})
 }
 
-// A message that the servers have lost hides no other: the rest of the lane is delivered, and the log
-// is cleaned.
-func TestLostMessage(t *testing.T) {
+// If the servers lose a message, the store still delivers the rest of the lane, and cleans the log.
+func TestLostMessageHidesNoOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
 		defer q.Close()
 		for i := range 5 {
 			mustPut(t, q, deliveries("d", 10*i, 10)...)
 		}
-		lost := left(t, q)[2]
+		lost := logMessages(t, q)[2]
 		if _, err := q.delete(t.Context(), lost.seq); err != nil || !strings.HasSuffix(lost.subject, kindPut) {
-			t.Fatalf("deleting %s: %v", lost.subject, err)
+			t.Fatalf("deleting message %s: %v; want a put, and no error", lost.subject, err)
 		}
 		settle(t, q, webhook.Done, fetch(t, q, 40, "d")...)
-		for range 2 { // the first sets aside what is lost, the second purges the rest
+		for range 2 { // the first one sets the lost message aside, the second one purges the rest
 			if err := q.clean(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if all := left(t, q); len(all) != 1 {
-			t.Errorf("%d messages are left, want the last record", len(all))
+		if all := logMessages(t, q); len(all) != 1 {
+			t.Errorf("got %d messages in the log, want only the last record", len(all))
 		}
 	})
 }
 
-// A delivery that is moved while the stream is read, to fetch or to erase it, is found at its new place.
-func TestMovedWhileFetched(t *testing.T) {
+// Fetch and Erase find a delivery at its new place if it is moved in the stream while they read.
+func TestMovedDeliveryIsFound(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
 		defer q.Close()
@@ -286,14 +285,14 @@ func TestMovedWhileFetched(t *testing.T) {
 		}
 		for _, d := range fetch(t, q, n, "d") {
 			if string(d.Body) != d.ID {
-				t.Errorf("%s has the body %q", d.ID, d.Body)
+				t.Errorf("delivery %s has the body %q, want its ID", d.ID, d.Body)
 			}
 		}
 	})
 }
 
-// MaxBytes bounds puts and not records, and deliveries that have ended make room.
-func TestRoom(t *testing.T) {
+// MaxBytes bounds Put, but not Settle. Settled deliveries make room for new ones.
+func TestMaxBytesBoundsPutsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 2, MaxBytes: 1 << 20}))
 		defer q.Close()
@@ -315,24 +314,25 @@ func TestRoom(t *testing.T) {
 		for i := range ds {
 			ds[i].Expires = time.Now().Add(time.Hour)
 		}
-		settle(t, q, webhook.Retry, ds...) // with their bodies
+		settle(t, q, webhook.Retry, ds...) // writes their bodies again
 		if more := fill(1000); more > 1 {
-			t.Errorf("there is room for %d in a full store", more)
+			t.Errorf("a full store took %d puts, want at most 1", more)
 		}
 		settle(t, q, webhook.Done, fetch(t, q, n, "d")[:n/2]...)
 		if more := fill(2000); more < n/4 {
-			t.Errorf("there is room for %d after %d of %d have ended", more, n/2, n)
+			t.Errorf("the store took %d puts after %d of %d deliveries were done, want at least %d", more, n/2, n, n/4)
 		}
 	})
 }
 
-// When the server takes no more, puts are refused, and what waits is delivered all the same.
+// When the server's storage is full, Put returns an error, and the store still hands out and settles
+// the waiting deliveries.
 func TestServerFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveUpTo(t, 4<<20)
 		q := ready(s.open(t, Config{Partitions: 2}))
 		defer q.Close()
-		until(t, "the reserve is there", q.reserve.Load)
+		until(t, "the store has its reserve", q.reserve.Load)
 		n := 0
 		for ; ; n++ {
 			d := deliveries("d", n, 1)[0]
@@ -345,7 +345,7 @@ func TestServerFull(t *testing.T) {
 				t.Fatalf("Put number %d = %v, want ErrQueueFull", n, err)
 			}
 		}
-		for i := 0; ; i++ { // to the last byte
+		for i := 0; ; i++ { // with small deliveries to the last byte
 			if _, err := q.tryPut(t.Context(), deliveries("d", 10_000+i, 1)...); err != nil {
 				break
 			}
@@ -354,16 +354,16 @@ func TestServerFull(t *testing.T) {
 		ds := fetch(t, q, n, "d")
 		settle(t, q, webhook.Done, ds[0])
 		settle(t, q, webhook.Done, ds[1:]...)
-		until(t, "there is room", func() bool {
+		until(t, "the server has room for a put", func() bool {
 			_, err := q.tryPut(t.Context(), deliveries("d", 20_000, 1)...)
 			return err == nil
 		})
 	})
 }
 
-// An erasure purges the record that has a delivery of the user. What the record says of others stays
-// known: a delivery that was settled does not come back with the next owner.
-func TestEraseARecord(t *testing.T) {
+// Erase purges a record that contains a delivery of the user. The store keeps the settlements of
+// other deliveries in that record: the next owner does not hand out a settled delivery.
+func TestEraseKeepsSettlementsOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		ds := deliveries("d", 0, 3)
@@ -374,15 +374,15 @@ func TestEraseARecord(t *testing.T) {
 		got := fetch(t, q, 3, "d")
 		settle(t, q, webhook.Return, got[0])
 		got[2].Due, got[2].Expires = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
-		ss := append(settlements(webhook.Done, got[1]), settlements(webhook.Retry, got[2])...) // by one record
+		ss := append(settlements(webhook.Done, got[1]), settlements(webhook.Retry, got[2])...) // in one record
 		if n, err := q.Settle(t.Context(), ss); n != 2 || err != nil {
-			t.Fatalf("Settle = %d, %v", n, err)
+			t.Fatalf("Settle = %d, %v; want 2", n, err)
 		}
 		if erased, claimed, err := q.Erase(t.Context(), "u2"); erased != 1 || claimed != 0 || err != nil {
-			t.Fatalf("Erase = %d, %d, %v", erased, claimed, err)
+			t.Fatalf("Erase = %d, %d, %v; want 1, 0", erased, claimed, err)
 		}
-		until(t, "the user is in no record", func() bool {
-			return !slices.ContainsFunc(left(t, q), func(m stored) bool {
+		until(t, "no record names the user", func() bool {
+			return !slices.ContainsFunc(logMessages(t, q), func(m stored) bool {
 				return strings.HasSuffix(m.subject, kindOwn) && bytes.Contains(m.data, []byte("u2"))
 			})
 		})
@@ -392,7 +392,7 @@ func TestEraseARecord(t *testing.T) {
 			}
 			q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 			if d := fetch(t, q, 1, "d"); d[0].ID != "0" {
-				t.Errorf("%s comes back, and it was settled", d[0].ID)
+				t.Errorf("Fetch = delivery %s, want 0, the only one that waits", d[0].ID)
 			}
 		}
 		if err := q.Close(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// A forwarder whose deliveries are kept by NATS servers. Start it in as many processes
-// as are wanted.
+// A forwarder that stores its deliveries in NATS servers. Any number of processes may run it
+// with the same stream.
 func ExampleOpen() {
 	ctx := context.Background()
 	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1), nats.PingInterval(5*time.Second))

@@ -23,7 +23,7 @@ func deliveries(destination string, from, n int) []webhook.Delivery {
 	return ds
 }
 
-// tryPut returns how many of ds a Put stores.
+// tryPut puts ds and returns how many were stored.
 func (s *Store) tryPut(ctx context.Context, ds ...webhook.Delivery) (n int, err error) {
 	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
 	for i := range ds {
@@ -43,7 +43,7 @@ func (s *Store) tryPut(ctx context.Context, ds ...webhook.Delivery) (n int, err 
 func mustPut(t testing.TB, s *Store, ds ...webhook.Delivery) {
 	t.Helper()
 	if n, err := s.tryPut(t.Context(), ds...); n != len(ds) || err != nil {
-		t.Fatalf("Put of %d = %d, %v", len(ds), n, err)
+		t.Fatalf("Put = %d, %v; want %d", n, err, len(ds))
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *Store) tryFetch(ctx context.Context, n int, destinations ...string) ([]
 	return s.Fetch(ctx, wants, 1<<40, nil)
 }
 
-// fetch fetches all that is due, and fails unless that is want deliveries.
+// fetch fetches all due deliveries. It fails the test unless their number is want.
 func fetch(t testing.TB, s *Store, want int, destinations ...string) []webhook.Delivery {
 	t.Helper()
 	ds, err := s.tryFetch(t.Context(), want+10, destinations...)
@@ -76,18 +76,18 @@ func settlements(verdict webhook.Verdict, ds ...webhook.Delivery) (ss []webhook.
 func settle(t testing.TB, s *Store, verdict webhook.Verdict, ds ...webhook.Delivery) {
 	t.Helper()
 	if n, err := s.Settle(t.Context(), settlements(verdict, ds...)); n != len(ds) || err != nil {
-		t.Fatalf("Settle of %d = %d, %v", len(ds), n, err)
+		t.Fatalf("Settle = %d, %v; want %d", n, err, len(ds))
 	}
 }
 
-// partitionOf returns the partition 0.
+// partitionOf returns partition 0 of s, or nil if s does not own it.
 func partitionOf(s *Store) *partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owned[0]
 }
 
-// A deafConn drops what the client sends while it is deaf, so that no answer comes.
+// A deafConn drops the bytes that the client sends while deaf is true, so no answer comes.
 type deafConn struct {
 	net.Conn
 	deaf *atomic.Bool
@@ -100,7 +100,8 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A cable is the connections to a server. While it is cut there are none.
+// A cable holds the connections to a server. While it is cut off, all connections are closed, and
+// new ones fail.
 type cable struct {
 	mu    sync.Mutex
 	conns []net.Conn

@@ -23,8 +23,9 @@ func seize(t *testing.T, s *Store, n int) {
 	<-s.owned[n].ready
 }
 
-// openRuled opens a store that no longer takes or gives away partitions by itself.
-func openRuled(t *testing.T, s *testServer, c Config) *Store {
+// openWithFixedPartitions opens a store that keeps its partitions: it takes over no others, and
+// hands over none.
+func openWithFixedPartitions(t *testing.T, s *testServer, c Config) *Store {
 	t.Helper()
 	q := ready(s.open(t, c))
 	q.ruling.Lock()
@@ -37,9 +38,9 @@ func openRuled(t *testing.T, s *testServer, c Config) *Store {
 	return q
 }
 
-// A node that is cut off loses its partitions to the others once its claim has expired, and gets some
-// back once it is no longer cut off.
-func TestCutOff(t *testing.T) {
+// A node that is cut off from the server loses its partitions to the other node once its claim has
+// expired. It gets some back when it is connected again.
+func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Claim: 10 * time.Second, Partitions: 16}
 		var wire cable
@@ -54,7 +55,7 @@ func TestCutOff(t *testing.T) {
 			mustPut(t, b, deliveries(names[i], 0, 1)...)
 		}
 		var held []webhook.Delivery
-		until(t, "a owns something", func() (ok bool) {
+		until(t, "a owns a partition with deliveries", func() (ok bool) {
 			var err error
 			held, err = a.tryFetch(t.Context(), 1, names...)
 			return err == nil && len(held) > 0
@@ -66,7 +67,7 @@ func TestCutOff(t *testing.T) {
 			buried <- err
 		}()
 		var got []webhook.Delivery
-		until(t, "b has all", func() bool {
+		until(t, "b has fetched all deliveries", func() bool {
 			more, err := b.tryFetch(t.Context(), 1, names...)
 			if err != nil {
 				t.Fatal(err)
@@ -75,48 +76,50 @@ func TestCutOff(t *testing.T) {
 			return len(got) == n
 		})
 		if _, err := a.tryFetch(t.Context(), 1, names...); err == nil {
-			t.Error("a fetches though its claim has expired")
+			t.Error("Fetch of a after its claim has expired = nil error, want an error")
 		}
 		if _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); err == nil {
-			t.Error("a settles though its claim has expired")
+			t.Error("Settle of a after its claim has expired = nil error, want an error")
 		}
 		if err := <-buried; err == nil {
-			t.Error("a buries though it is cut off")
+			t.Error("Settle with Bury of a while it is cut off = nil error, want an error")
 		}
 		wire.cut(false)
 		settle(t, b, webhook.Done, got...)
-		until(t, "a is back", func() bool {
+		until(t, "a is connected again and sees that nothing waits", func() bool {
 			counts, err := a.Count(t.Context())
 			_, fetched := a.tryFetch(t.Context(), 1, names...)
 			return err == nil && fetched == nil && counts.Waiting == 0
 		})
 		for dead, err := range a.Dead(t.Context(), webhook.DeadFilter{}, "") {
-			t.Errorf("%s was buried late: %v", dead.Destination, err)
+			t.Errorf("got a dead letter of %s, %v; want none", dead.Destination, err)
 		}
 	})
 }
 
-// The server refuses the records of a node that does not know yet that another owns the partition.
-func TestLate(t *testing.T) {
+// The server refuses the records of a node that does not know yet that another node owns the
+// partition.
+func TestServerRefusesRecordsOfFormerOwner(t *testing.T) {
 	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 1}
-	a := openRuled(t, s, c)
+	a := openWithFixedPartitions(t, s, c)
 	mustPut(t, a, append(deliveries("x", 0, 1), deliveries("y", 0, 2)...)...)
 	late := fetch(t, a, 3, "x", "y")
-	a.owned[0].end() // it reads no more
-	b := openRuled(t, s, c)
+	a.owned[0].end() // a reads no more messages of partition 0
+	b := openWithFixedPartitions(t, s, c)
 	seize(t, b, 0)
 	got := fetch(t, b, 3, "x", "y")
 	settle(t, a, webhook.Done, late[0])
 	settle(t, a, webhook.Retry, late[1])
 	settle(t, a, webhook.Bury, late[2])
 	if a.owned[0] != nil {
-		t.Error("a still believes that it owns the partition")
+		t.Error("a owns the partition after the server refused its records, want that it does not")
 	}
 	if counts, err := b.Count(t.Context()); err != nil || counts.Waiting != 3 || counts.Claimed != 3 || counts.Dead != 0 {
-		t.Errorf("Count = %+v, %v; want three claimed", counts, err)
+		t.Errorf("Count = %+v, %v; want 3 waiting, 3 claimed, 0 dead", counts, err)
 	}
-	// A node that owns a partition again takes no delivery for a duplicate of itself.
+	// A node that owns the partition again hands out all deliveries. It does not mistake them for
+	// duplicates of the ones that it read before.
 	seize(t, a, 0)
 	fetch(t, a, 3, "x", "y")
 	settle(t, b, webhook.Done, got...)
@@ -124,13 +127,13 @@ func TestLate(t *testing.T) {
 	fetch(t, b, 3, "x", "y")
 }
 
-// A node whose heartbeat was too late hands out nothing from a partition that another node has taken
-// over, even if it has not read that. It keeps its other partitions.
-func TestLateHeartbeat(t *testing.T) {
+// A node whose heartbeat was late hands out nothing from a partition that another node has taken
+// over, even if it has not read yet of the new owner. It keeps its other partitions.
+func TestNodeWithLateHeartbeatHandsOutNothingTakenOver(t *testing.T) {
 	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 2}
-	a := openRuled(t, s, c)
-	var names [2]string // of a destination of each partition
+	a := openWithFixedPartitions(t, s, c)
+	var names [2]string // for each partition, one of its destinations
 	for i := 0; names[0] == "" || names[1] == ""; i++ {
 		name := fmt.Sprint("d", i)
 		names[a.config.partition(name)] = name
@@ -138,8 +141,8 @@ func TestLateHeartbeat(t *testing.T) {
 	for _, name := range names {
 		mustPut(t, a, deliveries(name, 0, 1)...)
 	}
-	a.owned[0].end() // it reads no more
-	b := openRuled(t, s, c)
+	a.owned[0].end() // a reads no more messages of partition 0
+	b := openWithFixedPartitions(t, s, c)
 	seize(t, b, 0)
 	a.mu.Lock()
 	a.until = time.Now().Add(-time.Second)
@@ -148,16 +151,16 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ds := fetch(t, a, 1, names[:]...); ds[0].Destination != names[1] {
-		t.Errorf("Fetch after a late heartbeat = %v; want that of %s alone", ds, names[1])
+		t.Errorf("Fetch after a late heartbeat = %v; want only the delivery of %s", ds, names[1])
 	}
 	if ds := fetch(t, b, 1, names[:]...); ds[0].Destination != names[0] {
-		t.Errorf("Fetch of the node that took over = %v; want that of %s alone", ds, names[0])
+		t.Errorf("Fetch of the node that took over = %v; want only the delivery of %s", ds, names[0])
 	}
 }
 
-// A node that has missed a heartbeat itself takes no other for dead: the servers may have been away
-// for all.
-func TestSilentJudgesNobody(t *testing.T) {
+// A node that has missed a heartbeat of its own declares no other node dead. The servers may have
+// been unreachable, and then the other nodes missed heartbeats too.
+func TestNodeThatMissedHeartbeatDeclaresNobodyDead(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Claim: 10 * time.Second, Partitions: 1}
 		a, b := s.open(t, c), s.open(t, c)
@@ -165,7 +168,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 		defer b.Close()
 		a.abandon()
 		b.abandon()
-		heartbeat := func() { // stores a heartbeat of a, the answer to which is lost
+		heartbeat := func() { // stores a heartbeat of a, but a does not get the server's answer
 			t.Helper()
 			if err := a.store(t.Context(), &parcel{messages: []*nats.Msg{{Subject: a.config.heartbeat(a.id), Data: []byte("{}"), Header: nats.Header{headerRollup: {"sub"}}}}}); err != nil {
 				t.Fatal(err)
@@ -176,7 +179,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 			defer a.mu.Unlock()
 			a.steady, a.until = time.Now().Add(steady), time.Now().Add(until)
 		}
-		judges := func() bool {
+		declaresDead := func() bool { // whether a no longer counts b among the nodes
 			t.Helper()
 			peers, err := a.peers(t.Context())
 			if err != nil {
@@ -187,35 +190,36 @@ func TestSilentJudgesNobody(t *testing.T) {
 		end := time.Now().Add(2 * c.Claim)
 		until(t, "b has been silent for two claims", func() bool { return time.Now().After(end) })
 		heartbeat()
-		if set(-time.Hour, -time.Second); judges() {
-			t.Error("b is taken for dead by a node whose own heartbeats were not stored")
+		if set(-time.Hour, -time.Second); declaresDead() {
+			t.Error("a, whose own heartbeats were not stored, declares b dead; want that it does not")
 		}
-		// After a gap a node waits for a whole claim again.
+		// After a gap in its heartbeats, a node waits for a whole claim again.
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if judges() {
-			t.Error("b is taken for dead by a node that has just missed one")
+		if declaresDead() {
+			t.Error("a, which has just missed a heartbeat, declares b dead; want that it does not")
 		}
-		set(-time.Hour, c.trusted()-c.Claim*8/10) // it has missed one, and its claim has not expired
+		set(-time.Hour, c.trusted()-c.Claim*8/10) // a has missed a heartbeat, and its claim has not expired
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if judges() {
-			t.Error("b is taken for dead by a node that has missed one")
+		if declaresDead() {
+			t.Error("a, which has missed a heartbeat, declares b dead; want that it does not")
 		}
 		set(-time.Hour, c.trusted())
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !judges() {
-			t.Error("b is not taken for dead by a node that has missed none")
+		if !declaresDead() {
+			t.Error("a, which has missed no heartbeat, does not declare b dead; want that it does")
 		}
 	})
 }
 
-// A node that joins gets partitions once nothing in them is claimed. No delivery is handed out twice.
-func TestHandOver(t *testing.T) {
+// A node that joins gets a partition once no delivery of the partition is claimed. No delivery is
+// handed out twice.
+func TestJoiningNodeGetsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64}
 		a := ready(s.open(t, c))
@@ -244,7 +248,7 @@ func TestHandOver(t *testing.T) {
 		settle(t, a, webhook.Return, held[n:]...)
 		var got []webhook.Delivery
 		var both [2]bool
-		until(t, "all is handed out", func() bool {
+		until(t, "all returned deliveries are handed out", func() bool {
 			for i, q := range []*Store{a, b} {
 				ds, err := q.tryFetch(t.Context(), each, names...)
 				if err != nil {
@@ -258,40 +262,42 @@ func TestHandOver(t *testing.T) {
 		seen := make(map[string]bool)
 		for _, d := range got {
 			if key := d.Destination + " " + d.ID; seen[key] {
-				t.Errorf("%s is handed out twice", key)
+				t.Errorf("%s is handed out twice, want once", key)
 			} else {
 				seen[key] = true
 			}
 		}
 		if len(got) != len(held)-n || both != [2]bool{true, true} {
-			t.Errorf("%d are handed out, want %d; by each node: %v", len(got), len(held)-n, both)
+			t.Errorf("got %d deliveries, by a and by b: %v; want %d, by both", len(got), both, len(held)-n)
 		}
 	})
 }
 
-// The partitions of a node that died are taken over when its last heartbeat is as old as a claim.
-func TestTakeOverInTime(t *testing.T) {
+// The other node takes over a dead node's partitions by the time that the last heartbeat is as old
+// as Config.Claim.
+func TestPartitionsAreTakenOverWithinClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64, Claim: 9 * time.Second}
 		a := ready(s.open(t, c))
 		defer a.Close()
 		b := s.open(t, c)
 		defer b.Close()
-		time.Sleep(3*c.Claim + time.Second) // so that both may take others for dead
+		time.Sleep(3*c.Claim + time.Second) // so that both may declare other nodes dead
 		if n := len(b.mine()); n == 0 || n == c.Partitions {
 			t.Fatalf("b owns %d partitions of %d, want some", n, c.Partitions)
 		}
 		a.abandon()
 		began := time.Now()
-		until(t, "b owns all", func() bool { return len(b.mine()) == c.Partitions })
+		until(t, "b owns all partitions", func() bool { return len(b.mine()) == c.Partitions })
 		if took := time.Since(began); took > c.Claim+100*time.Millisecond {
-			t.Errorf("it took %v, want %v at most", took, c.Claim)
+			t.Errorf("taken over after %v, want at most %v", took, c.Claim)
 		}
 	})
 }
 
-// Heartbeats, records, dead letters and settings that cannot be read hide no others.
-func TestStrangers(t *testing.T) {
+// A store ignores heartbeats, records, dead letters and settings that it cannot read, and still
+// reads the others.
+func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64, Claim: 10 * time.Second}
 		a := ready(s.open(t, c))
@@ -305,7 +311,7 @@ func TestStrangers(t *testing.T) {
 		}
 		b := s.open(t, c)
 		defer b.Close()
-		until(t, "both own something", func() bool {
+		until(t, "each node owns partitions, and together they own all", func() bool {
 			n, m := len(a.mine()), len(b.mine())
 			return n > 0 && m > 0 && n+m == c.Partitions
 		})
@@ -319,30 +325,31 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("Dead yields %d, want 2", n)
 		}
 		for s, err := range b.Settings(t.Context(), "") {
-			t.Errorf("Settings yields %v, %v", s, err)
+			t.Errorf("Settings yields %v, %v; want nothing", s, err)
 		}
 		if nodes, err := b.Nodes(t.Context()); err != nil || len(nodes) != 2 {
-			t.Errorf("Nodes = %v, %v", nodes, err)
+			t.Errorf("Nodes = %v, %v; want 2 nodes", nodes, err)
 		}
 	})
 }
 
-// A delivery that the owner before has purged has ended, even if the next owner read its message
-// before that and never saw the record that ended it.
-func TestPurgedWhileRead(t *testing.T) {
+// The next owner of a partition does not hand out a delivery that the previous owner settled and
+// purged. This holds even if the next owner read the delivery before the purge, and never saw the
+// record that settled it.
+func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 1}
-	a := openRuled(t, s, c)
+	a := openWithFixedPartitions(t, s, c)
 	mustPut(t, a, deliveries("d", 0, 3)...)
 	settle(t, a, webhook.Done, fetch(t, a, 3, "d")...)
 	mustPut(t, a, deliveries("d", 3, 2)...)
 	settle(t, a, webhook.Done, fetch(t, a, 2, "d")[0])
-	all := left(t, a)
+	all := logMessages(t, a)
 	if len(all) != 5 { // the first record of a, a put, a record, a put, a record
 		t.Fatalf("the log has %d messages, want 5", len(all))
 	}
-	a.owned[0].end() // it reads no more
-	b := openRuled(t, s, c)
+	a.owned[0].end() // a reads no more messages of partition 0
+	b := openWithFixedPartitions(t, s, c)
 	p := newPartition(b.index, 0)
 	p.epoch, p.last = all[4].seq+1, all[4].seq+1
 	b.owned[0] = p
@@ -352,14 +359,14 @@ func TestPurgedWhileRead(t *testing.T) {
 	if err := a.clean(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if rest := left(t, a); len(rest) != 2 || rest[0].seq != all[3].seq {
-		t.Fatalf("%d messages are left, want the last two", len(rest))
+	if rest := logMessages(t, a); len(rest) != 2 || rest[0].seq != all[3].seq {
+		t.Fatalf("got %d messages after the purge, want the last two", len(rest))
 	}
 	read(all[3])
 	read(all[4])
 	r := record{node: b.id}
 	read(stored{subject: p.prefix + kindOwn, seq: p.epoch, data: r.append(nil)})
 	if ds := fetch(t, b, 1, "d"); ds[0].ID != "4" {
-		t.Errorf("%s is handed out, want the one that waits", ds[0].ID)
+		t.Errorf("Fetch = delivery %s, want 4, the only one that waits", ds[0].ID)
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// timely makes calls, each of which has to return within five seconds. With timeout set it has to
-// return a timeout.
-func timely(t *testing.T, timeout bool, calls map[string]func() error) {
+// checkReturnsInTime checks that each call returns within five seconds. With timeout, each call
+// must return context.DeadlineExceeded.
+func checkReturnsInTime(t *testing.T, timeout bool, calls map[string]func() error) {
 	t.Helper()
 	for name, call := range calls {
 		begin := time.Now()
 		err := call()
 		if took := time.Since(begin); took > 5*time.Second || timeout && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s = %v after %v, want an answer within 5s", name, err, took)
+			t.Errorf("%s = %v after %v, want a return within 5s; with DeadlineExceeded: %v", name, err, took, timeout)
 		}
 	}
 }
 
-// While the server is silent each call returns a timeout within five seconds. When the server answers
-// again, the store knows what the server did meanwhile.
-func TestSilentServer(t *testing.T) {
+// While the server is silent, each call times out within five seconds. When the server answers
+// again, the store finds out which of the timed out calls took effect.
+func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		var deaf atomic.Bool
 		s.wrap = func(conn net.Conn) (net.Conn, error) { return deafConn{conn, &deaf}, nil }
@@ -36,7 +36,7 @@ func TestSilentServer(t *testing.T) {
 		mustPut(t, q, deliveries("crm", 0, 2)...)
 		held := fetch(t, q, 2, "crm")
 		deaf.Store(true)
-		timely(t, true, map[string]func() error{
+		checkReturnsInTime(t, true, map[string]func() error{
 			"Put":    func() error { _, err := q.tryPut(t.Context(), deliveries("crm", 2, 1)...); return err },
 			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
@@ -56,13 +56,13 @@ func TestSilentServer(t *testing.T) {
 			return n == 2 && err == nil
 		})
 		if c, err := q.Count(t.Context()); err != nil || c.Claimed != 0 || c.Dead != 1 {
-			t.Errorf("Count = %+v, %v; want one dead letter", c, err)
+			t.Errorf("Count = %+v, %v; want 0 claimed, 1 dead", c, err)
 		}
 	})
 }
 
-// Close waits for a silent server no longer than for any answer, however long a claim lasts.
-func TestCloseBesideHang(t *testing.T) {
+// Close waits for a silent server as long as any other call does, even if Config.Claim is longer.
+func TestCloseGivesUpOnSilentServer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		var deaf atomic.Bool
 		s.wrap = func(conn net.Conn) (net.Conn, error) { return deafConn{conn, &deaf}, nil }
@@ -70,17 +70,17 @@ func TestCloseBesideHang(t *testing.T) {
 		deaf.Store(true)
 		began := time.Now()
 		if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close = %v, want that there was no time", err)
+			t.Errorf("Close = %v, want context.DeadlineExceeded", err)
 		}
 		// Close also waits a second for the server to delete the consumers.
 		if took := time.Since(began); took < callTimeout || took > callTimeout+2*time.Second {
-			t.Errorf("Close took %v with a Claim of an hour, want %v", took, callTimeout)
+			t.Errorf("Close took %v with a Claim of an hour, want %v to %v", took, callTimeout, callTimeout+2*time.Second)
 		}
 	})
 }
 
-// A Put of several messages is stored as a whole or not at all, and a Put of more messages than an
-// atomic batch has is ErrTooLarge.
+// Put stores either all of its deliveries or none. A Put that needs more messages than an atomic
+// batch may have returns ErrTooLarge.
 func TestPutIsAtomic(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 8}))
@@ -93,7 +93,7 @@ func TestPutIsAtomic(t *testing.T) {
 		}
 		bad := append(ds, webhook.Delivery{Destination: "d0", Due: time.Now()})
 		if n, err := q.tryPut(t.Context(), bad...); n != 0 || err == nil {
-			t.Errorf("Put with a delivery without an ID = %d, %v", n, err)
+			t.Errorf("Put with a delivery without an ID = %d, %v; want 0 and an error", n, err)
 		}
 		fetch(t, q, 0, names...)
 		mustPut(t, q, ds...)
@@ -104,13 +104,13 @@ func TestPutIsAtomic(t *testing.T) {
 			big[i].ID, big[i].Body = fmt.Sprint("big", i), make([]byte, blockBytes/2+1)
 		}
 		if n, err := q.tryPut(t.Context(), big...); n != 0 || !errors.Is(err, webhook.ErrTooLarge) {
-			t.Errorf("Put of more than a batch = %d, %v; want ErrTooLarge", n, err)
+			t.Errorf("Put of more messages than a batch may have = %d, %v; want 0, ErrTooLarge", n, err)
 		}
 		fetch(t, q, 0, names...)
 	})
 }
 
-// Put stores deliveries for a partition without an owner. The next owner leaves duplicates out.
+// Put stores deliveries for a partition that has no owner. The next owner recognizes duplicates.
 func TestPutWithoutOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1, Claim: time.Minute}
@@ -120,37 +120,37 @@ func TestPutWithoutOwner(t *testing.T) {
 		defer b.Close()
 		defer a.Close()
 		for range 2 {
-			mustPut(t, b, deliveries("d", 0, 3)...) // no owner says that the second three are duplicates
+			mustPut(t, b, deliveries("d", 0, 3)...) // without an owner, Put does not see that the second three are duplicates
 		}
 		until(t, "b owns the partition", func() bool { return partitionOf(b) != nil })
 		fetch(t, ready(b), 3, "d")
 		if n, err := b.tryPut(t.Context(), deliveries("d", 0, 4)...); n != 1 || err != nil {
-			t.Errorf("Put of three known and a new one = %d, %v", n, err)
+			t.Errorf("Put of three duplicates and a new delivery = %d, %v; want 1", n, err)
 		}
 	})
 }
 
-// After somebody has deleted the stream, each call returns in time. The store goes on once another node
-// has opened the store and so created the stream again.
-func TestStreamDeleted(t *testing.T) {
+// After the stream was deleted, each call still returns in time. The store goes on once another
+// node opens the store, which creates the stream again.
+func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 2, Claim: 10 * time.Second}
 		a := ready(s.open(t, c))
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		held := fetch(t, a, 2, "d")
-		old := left(t, a)
+		old := logMessages(t, a)
 		if err := a.js.DeleteStream(t.Context(), DefaultStream); err != nil {
 			t.Fatal(err)
 		}
-		timely(t, false, map[string]func() error{
+		checkReturnsInTime(t, false, map[string]func() error{
 			"Put":    func() error { _, err := a.tryPut(t.Context(), deliveries("d", 2, 1)...); return err },
 			"Settle": func() error { _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
 			"Count":  func() error { _, err := a.Count(t.Context()); return err },
 		})
 		b := s.open(t, c)
 		defer b.Close()
-		until(t, "both own something, and deliveries go through", func() bool {
+		until(t, "a delivery is put, fetched and settled", func() bool {
 			if _, err := b.tryPut(t.Context(), deliveries("d", 10, 1)...); err != nil {
 				return false
 			}
@@ -162,8 +162,8 @@ func TestStreamDeleted(t *testing.T) {
 			}
 			return false
 		})
-		if all := left(t, b); len(all) == 0 || all[0].seq <= old[len(old)-1].seq {
-			t.Errorf("the log of partition 0 has %d messages, with sequences of the old stream", len(all))
+		if all := logMessages(t, b); len(all) == 0 || all[0].seq <= old[len(old)-1].seq {
+			t.Errorf("got %d messages in the log of partition 0, want some, all with sequences above the old stream's", len(all))
 		}
 	})
 }

@@ -21,8 +21,9 @@ import (
 // maxPayload has room for the largest body of queuetest.
 const maxPayload = 4 << 20
 
-// A testServer is a server with JetStream to which clients connect without a socket. So it can be in a
-// synctest bubble with them: claims expire at once, and on a slow machine none expires early.
+// A testServer is a server with JetStream. Clients connect to it without a socket, so a synctest
+// bubble can contain both. There a test need not wait until a claim expires, and no claim expires
+// early on a slow machine.
 type testServer struct {
 	*server.Server
 	// wrap wraps the connections of clients, if it is not nil.
@@ -38,8 +39,8 @@ func (s *testServer) InProcessConn() (net.Conn, error) {
 	return conn, err
 }
 
-// start starts a server. It listens on the port unless that is 0, and stores up to maxStore bytes
-// unless that is 0.
+// start starts a server. With port 0 the server does not listen. With maxStore 0 it stores
+// without a limit, otherwise at most maxStore bytes.
 func start(dir string, port int, maxStore int64) (*server.Server, error) {
 	s, err := server.NewServer(&server.Options{
 		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, JetStreamMaxStore: maxStore,
@@ -61,8 +62,9 @@ func stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// began returns when the bubbles of this process begin. All servers of a process share a clock for the
-// age of messages. A goroutine sets it, which must not belong to a bubble, and it tells the real time.
+// began returns the time at which the bubbles of this process begin. All servers of a process
+// share a clock for the age of messages. It shows real time, and the goroutine that sets it must
+// not belong to a bubble.
 var began = sync.OnceValue(func() time.Time {
 	ats.Register()
 	return time.Now().Truncate(time.Second) // the cases of queuetest count in microseconds
@@ -81,7 +83,7 @@ func serveUpTo(t testing.TB, maxStore int64) *testServer {
 	}
 	t.Cleanup(func() {
 		stop(s)
-		time.Sleep(20 * time.Millisecond) // of a bubble's time: the server does not wait for the writer of an atomic batch
+		time.Sleep(20 * time.Millisecond) // of the bubble's time: the server does not wait for the goroutine that writes an atomic batch
 	})
 	return &testServer{Server: s}
 }
@@ -92,7 +94,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *testServer)) {
 	synctest.Test(t, func(t *testing.T) { test(t, serve(t)) })
 }
 
-// connect returns a connection, which is closed when the test ends.
+// connect returns a connection. The end of the test closes it.
 func (s *testServer) connect(t testing.TB) *nats.Conn {
 	t.Helper()
 	return connect(t, "", nats.InProcessServer(s))
@@ -109,7 +111,7 @@ func connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// open opens a store with a Claim of an hour, unless c has one.
+// open opens a store. Claim is an hour unless c sets it.
 func (s *testServer) open(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Claim == 0 {
@@ -130,17 +132,17 @@ func openOn(t testing.TB, nc *nats.Conn, c Config) *Store {
 	return q
 }
 
-// until waits until so returns true, for an hour of the bubble's time at most.
+// until waits until so returns true. It fails the test after an hour of the bubble's time.
 func until(t testing.TB, want string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Hour); !so(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in an hour: %s", want)
+			t.Fatalf("after an hour still waiting until %s", want)
 		}
 	}
 }
 
-// ready waits until s has read the partitions that it owns. Open waits for no more than a second.
+// ready waits until s has read the partitions that it owns. Open itself waits for at most a second.
 func ready(s *Store) *Store {
 	for _, p := range s.mine() {
 		<-p.ready
@@ -148,7 +150,7 @@ func ready(s *Store) *Store {
 	return s
 }
 
-// abandon stops s without giving its partitions away, as a crash does.
+// abandon stops s as a crash does: s does not hand over its partitions.
 func (s *Store) abandon() {
 	s.stop()
 	s.goroutines.Wait()
@@ -158,8 +160,8 @@ func (s *Store) abandon() {
 // serverVariable is the environment variable that makes the test binary a server.
 const serverVariable = "HOOKFERRY_NATS_SERVER"
 
-// mainServer is called by TestMain first. It does not return in the process of a server,
-// which prints its URL and runs until its standard input ends.
+// mainServer returns at once, unless serverVariable makes this process a server. A server prints
+// its URL and runs until its standard input ends. TestMain calls mainServer first.
 func mainServer() {
 	if os.Getenv(serverVariable) == "" {
 		return
@@ -174,7 +176,7 @@ func mainServer() {
 	os.Exit(0)
 }
 
-// withServer calls f with the URL of a server that listens.
+// withServer calls f with the URL of a server, which runs until f returns.
 func withServer(f func(url string)) error {
 	dir, err := os.MkdirTemp("", "natsqueue")
 	if err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	began()
 	code := 1
 	if err := withServer(func(url string) {
-		os.Setenv("NATS_URL", url) // of the examples, and of tests in real time
+		os.Setenv("NATS_URL", url) // for the examples, and for tests in real time
 		code = m.Run()
 	}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// traits are those of the store in queuetest.
+// traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
 	Durable: true, Share: true,
 	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
@@ -63,7 +63,7 @@ func TestStoreInRealTime(t *testing.T) {
 	}, traits)
 }
 
-// nameOf returns the stream that stands for a folder of queuetest.
+// nameOf returns the name of the stream that a test uses in place of the folder dir.
 func nameOf(dir string) string {
 	h := fnv.New64a()
 	h.Write([]byte(dir))

@@ -57,13 +57,14 @@ func TestOpenChecksStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := Open(t.Context(), s.connect(t), Config{Stream: c.Stream}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), c.Stream) {
-				t.Errorf("Open of a stream with another %s: %v", name, err)
+				t.Errorf("Open of a stream with a bad %s = %v, want an error that names both", name, err)
 			}
 		}
 	})
 }
 
-// Open logs how accepted deliveries may be lost, and that the number of partitions stays.
+// Open warns that a stream with one replica may lose accepted deliveries. It also logs that an
+// existing stream keeps its number of partitions.
 func TestOpenWarns(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		log := new(lines)
@@ -72,12 +73,12 @@ func TestOpenWarns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if log.count("level=WARN") != 1 || log.count("sync_interval") != 1 {
-			t.Errorf("Open with one replica logged %s, want a warning", &log.text)
+			t.Errorf("Open with one replica logged %s; want one warning that names sync_interval", &log.text)
 		}
 		c.Partitions = 4
 		q := s.open(t, c)
 		if len(q.owned) != 2 || log.count("number of partitions") != 1 {
-			t.Errorf("%d partitions, of a stream that had 2: %s", len(q.owned), &log.text)
+			t.Errorf("Open of a stream with 2 partitions: got %d partitions, log %s; want 2 and a log line", len(q.owned), &log.text)
 		}
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
@@ -99,8 +100,9 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
-// A node logs once that it may not read a partition, as where the server allows no more consumers.
-func TestTooFewConsumers(t *testing.T) {
+// A node logs one error if it cannot read a partition, for example because the server refuses
+// another consumer.
+func TestRefusedConsumerIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 2}
 		log := new(lines)
@@ -123,12 +125,12 @@ func TestTooFewConsumers(t *testing.T) {
 			t.Error(err)
 		}
 		if n := log.count("level=ERROR"); n != 1 {
-			t.Errorf("%d errors were logged, want 1", n)
+			t.Errorf("got %d errors in the log, want 1", n)
 		}
 	})
 }
 
-// lines is a log that may be read while it is written.
+// lines is a log that a test may read while others write it.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
