@@ -13,15 +13,15 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// A file of a store is removed, cut short or overwritten. Check reports if anything is missing, and writes
-// nothing. Rescue copies everything else as it was.
+// The test removes, truncates or overwrites a file of a store. Check reports each loss of
+// deliveries, and writes nothing. Rescue copies all other deliveries unchanged.
 func TestNoLossIsSilent(t *testing.T) {
 	lost := 0
 	for seed := range soak.Seeds(t, 40) {
 		synctest.Test(t, func(t *testing.T) { lost += testNoLossIsSilent(t, seed) })
 	}
 	if lost == 0 {
-		t.Error("nothing was lost, so the test shows nothing")
+		t.Error("no damage lost a delivery, so the test checked nothing; want at least one loss")
 	}
 }
 
@@ -37,7 +37,7 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	for range 40 + rnd.IntN(120) {
 		l.step()
 	}
-	want := l.holds()
+	want := l.states()
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,22 +60,22 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	}
 	r, err := filequeue.Check(from)
 	if after, _ := os.ReadDir(from); len(after) != len(before) {
-		t.Errorf("%s %s: Check has made a file: %v, before %v", name, what, after, before)
+		t.Errorf("%s %s: files after Check = %v, want those before: %v", name, what, after, before)
 	}
 	if name == "MANIFEST" && errors.Is(err, filequeue.ErrVersion) {
 		return 0
 	}
 	if (err != nil) != (len(r.Missing) > 0) || err != nil && !errors.Is(err, filequeue.ErrDamaged) {
-		t.Fatalf("%s %s: Check = %+v, %v", name, what, r, err)
+		t.Fatalf("%s %s: Check = %+v, %v; want ErrDamaged if and only if something is missing", name, what, r, err)
 	}
 	rescued, err := filequeue.Rescue(from, to)
 	if err != nil || rescued.Waiting != r.Waiting || rescued.Dead != r.Dead || len(rescued.Missing) != len(r.Missing) {
-		t.Fatalf("%s %s: Rescue = %+v, %v; Check = %+v", name, what, rescued, err, r)
+		t.Fatalf("%s %s: Rescue = %+v, %v; want the numbers of Check = %+v", name, what, rescued, err, r)
 	}
 	if l.s, err = filequeue.Open(to, filequeue.Config{Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	got := l.holds()
+	got := l.states()
 	different := 0
 	for id, was := range want {
 		if got[id] == "" {
@@ -87,18 +87,18 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	}
 	told := strings.Join(r.Missing, "\n")
 	if lost+different+len(got) > 0 && told == "" {
-		t.Errorf("%s %s: %d deliveries are lost, %d are not as they were and %d are back, and nothing is said of it", name, what, lost, different, len(got))
+		t.Errorf("%s %s: %d deliveries are lost, %d have changed and %d have come back, and Check reports nothing; want a report", name, what, lost, different, len(got))
 	}
 	if lost > 0 && !strings.Contains(told, "deliver") {
-		t.Errorf("%s %s: %d deliveries are lost, and Check says only:\n%s", name, what, lost, told)
+		t.Errorf("%s %s: %d deliveries are lost, want a report of lost deliveries, got:\n%s", name, what, lost, told)
 	}
 	if strings.HasSuffix(name, ".hint") && told != "" {
-		t.Errorf("%s %s: Check says, though no segment was touched:\n%s", name, what, told)
+		t.Errorf("%s %s: no segment is damaged, want no report, got:\n%s", name, what, told)
 	}
 	return lost
 }
 
-// spoil damages a file at random.
+// spoil damages a file at random, and returns what it did.
 func spoil(t *testing.T, rnd *rand.Rand, path string) (what string) {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -18,8 +18,9 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// The disk crashes at any operation, with or without a loss of power. Then everything that was stored is
-// there, nothing that was done is there, and a call that failed was done completely or not at all.
+// The disk crashes at a random operation, with or without a loss of power. After the restart the
+// store has all deliveries that were stored and none that were done. A call that failed took effect
+// completely or not at all.
 func TestCrash(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testCrash(t, seed) })
@@ -45,7 +46,7 @@ func testCrash(t *testing.T, seed uint64) {
 			}
 			l.s.Close()
 		} else if !errors.Is(err, simdisk.ErrCrashed) {
-			t.Fatalf("life %d: Open: %v", life, err)
+			t.Fatalf("life %d: Open = %v, want nil or ErrCrashed", life, err)
 		}
 		loss := simdisk.Loss(rnd.IntN(2))
 		if rnd.IntN(4) == 0 { // another crash while the store opens
@@ -57,7 +58,7 @@ func testCrash(t *testing.T, seed uint64) {
 		}
 		d = d.Reboot(loss)
 		if err := l.open(d, filequeue.Config{}); err != nil {
-			t.Fatalf("life %d: Open after a crash: %v", life, err)
+			t.Fatalf("life %d: Open after a crash = %v, want nil", life, err)
 		}
 		l.check()
 		if err := l.s.Close(); err != nil {
@@ -66,8 +67,8 @@ func testCrash(t *testing.T, seed uint64) {
 	}
 }
 
-// Operations of the disk fail at random, also while the store opens. The result of each call is true. The
-// store works again once the disk does, and nothing is missing after a loss of power.
+// Operations of the disk fail at random, also during Open. The result of each call says truly what
+// the store did. The store works again once the disk does, and a loss of power loses nothing.
 func TestFailingDisk(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testFailingDisk(t, seed) })
@@ -105,7 +106,7 @@ func testFailingDisk(t *testing.T, seed uint64) {
 			l.step()
 		}
 		d.OnOp(nil)
-		time.Sleep(2 * time.Second) // until the store tries again by itself
+		time.Sleep(2 * time.Second) // the store tries again by itself meanwhile
 		for range 20 {
 			l.step()
 		}
@@ -124,9 +125,10 @@ func testFailingDisk(t *testing.T, seed uint64) {
 	}
 }
 
-// Everything that Open finds is durable from then on, even if the previous process ended between a write
-// and its sync, or the sync failed. So a put that is answered as a duplicate survives a loss of power.
-func TestWhatOpenFindsIsDurable(t *testing.T) {
+// Open makes durable all that it finds, even if the previous process ended between a write and its
+// sync, or if the sync failed. So if Put answers that a delivery is a duplicate, the first copy
+// survives a loss of power.
+func TestOpenMakesWhatItFindsDurable(t *testing.T) {
 	for _, syncFails := range []bool{false, true} {
 		for seed := range uint64(8) {
 			synctest.Test(t, func(t *testing.T) {
@@ -159,13 +161,13 @@ func TestWhatOpenFindsIsDurable(t *testing.T) {
 					return nil
 				})
 				if _, err := put(s, "second"); err == nil {
-					t.Fatal("a put returned nil though its sync failed")
+					t.Fatal("Put with a failed sync = nil, want an error")
 				}
 				s.Close()
 				d = d.Reboot(simdisk.Process)
 				s = open()
 				if stored, err := put(s, "second"); err != nil || stored {
-					t.Fatalf("put again: stored %v, %v; want a duplicate", stored, err)
+					t.Fatalf("second Put of a delivery: stored %v, %v; want a duplicate", stored, err)
 				}
 				d.Crash()
 				s.Close()
@@ -180,7 +182,8 @@ func TestWhatOpenFindsIsDurable(t *testing.T) {
 	}
 }
 
-// If any operation of Open fails, Open works or returns an error, and the next Open works.
+// Whichever disk operation of Open fails, Open either works or returns its error, and the next Open
+// works.
 func TestOpenOnFailingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(t, rand.New(rand.NewPCG(1, 5)))
@@ -201,16 +204,16 @@ func TestOpenOnFailingDisk(t *testing.T) {
 			if err == nil {
 				l.s.Close()
 			} else if !errors.Is(err, syscall.EIO) {
-				t.Fatalf("operation %d fails: Open: %v", n, err)
+				t.Fatalf("Open with a failure of operation %d = %v, want nil or EIO", n, err)
 			}
 			if err := l.open(d, filequeue.Config{}); err != nil {
-				t.Fatalf("Open after operation %d failed: %v", n, err)
+				t.Fatalf("Open after a failure of operation %d = %v, want nil", n, err)
 			}
 			l.check()
 			for range 5 {
 				l.step()
 			}
-			if n%2 == 0 { // otherwise the next Open reads what a crash leaves
+			if n%2 == 0 { // otherwise the next Open finds a crashed store
 				l.s.Close()
 			} else {
 				d.Crash()
@@ -224,8 +227,9 @@ func TestOpenOnFailingDisk(t *testing.T) {
 	})
 }
 
-// A place of the disk that cannot be read hides one delivery for a while, and no other one.
-func TestUnreadablePlaceHidesNoOther(t *testing.T) {
+// If the disk cannot read one delivery, the store leaves out that one for a while, and still hands
+// out the others.
+func TestUnreadableDeliveryHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := smallDisk(1)
 		s, err := filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -259,10 +263,10 @@ func TestUnreadablePlaceHidesNoOther(t *testing.T) {
 				got = append(got, d.ID)
 			}
 			if !slices.Equal(got, want) || (err != nil) != (want == nil) {
-				t.Fatalf("Fetch = %q, %v, want %q", got, err, want)
+				t.Fatalf("Fetch = %q, %v; want %q, or an error if none are wanted", got, err, want)
 			}
 		}
-		fetch() // the disk may be all that fails
+		fetch() // returns the error: all of the disk may be unreadable
 		fetch("1")
 		fetch("2")
 		time.Sleep(2 * time.Minute)
@@ -272,7 +276,7 @@ func TestUnreadablePlaceHidesNoOther(t *testing.T) {
 		select {
 		case <-s.Changed():
 		default:
-			t.Error("nobody is told that the delivery is tried again")
+			t.Error("Changed has no value, want one: the store tries the delivery again")
 		}
 		fetch("0")
 	})

@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// One bit is wrong anywhere in a store that was closed. Then only the delivery with that bit may be
-// missing, and the log says so.
+// The test flips one bit anywhere in a closed store. Then only the delivery with that bit may be
+// missing, and the log has an error about it.
 func TestBitFlip(t *testing.T) {
 	for seed := range soak.Seeds(t, 80) {
 		synctest.Test(t, func(t *testing.T) { testBitFlip(t, seed) })
@@ -39,7 +39,7 @@ func testBitFlip(t *testing.T, seed uint64) {
 	for range 60 {
 		l.step()
 	}
-	want := l.holds()
+	want := l.states()
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func testBitFlip(t *testing.T, seed uint64) {
 	at := rnd.IntN(len(b))
 	b[at] ^= 1 << rnd.IntN(8)
 	d.WriteFile(name, b)
-	if rnd.IntN(2) == 0 && name != "MANIFEST" { // all hints are gone, so that the segments are read
+	if rnd.IntN(2) == 0 && name != "MANIFEST" { // without hints, Open reads the segments
 		for _, n := range names {
 			if strings.HasSuffix(n, ".hint") {
 				if err := d.Remove(n); err != nil {
@@ -65,12 +65,12 @@ func testBitFlip(t *testing.T, seed uint64) {
 	s, err := filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		if !errors.Is(err, filequeue.ErrDamaged) && !errors.Is(err, filequeue.ErrVersion) {
-			t.Fatalf("a bit of %s at %d: Open: %v", name, at, err)
+			t.Fatalf("a bit of %s at %d: Open = %v, want nil, ErrDamaged or ErrVersion", name, at, err)
 		}
 		return
 	}
 	l.s = s
-	got := l.holds() // sets aside dead letters
+	got := l.states() // sets aside dead letters
 	for i := range 3 {
 		time.Sleep(time.Hour)
 		for _, retries := range []bool{false, true} {
@@ -90,7 +90,7 @@ func testBitFlip(t *testing.T, seed uint64) {
 	}
 	told := strings.Contains(log.String(), "level=ERROR")
 	if len(missing) > 8 || (len(missing) > 0 || len(changed) > 0 || len(got) > 20) && !told {
-		t.Errorf("a bit of %s at %d of %d: missing %v, changed %v, and back are %v; %d lost; the log:\n%s", name, at, len(b), missing, changed, got, s.Lost(), &log)
+		t.Errorf("a bit of %s at %d of %d: missing %v, changed %v, come back %v, %d lost; want few, and an error in the log:\n%s", name, at, len(b), missing, changed, got, s.Lost(), &log)
 	}
 	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+s.Lost() != len(want)+len(got) && !strings.Contains(log.String(), "what was in") {
 		t.Errorf("a bit of %s at %d: Count = %+v, %v, %d lost, want %d in all; the log:\n%s", name, at, c, err, s.Lost(), len(want), &log)
@@ -112,7 +112,8 @@ func flip(t *testing.T, d *simdisk.Disk, body string) {
 	t.Fatalf("no file has %q", body)
 }
 
-// A damaged dead letter or delivery is lost alone. The log names its messageId once, and Lost counts it.
+// A damaged dead letter or delivery is lost without any other. The log names its messageId once,
+// and Lost counts it.
 func TestDamagedRecordHidesNoOther(t *testing.T) {
 	d := simdisk.New(1)
 	var log bytes.Buffer
@@ -152,19 +153,19 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 			dead := 0
 			for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
 				if dead++; err != nil || d.ID == "2" {
-					t.Errorf("Dead yields %v, %v", d.ID, err)
+					t.Errorf("Dead yields %v, %v; want the dead letters but 2", d.ID, err)
 				}
 			}
 			if dead != 4 {
-				t.Errorf("Dead yields %d, want the 4 that can be read", dead)
+				t.Errorf("Dead yields %d, want the 4 undamaged ones", dead)
 			}
 			ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "waits", Max: 10}}, 1<<20, nil)
 			if err != nil || len(ds) != 4 && len(ds) != 0 {
-				t.Errorf("Fetch = %d, %v", len(ds), err)
+				t.Errorf("Fetch = %d, %v; want 4, or 0 once they are claimed", len(ds), err)
 			}
 		}
 		if c, err := s.Count(t.Context()); err != nil || c.Dead != 4 || c.Waiting != 4 || s.Lost() != 2 {
-			t.Errorf("Count = %+v, %v, and %d lost", c, err, s.Lost())
+			t.Errorf("Count = %+v, %v, and %d lost; want 4 dead, 4 waiting, 2 lost", c, err, s.Lost())
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -172,12 +173,12 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 	}
 	for _, id := range []string{"message-2", "message-3"} {
 		if n := strings.Count(log.String(), id); n != 1 {
-			t.Errorf("the log has %s %d times:\n%s", id, n, &log)
+			t.Errorf("the log has %s %d times, want once:\n%s", id, n, &log)
 		}
 	}
 }
 
-// fill makes a store in a folder with some records of every kind, in several segments.
+// fill creates a store in a folder, with records of every kind in several segments.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
@@ -213,18 +214,20 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
+// Check names all that is missing from a damaged store. Rescue copies the rest to a new store,
+// audiences and settings included.
 func TestCheckAndRescue(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	fill(t, from)
 	r, err := filequeue.Check(from)
 	if err != nil || r.Waiting != 90 || r.Dead != 10 || r.Settings != 1 || len(r.Missing) != 0 {
-		t.Errorf("Check = %+v, %v", r, err)
+		t.Errorf("Check = %+v, %v; want 90 waiting, 10 dead, 1 setting, nothing missing", r, err)
 	}
 	segments, err := filepath.Glob(filepath.Join(from, "*.log"))
 	if err != nil || len(segments) < 3 {
 		t.Fatal(segments, err)
 	}
-	// A segment is missing, a body is damaged, and so is the manifest.
+	// Remove a segment, damage a body in another one, and later remove the manifest.
 	if err := os.Remove(segments[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +240,7 @@ func TestCheckAndRescue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := filequeue.Open(from, filequeue.Config{Logger: quiet}); !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(fmt.Sprint(err), "segment 2, of") {
-		t.Errorf("Open without a segment: %v", err)
+		t.Errorf("Open without a segment = %v, want ErrDamaged that names segment 2", err)
 	}
 	if err := os.Remove(filepath.Join(from, "MANIFEST")); err != nil {
 		t.Fatal(err)
@@ -245,24 +248,24 @@ func TestCheckAndRescue(t *testing.T) {
 	_, err = filequeue.Check(from)
 	for _, want := range []string{"MANIFEST", "segment 2, of", `the delivery at`, `destination "a"`} {
 		if !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("Check: %v, want ErrDamaged with %q", err, want)
+			t.Errorf("Check = %v, want ErrDamaged with %q", err, want)
 		}
 	}
 	to := filepath.Join(t.TempDir(), "rescued")
 	last := int64(0)
 	rescued, err := filequeue.RescueContext(t.Context(), from, to, func(read, of int64) { last = of - read })
 	if err != nil || last != 0 || len(rescued.Missing) != 4 || rescued.Dead != 10 || rescued.Waiting < 40 || rescued.Waiting > 65 {
-		t.Errorf("Rescue = %+v, %v; %d bytes are left", rescued, err, last)
+		t.Errorf("Rescue = %+v, %v, %d bytes not read; want 10 dead, 40 to 65 waiting, 4 reports, 0 bytes", rescued, err, last)
 	}
 	again, err := filequeue.Check(to)
 	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Settings != 1 || err != nil {
-		t.Errorf("Check of what was rescued = %+v, %v", again, err)
+		t.Errorf("Check of the rescued store = %+v, %v; want %d waiting, %d dead, 1 setting", again, err, rescued.Waiting, rescued.Dead)
 	}
 	if _, err := filequeue.Rescue(from, to); err == nil {
-		t.Error("Rescue to a store that exists is no error")
+		t.Error("Rescue to an existing store = nil, want an error")
 	}
 	if _, err := filequeue.Check(t.TempDir()); !errors.Is(err, filequeue.ErrDamaged) {
-		t.Errorf("Check of an empty folder: %v", err)
+		t.Errorf("Check of an empty folder = %v, want ErrDamaged", err)
 	}
 	s, err := filequeue.OpenUnsynced(to, filequeue.Config{Logger: quiet})
 	if err != nil {
@@ -272,23 +275,23 @@ func TestCheckAndRescue(t *testing.T) {
 	n := 0
 	for user, err := range s.Members(t.Context(), "vip", "") {
 		if n++; user != "ann" || err != nil {
-			t.Errorf("Members yields %q, %v", user, err)
+			t.Errorf("Members yields %q, %v; want ann", user, err)
 		}
 	}
 	if n != 1 {
-		t.Errorf("%d members, want 1", n)
+		t.Errorf("got %d members, want 1", n)
 	}
 	if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]webhook.Result, 1)); err != nil {
 		t.Error(err)
 	}
 	if _, err := filequeue.Check(to); !errors.Is(err, filequeue.ErrLocked) {
-		t.Errorf("Check of a store that is open: %v", err)
+		t.Errorf("Check of an open store = %v, want ErrLocked", err)
 	}
 }
 
-// A store without its latest segment does not open, as nothing else would tell that deliveries are
-// missing.
-func TestLatestSegmentIsMissing(t *testing.T) {
+// Open fails if the latest segment is missing. If it did not, nothing would show that deliveries
+// are lost.
+func TestOpenFailsWithoutLatestSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := simdisk.New(1)
 		open := func() (*filequeue.Store, error) { return filequeue.OpenOn(d, filequeue.Config{Logger: quiet}) }
@@ -315,10 +318,10 @@ func TestLatestSegmentIsMissing(t *testing.T) {
 		if err := d.Remove(latest); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // an attempt to open it changes nothing of that
+		for range 2 { // the failed Open does not hide the loss from the next one
 			s, err := open()
 			if !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(err.Error(), latest) {
-				t.Fatalf("Open without %s: %v, want ErrDamaged that names it", latest, err)
+				t.Fatalf("Open without %s = %v, want ErrDamaged that names it", latest, err)
 			}
 			if err == nil {
 				s.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// After Erase no file has a body of the user, in whatever state the delivery was, unless it is claimed.
-// Everything of other users is there after a crash.
+// Erase removes the bodies of the user's deliveries from all files, in every state but claimed. The
+// deliveries of other users survive a crash.
 func TestEraseRemovesBytes(t *testing.T) { synctest.Test(t, testEraseRemovesBytes) }
 
 func testEraseRemovesBytes(t *testing.T) {
@@ -53,7 +53,7 @@ func testEraseRemovesBytes(t *testing.T) {
 	}
 	erased, claimed, err := s.Erase(t.Context(), "ann")
 	if erased != n/2-held || claimed != held || err != nil {
-		t.Errorf("Erase = %d, %d, %v, want %d, %d", erased, claimed, err, n/2-held, held)
+		t.Errorf("Erase = %d, %d, %v; want %d, %d", erased, claimed, err, n/2-held, held)
 	}
 	found := 0
 	after := d.Reboot(simdisk.Power)
@@ -62,18 +62,18 @@ func testEraseRemovesBytes(t *testing.T) {
 		found += bytes.Count(after.ReadFile(name), secret)
 	}
 	if found != 20*held {
-		t.Errorf("the files have %d times what was erased, want %d, of what is claimed", found, 20*held)
+		t.Errorf("the files have the user's text %d times, want %d, all of the claimed delivery", found, 20*held)
 	}
 	if s, err = filequeue.OpenOn(after, c); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+c.Delivered != n/2+held || s.Lost() != 0 {
-		t.Errorf("Count after a crash = %+v, %v, and %d lost", c, err, s.Lost())
+		t.Errorf("Count after a crash = %+v, %v, and %d lost; want %d in all, 0 lost", c, err, s.Lost(), n/2+held)
 	}
 }
 
-// The history is bounded by age and by bytes, and forgets the oldest first.
+// HistoryAge and HistoryBytes bound the history. The store removes the oldest deliveries first.
 func TestHistoryIsBounded(t *testing.T) { synctest.Test(t, testHistoryIsBounded) }
 
 func testHistoryIsBounded(t *testing.T) {
@@ -96,26 +96,26 @@ func testHistoryIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 	}
-	counted := func(when string, want int) {
+	wantDelivered := func(when string, want int) {
 		t.Helper()
 		if c, err := s.Count(t.Context()); err != nil || c.Delivered != want || c.DeliveredBytes > 50_000 {
-			t.Errorf("%s: Count = %+v, %v, want %d", when, c, err, want)
+			t.Errorf("%s: Count = %+v, %v; want %d delivered, at most 50,000 bytes", when, c, err, want)
 		}
 	}
 	for i := range 80 {
 		deliver(10 + i)
 		time.Sleep(time.Second)
 	}
-	counted("80 of 1,000 bytes", 50)
+	wantDelivered("after 80 of 1,000 bytes", 50)
 	for e, err := range s.Delivered(t.Context(), webhook.DeliveredFilter{}, "") {
 		if err != nil || e.ID < "40" {
-			t.Errorf("Delivered yields %s, %v", e.ID, err)
+			t.Errorf("Delivered yields %s, %v; want the latest 50, from 40 on", e.ID, err)
 		}
 	}
 	time.Sleep(time.Hour - 20*time.Second)
 	synctest.Wait()
-	counted("after an hour but 20 seconds", 19)
+	wantDelivered("20 seconds before the hour is over", 19)
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	counted("after an hour", 0)
+	wantDelivered("after an hour", 0)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// OpenUnsynced is Open without waiting for the disk, for tests that crash processes at most.
+// OpenUnsynced is Open without syncs, for tests that do not simulate a loss of power.
 func OpenUnsynced(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {

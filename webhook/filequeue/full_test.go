@@ -15,9 +15,9 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// On a disk that the store itself has filled, only puts are refused. Stored deliveries are fetched, retried,
-// buried and done, and the store opens. Then it accepts puts again.
-func TestFullDisk(t *testing.T) {
+// A store that has filled the disk refuses puts, but it still opens, and still fetches and settles
+// its deliveries. Once they are done, it accepts puts again.
+func TestFullDiskRefusesOnlyPuts(t *testing.T) {
 	for _, size := range []int64{4 << 20, 16 << 20} {
 		for _, reopen := range []bool{false, true} {
 			t.Run(fmt.Sprintf("size=%d/reopen=%t", size, reopen), func(t *testing.T) {
@@ -79,7 +79,7 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 				ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d, At: l.s.Now()}
 			}
 			if n, err := l.s.Settle(t.Context(), ss); n != len(ss) || err != nil {
-				t.Fatalf("Settle on a full disk, after %d = %d, %v", settled, n, err)
+				t.Fatalf("Settle on a full disk, after %d settled = %d, %v; want %d", settled, n, err, len(ss))
 			}
 			settled += len(ss)
 		}
@@ -87,7 +87,7 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	}
 	first := fill()
 	if int64(first)*550 < size/2 {
-		t.Errorf("a disk of %d bytes took %d deliveries of 500", size, first)
+		t.Errorf("a disk of %d bytes took %d deliveries of 500 bytes, want more than half of its size", size, first)
 	}
 	if reopen {
 		if err := l.s.Close(); err != nil {
@@ -97,7 +97,7 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 		open()
 	}
 	settle(webhook.Retry, 500)
-	for reopen && slices.Contains(d.Names(), "reserve") { // until what is settled has taken it
+	for reopen && slices.Contains(d.Names(), "reserve") { // until the settlements have used it up
 		d.SetCapacity(d.Used())
 		time.Sleep(2 * time.Second)
 		settle(webhook.Retry, 20)
@@ -114,30 +114,31 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	}
 	time.Sleep(2 * time.Second)
 	if got := settle(webhook.Done, first); got != first {
-		t.Errorf("%d of %d are done", got, first)
+		t.Errorf("got %d deliveries done, want %d", got, first)
 	}
 	synctest.Wait()
 	time.Sleep(2 * time.Second)
 	if again := fill(); again < first*8/10 {
-		t.Errorf("the disk took %d deliveries, and once these were done %d", first, again)
+		t.Errorf("once all %d deliveries were done, the disk took %d more, want at least 80%%", first, again)
 	}
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A store that finds the disk full when it opens appends to its latest segment. The settlements there are
-// found again, even if a segment was being made, or a hint file written, that does not know of them.
-func TestLatestSegmentGoesOn(t *testing.T) {
+// A store that opens on a full disk appends to its latest segment. The next Open finds the
+// settlements there, even if the store tried meanwhile to create a new segment, or to write a hint
+// file that does not have them.
+func TestSettlementsAppendedToLatestSegmentAreFound(t *testing.T) {
 	full := func(op simdisk.Op) error {
 		if op.Kind == simdisk.Create && op.Name != "hint" {
 			return syscall.ENOSPC
 		}
 		return nil
 	}
-	t.Run("segment that can be neither finished nor undone", func(t *testing.T) {
+	t.Run("a new segment can be neither completed nor removed", func(t *testing.T) {
 		testLatestSegment(t, func(d *simdisk.Disk) {}, func(d *simdisk.Disk, settle func() error) {
-			// First a new file becomes a segment, and then the reserve does.
+			// The first new segment is a new file, the second one is the reserve.
 			for _, fault := range []func(simdisk.Op) error{func(simdisk.Op) error { return nil }, full} {
 				renames := 0
 				d.OnOp(func(op simdisk.Op) error {
@@ -150,7 +151,7 @@ func TestLatestSegmentGoesOn(t *testing.T) {
 					return fault(op)
 				})
 				if err := settle(); err == nil {
-					t.Error("settled, though the segment was not durable")
+					t.Error("Settle = nil, want an error: the new segment is not durable")
 				}
 			}
 			d.OnOp(full)
@@ -159,7 +160,7 @@ func TestLatestSegmentGoesOn(t *testing.T) {
 			}
 		})
 	})
-	t.Run("hint that is being written", func(t *testing.T) {
+	t.Run("a hint file is being written", func(t *testing.T) {
 		var hint chan struct{}
 		testLatestSegment(t, func(d *simdisk.Disk) {
 			hint = make(chan struct{})
@@ -179,8 +180,8 @@ func TestLatestSegmentGoesOn(t *testing.T) {
 	})
 }
 
-// testLatestSegment opens a store in which one delivery waits. It calls before before that, and work with a
-// function that settles the delivery.
+// testLatestSegment opens a store in which one delivery waits. It calls before ahead of Open, and
+// work after Open. work gets a function that settles the delivery.
 func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *simdisk.Disk, settle func() error)) {
 	synctest.Test(t, func(t *testing.T) {
 		d := simdisk.New(1)
@@ -204,7 +205,7 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 		synctest.Wait()
 		ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
 		if err != nil || len(ds) != 1 {
-			t.Fatalf("fetched %d, %v", len(ds), err)
+			t.Fatalf("Fetch = %d, %v; want 1", len(ds), err)
 		}
 		work(d, func() error {
 			_, err := s.Settle(t.Context(), []webhook.Settlement{{Delivery: ds[0], Verdict: webhook.Done}})
@@ -217,7 +218,7 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 		s = open()
 		defer s.Close()
 		if c, err := s.Count(t.Context()); err != nil || c.Waiting != 0 {
-			t.Errorf("%d wait, %v; want what was settled to stay so", c.Waiting, err)
+			t.Errorf("after a crash %d deliveries wait, %v; want 0, as the one was settled", c.Waiting, err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// filesOf returns the segments and the hints of a store that has some of everything.
+// filesOf returns the segments and the hints of a store that has all kinds of records.
 func filesOf(f *testing.F) (segments, hints map[segmentID][]byte) {
 	segments, hints = make(map[segmentID][]byte), make(map[segmentID][]byte)
 	d := simdisk.New(1)
@@ -48,13 +48,13 @@ func filesOf(f *testing.F) (segments, hints map[segmentID][]byte) {
 		}
 	}
 	if len(segments) == 0 || len(hints) == 0 {
-		f.Fatalf("there are %d segments and %d hints", len(segments), len(hints))
+		f.Fatalf("got %d segments and %d hints, want some of both", len(segments), len(hints))
 	}
 	return segments, hints
 }
 
-// FuzzScan reads any bytes as a segment: what is found is within it, in order, and with the
-// gaps it is all there is.
+// FuzzScan reads any bytes as a segment. The records that scan finds are in order and within the
+// segment. Together with the gaps they cover it.
 func FuzzScan(f *testing.F) {
 	segments, _ := filesOf(f)
 	for id, b := range segments {
@@ -79,17 +79,18 @@ func FuzzScan(f *testing.F) {
 				at, gaps = gaps[0].to, gaps[1:]
 			}
 			if int64(s.off) != at {
-				t.Fatalf("a record at %d, and nothing is said of what is before it from %d; gaps %v", s.off, at, c.gaps)
+				t.Fatalf("got a record at %d, want one at %d or a gap from there; gaps %v", s.off, at, c.gaps)
 			}
 			at += recordSize(int(s.length))
 		}
 		if limit := int64(len(b) + 7); at > limit || c.end > limit {
-			t.Fatalf("the records end at %d, the segment at %d, and the file has %d bytes", at, c.end, len(b))
+			t.Fatalf("the records end at %d, the segment at %d; want ends within the %d bytes of the file", at, c.end, len(b))
 		}
 	})
 }
 
-// FuzzHint reads any bytes as a hint file: what is found encodes to the same bytes.
+// FuzzHint reads any bytes as a hint file. If decodeHint accepts them, encoding its records gives
+// the same bytes.
 func FuzzHint(f *testing.F) {
 	_, hints := filesOf(f)
 	for id, b := range hints {
@@ -101,7 +102,7 @@ func FuzzHint(f *testing.F) {
 		}
 		le := binary.LittleEndian
 		end := int64(le.Uint64(b[8:]))
-		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // or else little gets further
+		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // a wrong checksum would end the test here
 		rs, err := decodeHint(b, salt, end, nil)
 		if err != nil {
 			return
@@ -111,7 +112,7 @@ func FuzzHint(f *testing.F) {
 			again = append(r.append(again, salt, int64(r.off)), r.payload...)
 		}
 		if !bytes.Equal(again[hintStart:], b[hintStart:len(b)-4]) {
-			t.Fatalf("decoded and encoded again:\n%x\n%x", b, again)
+			t.Fatalf("decoded and encoded again:\ngot  %x\nwant %x", again, b)
 		}
 	})
 }

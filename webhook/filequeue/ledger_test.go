@@ -22,24 +22,24 @@ import (
 // quiet is the logger of tests in which the disk fails on purpose.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// A ledger knows in which states each delivery may be: in one after a call that returned nil, in several
-// after a call that failed.
+// A ledger is the model of a store. It has the states that each delivery may have: one state after
+// a call that returned nil, several after a call that failed.
 type ledger struct {
 	*testing.T
 	rnd      *rand.Rand
 	s        *filequeue.Store
-	may      map[string]map[string]bool // by destination and id: where it may be
-	together [][]string                 // of puts that failed: all of these were stored, or none
-	setting  map[string]bool            // what the setting may be
+	may      map[string]map[string]bool // the states that each delivery may have, by id(d)
+	together [][]string                 // for each Put that failed its deliveries: all were stored, or none
+	setting  map[string]bool            // the values that the setting may have
 	version  uint64
-	held     []webhook.Delivery
-	ids      int
-	body     int // how long bodies are at most
+	held     []webhook.Delivery // claimed deliveries
+	ids      int                // how many ids were used
+	body     int                // the largest length of a body
 }
 
-// What a delivery may be: nothing, done, or what state returns.
+// The states of a delivery are these two, and the results of state and stateDead.
 const (
-	nothing = "nothing"
+	nothing = "nothing" // it is not stored
 	done    = "done"
 )
 
@@ -64,7 +64,7 @@ func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
 	return err
 }
 
-// close closes the store, also if the test has failed.
+// close closes the store.
 func (l *ledger) close() {
 	if l.s != nil {
 		l.s.Close()
@@ -73,9 +73,10 @@ func (l *ledger) close() {
 
 func id(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
 
-// bodyOf returns a body that depends on the id, so that a wrong one is noticed.
+// bodyOf returns a body that depends on the id, so that a test can see a wrong body.
 func bodyOf(id string, n int) []byte { return bytes.Repeat([]byte(id+"."), n/(len(id)+1)+1)[:n] }
 
+// set notes that a call, which returned err, was to change the state of a delivery from was to is.
 func (l *ledger) set(id string, err error, was, is string) {
 	l.may[id] = map[string]bool{is: true}
 	if err != nil {
@@ -83,7 +84,7 @@ func (l *ledger) set(id string, err error, was, is string) {
 	}
 }
 
-// step does one thing at random.
+// step makes a random call, or waits.
 func (l *ledger) step() {
 	ctx := l.Context()
 	switch n := l.rnd.IntN(20); {
@@ -101,7 +102,7 @@ func (l *ledger) step() {
 	case n < 17:
 		l.settle(1 + l.rnd.IntN(10))
 	case n == 17:
-		l.exhume()
+		l.reviveOrDiscard()
 	case n == 18:
 		value := fmt.Sprint("value ", l.rnd.IntN(1000))
 		v, err := l.s.Set(ctx, webhook.Setting{Name: "pause/a", Value: []byte(value), Version: l.version})
@@ -113,7 +114,7 @@ func (l *ledger) step() {
 	default:
 		time.Sleep(time.Duration(l.rnd.IntN(2000)) * time.Millisecond)
 	}
-	synctest.Wait() // for what goes on in the background, so that a seed is the same each time
+	synctest.Wait() // for background work, so that each seed gives the same steps every time
 }
 
 func (l *ledger) put(n int) {
@@ -134,7 +135,7 @@ func (l *ledger) put(n int) {
 	for i := range ps {
 		d := ps[i].Delivery
 		if l.set(ids[i], err, nothing, state(&d)); err == nil && !out[i].Stored {
-			l.Fatalf("Put left out %s, which is new", ids[i])
+			l.Fatalf("Put left out the new delivery %s, want it stored", ids[i])
 		}
 		if d.Claim = out[i].Claim; err == nil && d.Claim != 0 {
 			l.held = append(l.held, d)
@@ -145,12 +146,12 @@ func (l *ledger) put(n int) {
 	}
 	if err == nil && l.rnd.IntN(4) == 0 {
 		if err := l.s.Put(l.Context(), ps, out); err == nil && slices.ContainsFunc(out, func(r webhook.Result) bool { return r.Stored }) {
-			l.Fatalf("Put stored %v twice", ids)
+			l.Fatalf("Put stored %v twice, want once", ids)
 		}
 	}
 }
 
-// settle settles some of what is held.
+// settle settles up to n claimed deliveries.
 func (l *ledger) settle(n int) {
 	l.rnd.Shuffle(len(l.held), func(i, j int) { l.held[i], l.held[j] = l.held[j], l.held[i] })
 	n = min(n, len(l.held))
@@ -187,8 +188,8 @@ func (l *ledger) settle(n int) {
 	l.held = append(l.held[:0], l.held[settled:]...)
 }
 
-// exhume revives or discards some of what is dead.
-func (l *ledger) exhume() {
+// reviveOrDiscard revives or discards some of the dead letters.
+func (l *ledger) reviveOrDiscard() {
 	for d, err := range l.s.Dead(l.Context(), webhook.DeadFilter{}, "") {
 		if err != nil {
 			return
@@ -206,16 +207,16 @@ func (l *ledger) exhume() {
 	}
 }
 
-// holds returns where each delivery is.
-func (l *ledger) holds() map[string]string {
+// states returns the state of each stored delivery.
+func (l *ledger) states() map[string]string {
 	l.Helper()
 	got := make(map[string]string)
 	note := func(d *webhook.Delivery, state string) {
 		if had, twice := got[id(d)]; twice {
-			l.Fatalf("%s is %s and %s", id(d), had, state)
+			l.Fatalf("delivery %s is both %s and %s, want one state", id(d), had, state)
 		}
 		if !bytes.Equal(d.Body, bodyOf(d.ID, len(d.Body))) {
-			l.Fatalf("%s has the body of another", id(d))
+			l.Fatalf("delivery %s has the body of another one, want its own", id(d))
 		}
 		got[id(d)] = state
 	}
@@ -236,10 +237,10 @@ func (l *ledger) holds() map[string]string {
 	return got
 }
 
-// check compares what the store holds with what it may. Then that is what it may.
+// check checks that each delivery has a state that it may have. From then on that is the only one.
 func (l *ledger) check() {
 	l.Helper()
-	got := l.holds()
+	got := l.states()
 	for _, name := range slices.Sorted(maps.Keys(l.may)) {
 		may := l.may[name]
 		is := got[name]
@@ -250,13 +251,13 @@ func (l *ledger) check() {
 			}
 		}
 		if !may[is] {
-			l.Fatalf("%s is %s, may be %v", name, is, slices.Sorted(maps.Keys(may)))
+			l.Fatalf("delivery %s is %s, want one of %v", name, is, slices.Sorted(maps.Keys(may)))
 		}
 		l.may[name] = map[string]bool{is: true}
 		delete(got, name)
 	}
 	for name, is := range got {
-		l.Fatalf("%s is %s, and was never put", name, is)
+		l.Fatalf("delivery %s is %s, want nothing, as it was never put", name, is)
 	}
 	for _, ids := range l.together {
 		stored := 0
@@ -266,7 +267,7 @@ func (l *ledger) check() {
 			}
 		}
 		if stored != 0 && stored != len(ids) {
-			l.Fatalf("of a Put that failed %d of %d are stored: %v", stored, len(ids), ids)
+			l.Fatalf("a failed Put stored %d of %d deliveries, want all or none: %v", stored, len(ids), ids)
 		}
 	}
 	l.together = nil
@@ -278,7 +279,7 @@ func (l *ledger) check() {
 		value, version = string(e.Value), e.Version
 	}
 	if !l.setting[value] {
-		l.Fatalf("the setting is %q, may be %v", value, l.setting)
+		l.Fatalf("the setting is %q, want one of %v", value, l.setting)
 	}
 	l.setting, l.version = map[string]bool{value: true}, version
 	c, err := l.s.Count(l.Context())
@@ -299,7 +300,8 @@ func (l *ledger) check() {
 	}
 }
 
-// A disk on which segments have 64 KB, so that they are sealed, merged and removed all the time.
+// smallDisk returns a disk on which segments have 64 KB, so that the store seals, merges and
+// removes them all the time.
 func smallDisk(seed uint64) *simdisk.Disk {
 	d := simdisk.New(seed)
 	d.SetCapacity(4 << 20)

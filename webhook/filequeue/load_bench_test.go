@@ -12,8 +12,9 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// BenchmarkWaiting prints what a million deliveries that wait cost: the heap, the time from Open to
-// the first Fetch after the process ended without a Close, and how many are put and drained a second.
+// BenchmarkWaiting reports the cost of a backlog of a million deliveries: the heap, and the time
+// from Open to the first Fetch after a crash. It also reports how many deliveries are put and
+// drained per second.
 func BenchmarkWaiting(b *testing.B) {
 	for _, destinations := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("deliveries=1000000/destinations=%d", destinations), func(b *testing.B) {
@@ -51,7 +52,7 @@ func benchWaiting(b *testing.B, n, destinations int) {
 	}
 	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "puts/s")
 	b.ReportMetric((heap()-before)/1e6, "heap-MB")
-	crashed := filepath.Join(b.TempDir(), "copy") // as the process left it
+	crashed := filepath.Join(b.TempDir(), "copy") // the folder as a crash would leave it
 	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
 		b.Fatal(err)
 	}

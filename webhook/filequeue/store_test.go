@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// onFolder opens stores in folders.
+// onFolder returns a function that opens stores in folders.
 func onFolder(c filequeue.Config) queuetest.Open {
 	return func(t testing.TB, dir string) webhook.Store {
 		s, err := filequeue.OpenUnsynced(dir, c)
@@ -29,8 +29,8 @@ func onFolder(c filequeue.Config) queuetest.Open {
 	}
 }
 
-// simulated opens stores on simulated disks of a size. On a small disk the segments are short, so the store
-// seals, merges and removes them all the time.
+// simulated returns a function that opens stores on simulated disks of a size. On a small disk the
+// segments are short, so the store seals, merges and removes them all the time.
 func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	disks := make(map[string]*simdisk.Disk)
 	return func(t testing.TB, dir string) webhook.Store {
@@ -49,7 +49,7 @@ func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	}
 }
 
-// withoutRoster hides the Roster of a store, which does not work on a simulated disk.
+// withoutRoster hides the methods of the Roster, which needs a real folder.
 func withoutRoster(open queuetest.Open) queuetest.Open {
 	return func(t testing.TB, dir string) webhook.Store {
 		return struct {
@@ -58,7 +58,7 @@ func withoutRoster(open queuetest.Open) queuetest.Open {
 	}
 }
 
-// Audiences need a real folder.
+// TestStoreInFolder runs the suite in a real folder, and so includes the cases of the Roster.
 func TestStoreInFolder(t *testing.T) {
 	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
 		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: filequeue.Unlimited}),
@@ -74,7 +74,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// With segments of 64 KB most cases go through several.
+// TestStoreOnSmallDisk has segments of 64 KB, so most cases of the suite use several segments.
 func TestStoreOnSmallDisk(t *testing.T) {
 	queuetest.Run(t, withoutRoster(simulated(filequeue.Config{}, 32<<20)), queuetest.Traits{
 		Durable:  true,

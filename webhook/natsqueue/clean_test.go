@@ -325,8 +325,8 @@ func TestMaxBytesBoundsPutsOnly(t *testing.T) {
 	})
 }
 
-// When the server's storage is full, Put returns an error, and the store still hands out and settles
-// the waiting deliveries.
+// When the server's storage is full, Put returns an error, and the store still hands out and
+// settles the waiting deliveries.
 func TestServerFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveUpTo(t, 4<<20)
