@@ -8,7 +8,8 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A Forwarder does all of this; it is shown for those who write stores.
+// The life of a delivery in a store. A Forwarder makes these calls; the example is for authors of
+// stores.
 func Example() {
 	ctx := context.Background()
 	s := memqueue.New(memqueue.Config{MaxBytes: 64 << 20})

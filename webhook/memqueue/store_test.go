@@ -20,7 +20,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// The suite itself is to work for stores that cannot be in a bubble.
+// The suite also works outside of a synctest bubble, for stores that cannot run in one.
 func TestQueueInRealTime(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{})
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// TestLeast checks that the suite takes a store that declines to keep.
-func TestLeast(t *testing.T) {
+// The suite accepts a store that ignores Put.Keep, as the contract allows.
+func TestSuiteAcceptsStoreThatNeverKeeps(t *testing.T) {
 	queuetest.Run(t, func(testing.TB, string) webhook.Store {
-		return least{memqueue.New(memqueue.Config{})}
+		return neverKeeps{memqueue.New(memqueue.Config{})}
 	}, queuetest.Traits{Bubble: true})
 }
 
-// A least store does as little as the suite allows.
-type least struct{ webhook.Store }
+// A neverKeeps store claims no delivery for the caller of Put.
+type neverKeeps struct{ webhook.Store }
 
-func (s least) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s neverKeeps) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
 		ps[i].Keep = false
@@ -30,15 +30,14 @@ func (s least) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) 
 	return s.Store.Put(ctx, ps, out)
 }
 
-// TestShared checks the cases for stores that several nodes share, on nodes that share a
-// store in memory.
-func TestShared(t *testing.T) {
-	stores := make(map[string]*common) // by folder
+// The suite's cases for several nodes pass on nodes that share a store in memory.
+func TestSuiteAcceptsNodesThatShareStore(t *testing.T) {
+	stores := make(map[string]*sharedStore) // by folder
 	open := func(_ testing.TB, dir string) webhook.Store {
 		if stores[dir] == nil {
-			stores[dir] = &common{store: memqueue.New(memqueue.Config{}), nodes: make(map[*node]bool)}
+			stores[dir] = &sharedStore{store: memqueue.New(memqueue.Config{}), nodes: make(map[*node]bool)}
 		}
-		n := &node{Store: stores[dir].store, common: stores[dir], held: make(map[uint64]bool), changed: make(chan struct{}, 1)}
+		n := &node{Store: stores[dir].store, sharedStore: stores[dir], held: make(map[uint64]bool), changed: make(chan struct{}, 1)}
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.nodes[n] = true
@@ -47,17 +46,17 @@ func TestShared(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{Bubble: true, Share: true, Abandon: func(_ testing.TB, s webhook.Store) { s.(*node).release() }})
 }
 
-// A common is what nodes share. It is closed with the last of them.
-type common struct {
+// A sharedStore is a store that nodes share. The last node to close closes it.
+type sharedStore struct {
 	store *memqueue.Store
 	mu    sync.Mutex
 	nodes map[*node]bool
 }
 
-// A node is one of several that share a store. Its claims end with it.
+// A node is one of several nodes that share a store. Close ends its claims.
 type node struct {
 	*memqueue.Store
-	*common
+	*sharedStore
 	held    map[uint64]bool
 	changed chan struct{}
 }
@@ -71,15 +70,15 @@ func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) 
 		n.held[r.Claim] = true
 	}
 	n.mu.Unlock()
-	n.tell()
+	n.notifyAll()
 	return nil
 }
 
-// tell has all nodes ask for Heads.
-func (c *common) tell() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for n := range c.nodes {
+// notifyAll tells the users of all nodes to call Heads.
+func (s *sharedStore) notifyAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := range s.nodes {
 		select {
 		case n.changed <- struct{}{}:
 		default:
@@ -97,7 +96,7 @@ func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, 
 	return ds, err
 }
 
-// Heads yields too much rather than too little.
+// Heads yields all heads, also those that have not changed, as the contract allows.
 func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error] {
 	return n.Store.Heads(ctx, true)
 }
@@ -105,12 +104,12 @@ func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error]
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
 func (n *node) Revive(ctx context.Context, keys ...string) (int, error) {
-	defer n.tell()
+	defer n.notifyAll()
 	return n.Store.Revive(ctx, keys...)
 }
 
 func (n *node) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (int, int, error) {
-	defer n.tell()
+	defer n.notifyAll()
 	return n.Store.Change(ctx, filter, to)
 }
 

@@ -12,15 +12,15 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A book records the batches that were worked on, once the gate lets each through.
-type book struct {
+// A batchLog records batches. Its work function takes a value from gate for each batch.
+type batchLog struct {
 	gate chan struct{} // a value for each batch that may begin
 
 	mu      sync.Mutex
 	batches [][]int
 }
 
-func (b *book) work(rs []*int) {
+func (b *batchLog) work(rs []*int) {
 	<-b.gate
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -31,27 +31,29 @@ func (b *book) work(rs []*int) {
 	b.batches = append(b.batches, batch)
 }
 
-func (b *book) check(t *testing.T, want ...[]int) {
+func (b *batchLog) check(t *testing.T, want ...[]int) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.EqualFunc(b.batches, want, slices.Equal) {
-		t.Errorf("worked on %v, want %v", b.batches, want)
+		t.Errorf("got the batches %v, want %v", b.batches, want)
 	}
 }
 
 func number(n int) *int { return &n }
 
+// While the one goroutine works, requests gather into batches of up to 100 bytes. A larger request
+// is a batch by itself.
 func TestBatcherSharesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &book{gate: make(chan struct{}, 10)}
+		b := &batchLog{gate: make(chan struct{}, 10)}
 		q := storekit.NewBatcher(1, 100, b.work)
 		q.Add(number(1), 10)
-		synctest.Wait() // it is being worked on
+		synctest.Wait() // the goroutine works on request 1
 		q.Add(number(2), 60)
-		q.Add(number(3), 40) // 100 with the one before
+		q.Add(number(3), 40) // 100 bytes together with request 2
 		q.Add(number(4), 1)
-		q.Add(number(5), 1000) // alone, although over the limit
+		q.Add(number(5), 1000) // a batch by itself, over the limit
 		q.Add(number(6), 1)
 		b.check(t)
 		b.gate <- struct{}{}
@@ -64,9 +66,9 @@ func TestBatcherSharesWork(t *testing.T) {
 	})
 }
 
-func TestBatcherDrop(t *testing.T) {
+func TestBatcherDropsOnlyWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &book{gate: make(chan struct{})}
+		b := &batchLog{gate: make(chan struct{})}
 		q := storekit.NewBatcher(1, 100, b.work)
 		begun, waits, stays := number(1), number(2), number(3)
 		q.Add(begun, 100)
@@ -74,10 +76,10 @@ func TestBatcherDrop(t *testing.T) {
 		q.Add(waits, 100)
 		q.Add(stays, 1)
 		if q.Drop(begun) {
-			t.Error("Drop of a request that is being worked on = true")
+			t.Error("Drop of a request in work = true, want false")
 		}
 		if !q.Drop(waits) || q.Drop(waits) {
-			t.Error("Drop of a request that waits is not true once, and then false")
+			t.Error("two Drops of a waiting request: want true, then false")
 		}
 		close(b.gate)
 		q.Close()
@@ -85,8 +87,8 @@ func TestBatcherDrop(t *testing.T) {
 	})
 }
 
-// Close waits for all requests, with any number of goroutines that work on them.
-func TestBatcherClose(t *testing.T) {
+// Close waits until all requests have been worked on, also if several goroutines work.
+func TestBatcherCloseWaitsForAllRequests(t *testing.T) {
 	var sum atomic.Int64
 	q := storekit.NewBatcher(4, 3, func(rs []*int) {
 		for _, r := range rs {
@@ -104,12 +106,12 @@ func TestBatcherClose(t *testing.T) {
 	adding.Wait()
 	q.Close()
 	if want := int64(8 * 999 * 1000 / 2); sum.Load() != want {
-		t.Errorf("the sum of what was worked on = %d, want %d", sum.Load(), want)
+		t.Errorf("the sum of the requests worked on = %d, want %d", sum.Load(), want)
 	}
 }
 
-// A Batcher that idles does not keep requests that were worked on in memory.
-func TestBatcherKeepsNothing(t *testing.T) {
+// An idle Batcher holds no reference to a request that was worked on.
+func TestIdleBatcherFreesRequests(t *testing.T) {
 	type request [1 << 10]byte
 	synctest.Test(t, func(t *testing.T) {
 		q := storekit.NewBatcher(1, 100, func([]*request) {})
@@ -120,10 +122,10 @@ func TestBatcherKeepsNothing(t *testing.T) {
 			return weak.Make(r)
 		}
 		kept := add()
-		synctest.Wait() // it was worked on
+		synctest.Wait() // the request has been worked on
 		runtime.GC()
 		if kept.Value() != nil {
-			t.Error("a request that was worked on is still kept")
+			t.Error("the Batcher still refers to a finished request, want that the collector frees it")
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A store leaves out a delivery that was put before.
+// A store uses a Window to recognize a delivery that was put before.
 func ExampleWindow() {
 	window := storekit.NewWindow(1_000_000, 24*time.Hour)
 	now := time.Now()
@@ -21,7 +21,8 @@ func ExampleWindow() {
 	// m1 false
 }
 
-// A list is read from a database by pages, without a lock or a cursor between two elements.
+// Pages reads a list from a database page by page. It holds no lock and no cursor between two
+// elements.
 func ExamplePages() {
 	table := "abcdefg"
 	read := func(from string) (page []string, next string, err error) {
@@ -35,8 +36,8 @@ func ExamplePages() {
 	// Output: a<nil> b<nil> c<nil> d<nil> e<nil> f<nil> g<nil>
 }
 
-// Calls hand over their requests, and each waits for its own. Requests that come meanwhile are
-// stored together by the next transaction.
+// Each call adds a request, and waits until it is stored. One transaction stores all requests that
+// were added while the previous one ran.
 func ExampleBatcher() {
 	type request struct {
 		text   string

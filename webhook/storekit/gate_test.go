@@ -10,14 +10,14 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// Close waits for the calls that have begun, and none begins after it.
-func TestGate(t *testing.T) {
+// Close waits for the calls that have begun. After Close no call can begin.
+func TestGateCloseWaitsForCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g storekit.Gate
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := g.Enter(ended); !errors.Is(err, context.Canceled) {
-			t.Errorf("Enter with a context that has ended = %v", err)
+			t.Errorf("Enter with a cancelled context = %v, want context.Canceled", err)
 		}
 		for range 2 {
 			if err := g.Enter(t.Context()); err != nil {
@@ -30,19 +30,19 @@ func TestGate(t *testing.T) {
 			synctest.Wait()
 			select {
 			case <-closed:
-				t.Fatal("Close has not waited for a call")
+				t.Fatal("Close returned, want it to wait for the calls")
 			default:
 			}
 			if err := g.Enter(t.Context()); err != webhook.ErrClosed {
 				t.Errorf("Enter after Close = %v, want ErrClosed", err)
 			}
 			if g.Close() {
-				t.Error("a second Close takes itself for the first")
+				t.Error("second Close = true, want false")
 			}
 			g.Leave()
 		}
 		if !<-closed {
-			t.Error("the first Close = false")
+			t.Error("first Close = false, want true")
 		}
 	})
 }

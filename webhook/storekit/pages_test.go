@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPages(t *testing.T) {
+func TestPagesYieldsElementsUntilError(t *testing.T) {
 	broken := errors.New("broken")
 	type page struct {
 		elements []int
@@ -18,26 +18,26 @@ func TestPages(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		pages map[string]page
-		most  int // yields, 0: all
+		most  int // the loop ends after so many; 0: at the end
 		want  []string
 	}{
-		{"nothing", map[string]page{"a": {}}, 0, nil},
+		{"no elements", map[string]page{"a": {}}, 0, nil},
 		{"one page", map[string]page{"a": {elements: []int{1, 2}}}, 0, []string{"1", "2"}},
-		{"three, one of them empty", map[string]page{"a": {[]int{1}, "b", nil}, "b": {nil, "c", nil}, "c": {[]int{2}, "", nil}}, 0, []string{"1", "2"}},
-		{"an error at once", map[string]page{"a": {err: broken}}, 0, []string{"broken"}},
-		{"an error behind elements, with more to come", map[string]page{"a": {[]int{1}, "b", nil}, "b": {[]int{2}, "a", broken}}, 0, []string{"1", "2", "broken"}},
-		{"ended in the middle of a page", map[string]page{"a": {[]int{1, 2}, "b", broken}}, 1, []string{"1"}},
-		{"ended by the error", map[string]page{"a": {[]int{1}, "b", broken}}, 2, []string{"1", "broken"}},
+		{"three pages, one of them empty", map[string]page{"a": {[]int{1}, "b", nil}, "b": {nil, "c", nil}, "c": {[]int{2}, "", nil}}, 0, []string{"1", "2"}},
+		{"an error and no elements", map[string]page{"a": {err: broken}}, 0, []string{"broken"}},
+		{"an error after elements, although another page follows", map[string]page{"a": {[]int{1}, "b", nil}, "b": {[]int{2}, "a", broken}}, 0, []string{"1", "2", "broken"}},
+		{"the loop ends in the middle of a page", map[string]page{"a": {[]int{1, 2}, "b", broken}}, 1, []string{"1"}},
+		{"the loop ends at the error", map[string]page{"a": {[]int{1}, "b", broken}}, 2, []string{"1", "broken"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all := Pages("a", func(from string) ([]int, string, error) {
 				p, ok := tt.pages[from]
 				if !ok {
-					t.Errorf("read from %q", from)
+					t.Errorf("read a page from %q, want only the pages of the list", from)
 				}
 				return p.elements, p.next, p.err
 			})
-			for range 2 { // it may be gone through again
+			for range 2 { // the list may be read again
 				var got []string
 				for n, err := range all {
 					if err != nil {
@@ -57,7 +57,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestPage(t *testing.T) {
+func TestPageYieldsElementsThenError(t *testing.T) {
 	broken := errors.New("broken")
 	var got []string
 	for s, err := range Page(func() ([]string, error) { return []string{"a", "b"}, broken }) {

@@ -24,15 +24,15 @@ func TestKeyOfTellsDeliveriesApart(t *testing.T) {
 	for _, p := range pairs {
 		k := KeyOf(p[0], p[1])
 		if q, ok := of[k]; ok {
-			t.Errorf("KeyOf(%q) = KeyOf(%q)", p, q)
+			t.Errorf("KeyOf(%q) = KeyOf(%q), want different keys", p, q)
 		}
 		of[k] = p
 		if again := KeyOf(p[0], p[1]); again != k {
-			t.Errorf("KeyOf(%q) = %x, then %x", p, k, again)
+			t.Errorf("second KeyOf(%q) = %x, want the first result %x", p, again, k)
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() { KeyOf(long, long) }); n != 0 {
-		t.Errorf("KeyOf allocates %v times", n)
+		t.Errorf("KeyOf: got %v allocations, want 0", n)
 	}
 }
 
@@ -48,11 +48,11 @@ func TestWindowRemembersHalfOfItsLimit(t *testing.T) {
 	}
 	for i := 950; i < 1000; i++ {
 		if w.Add(key(i), start) {
-			t.Errorf("Add(%d) = true, want one of the latest 50 remembered", i)
+			t.Errorf("Add(%d) = true, want false for one of the latest 50 keys", i)
 		}
 	}
 	if !w.Add(key(0), start) {
-		t.Error("Add(0) = false, want it forgotten")
+		t.Error("Add(0) = false, want true for a forgotten key")
 	}
 }
 
@@ -61,30 +61,30 @@ func TestWindowForgetsByAge(t *testing.T) {
 	w.Add(key(1), start)
 	w.Add(key(2), start.Add(time.Hour-1))
 	if w.Add(key(1), start.Add(time.Hour-1)) {
-		t.Error("key 1 forgotten before its age")
+		t.Error("Add(1) just before an hour = true, want false")
 	}
-	w.Add(key(3), start.Add(time.Hour)) // the second generation
+	w.Add(key(3), start.Add(time.Hour)) // begins the second generation
 	if w.Add(key(2), start.Add(2*time.Hour-2)) {
-		t.Error("key 2 forgotten before its age")
+		t.Error("Add(2) less than an hour after the first Add = true, want false")
 	}
-	w.Add(key(4), start.Add(2*time.Hour)) // the third
+	w.Add(key(4), start.Add(2*time.Hour)) // begins the third generation
 	if !w.Add(key(1), start.Add(2*time.Hour)) {
-		t.Error("key 1 remembered after two generations")
+		t.Error("Add(1) after two generations = false, want true for a forgotten key")
 	}
 	if w.Add(key(3), start.Add(2*time.Hour)) {
-		t.Error("key 3 forgotten with its generation not over")
+		t.Error("Add(3) in the next generation = true, want false")
 	}
 }
 
-func TestWindowRemove(t *testing.T) {
+func TestWindowForgetsRemovedKey(t *testing.T) {
 	w := NewWindow(4, time.Hour)
 	for i := range 3 {
 		w.Add(key(i), start)
 	}
-	for i := range 3 { // 0 and 1 are of the older generation
+	for i := range 3 { // 0 and 1 belong to the older generation
 		w.Remove(key(i))
 		if !w.Add(key(i), start) {
-			t.Errorf("Add(%d) after Remove = false", i)
+			t.Errorf("Add(%d) after Remove = false, want true", i)
 		}
 	}
 }
