@@ -14,9 +14,9 @@ import (
 
 const window = 4 * time.Hour
 
-// A world is a scheduler with a store that is a few lists of times, and workers that are
-// the test's own.
-type world struct {
+// A testScheduler is a scheduler whose store is some lists of times. It starts no workers: the test
+// begins and ends the attempts.
+type testScheduler struct {
 	*Scheduler
 	t     *testing.T
 	wakes int
@@ -24,8 +24,8 @@ type world struct {
 	plan  []Want
 }
 
-func newWorld(t *testing.T, slots, limit int, bytes int64) *world {
-	w := &world{t: t, store: make(map[string]*[2][]time.Time)}
+func newTestScheduler(t *testing.T, slots, limit int, bytes int64) *testScheduler {
+	w := &testScheduler{t: t, store: make(map[string]*[2][]time.Time)}
 	w.Scheduler = New(Config{
 		Slots: slots, Bytes: bytes, Window: window,
 		Limits:  func(string) Limits { return Limits{Slots: limit} },
@@ -39,8 +39,8 @@ func newWorld(t *testing.T, slots, limit int, bytes int64) *world {
 	return w
 }
 
-// put stores n deliveries, due at a time, and tells the scheduler.
-func (w *world) put(destination string, retries bool, due time.Time, n int) {
+// put stores n deliveries that are due at due, and tells the scheduler.
+func (w *testScheduler) put(destination string, retries bool, due time.Time, n int) {
 	q := w.store[destination]
 	if q == nil {
 		q = new([2][]time.Time)
@@ -66,9 +66,9 @@ func index(retries bool) int {
 	return 0
 }
 
-// fetch does what the forwarder does once it is woken, until there is nothing more to plan.
-// It returns what it fetched, and what was to be given up.
-func (w *world) fetch() (got, lapsed []Item) {
+// fetch does what the forwarder does when the scheduler wakes it, until the scheduler plans no more
+// fetches. It returns the fetched deliveries, and those that have lapsed.
+func (w *testScheduler) fetch() (got, lapsed []Item) {
 	for {
 		plan, _, _ := w.Plan(w.plan[:0])
 		if len(plan) == 0 {
@@ -96,8 +96,8 @@ func (w *world) fetch() (got, lapsed []Item) {
 	}
 }
 
-// begin takes the next delivery, if there is one to be attempted now.
-func (w *world) begin() *Slot {
+// begin begins the next attempt. It returns nil if none may begin now.
+func (w *testScheduler) begin() *Slot {
 	w.mu.Lock()
 	none := w.run.lanes.len() == 0 || w.shares.active == w.config.Slots
 	if !none {
@@ -109,13 +109,13 @@ func (w *world) begin() *Slot {
 	}
 	t := new(Slot)
 	if !w.Next(t, NoAttempt) {
-		w.t.Fatal("Next ends a worker")
+		w.t.Fatal("Next = false, want a delivery")
 	}
 	return t
 }
 
-// end ends an attempt.
-func (w *world) end(t *Slot, o Outcome) {
+// end ends an attempt with an outcome.
+func (w *testScheduler) end(t *Slot, o Outcome) {
 	w.mu.Lock()
 	w.release(t, o)
 	w.run.workers--
@@ -123,8 +123,8 @@ func (w *world) end(t *Slot, o Outcome) {
 	w.Settled(t.Size)
 }
 
-// fail ends an attempt whose attempt failed. The delivery is due again after wait.
-func (w *world) fail(t *Slot, wait time.Duration, timedOut bool) {
+// fail ends an attempt that failed. The delivery is due again after wait.
+func (w *testScheduler) fail(t *Slot, wait time.Duration, timedOut bool) {
 	due := time.Now().Add(wait)
 	back, _ := w.Fail(t.Lane, Failure{TimedOut: timedOut, Due: due})
 	for _, it := range back {
@@ -135,8 +135,8 @@ func (w *world) fail(t *Slot, wait time.Duration, timedOut bool) {
 	w.put(t.Item.Destination, true, due, 1)
 }
 
-// check counts again what the scheduler keeps count of.
-func (w *world) check() {
+// check compares the counters of the scheduler with a new count of its lanes.
+func (w *testScheduler) check() {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,24 +153,24 @@ func (w *world) check() {
 			busy++
 		}
 		if l.active > l.limit {
-			w.t.Fatalf("%d attempts in a lane with a limit of %d", l.active, l.limit)
+			w.t.Fatalf("got %d attempts in a lane, want at most %d", l.active, l.limit)
 		}
 		if l.place == inLater && (l.pos >= len(w.places.later) || w.places.later[l.pos] != l) {
-			w.t.Fatal("a lane is not where it believes to be in later")
+			w.t.Fatalf("lane %s is not at its position %d of later", l.ID, l.pos)
 		}
 	}
 	if active != w.shares.active || ready != w.shares.ready || reserved != w.shares.reserved || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
-		w.t.Fatalf("%d active, %d ready, %d reserved, %d busy, %v held; counted were %d, %d, %d, %d, %v",
+		w.t.Fatalf("%d active, %d ready, %d reserved, %d busy, %v held; the counters say %d, %d, %d, %d, %v",
 			active, ready, reserved, busy, held, w.shares.active, w.shares.ready, w.shares.reserved, w.shares.busy, w.shares.held)
 	}
 	lists := &w.places.lists
 	if places[inDue] != lists[inDue].n || places[inLater] != len(w.places.later) || places[inUnproven] != lists[inUnproven].n || places[inDoubtful] != lists[inDoubtful].n {
-		w.t.Fatalf("lanes are in %v, the lists have %d, %d, %d and %d", places, lists[inDue].n, len(w.places.later), lists[inUnproven].n, lists[inDoubtful].n)
+		w.t.Fatalf("lanes by place are %v, want the lengths of the lists: %d, %d, %d and %d", places, lists[inDue].n, len(w.places.later), lists[inUnproven].n, lists[inDoubtful].n)
 	}
 }
 
-// Whatever happens in whatever order, limits hold, nothing is lost, and everything that
-// waits is attempted.
+// Puts, fetches, pauses and outcomes come in a random order. The scheduler keeps its limits, and
+// attempts every delivery until it succeeds.
 func TestNothingStalls(t *testing.T) {
 	for seed := range soak.Seeds(t, 200) {
 		synctest.Test(t, func(t *testing.T) { testNothingStalls(t, seed) })
@@ -184,7 +184,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		}
 	}()
 	r := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t, 1+r.IntN(8), 1+r.IntN(8), 1+r.Int64N(200))
+	w := newTestScheduler(t, 1+r.IntN(8), 1+r.IntN(8), 1+r.Int64N(200))
 	defer w.Close()
 	lanes := 1 + r.IntN(5)
 	left := 0
@@ -197,15 +197,15 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		put()
 	}
 	var active []*Slot
-	readings := uint64(0) // of pauses
+	readings := uint64(0) // how often the pauses were read
 	for steps := 0; left > 0 || len(active) > 0; steps++ {
 		if steps > 200_000 {
-			t.Fatalf("%d are left, %d active, of %+v", left, len(active), w.store)
+			t.Fatalf("after 200,000 steps %d deliveries are left, %d active, of %+v; want none", left, len(active), w.store)
 		}
 		switch k := r.IntN(8); {
 		case k == 0 && steps < 200:
 			put()
-		case k == 1 && steps < 200: // a delivery that the store keeps
+		case k == 1 && steps < 200: // a delivery that Put keeps claimed
 			if d := fmt.Sprint(r.IntN(lanes)); w.Reserve(d, 1) {
 				if r.IntN(4) == 0 {
 					w.Release(d, 1)
@@ -255,18 +255,17 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		w.check()
 	}
 	if w.shares.bytes != 0 {
-		t.Errorf("%d bytes are held in the end", w.shares.bytes)
+		t.Errorf("%d bytes are counted in the end, want 0", w.shares.bytes)
 	}
 }
 
-// Retries keep their schedule behind 100,000 fresh deliveries, while the destination fails
-// and while it answers.
-func TestRetriesAreNotHidden(t *testing.T) {
+// Retries keep their schedule while 100,000 fresh deliveries wait, and while the destination fails.
+func TestRetriesKeepScheduleBehindBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 64, 16, 1<<20)
+		w := newTestScheduler(t, 64, 16, 1<<20)
 		defer w.Close()
 		w.put("crm", false, time.Now().Add(-time.Hour), 100_000)
-		for range 10 { // they open the breaker
+		for range 10 { // ten failures open the breaker
 			w.fetch()
 			w.fail(w.begin(), time.Hour, false)
 		}
@@ -283,29 +282,29 @@ func TestRetriesAreNotHidden(t *testing.T) {
 				slot = w.next()
 			}
 			if late := time.Since(due); late > 2*retrySpace {
-				t.Errorf("retry %d is attempted %v late", i, late)
+				t.Errorf("retry %d is attempted %v late, want at most %v", i, late, 2*retrySpace)
 			}
 			w.fail(slot, 10*time.Hour, false)
 		}
 	})
 }
 
-// next fetches and begins the next attempt, however long that takes.
-func (w *world) next() *Slot {
+// next begins the next attempt. It waits until one may begin, and fetches meanwhile.
+func (w *testScheduler) next() *Slot {
 	for {
 		w.fetch()
 		if slot := w.begin(); slot != nil {
 			return slot
 		}
 		if !w.sleep() {
-			w.t.Fatal("nothing is to be fetched later")
+			w.t.Fatal("no lane has anything to fetch later, want one")
 		}
 	}
 }
 
-// sleep waits until something is to be fetched that could not be before. It returns false
-// if there is nothing.
-func (w *world) sleep() bool {
+// sleep waits until the first lane of later has something to fetch. It returns false if there is no
+// such lane.
+func (w *testScheduler) sleep() bool {
 	w.mu.Lock()
 	var at time.Time
 	if len(w.places.later) > 0 {
@@ -316,10 +315,10 @@ func (w *world) sleep() bool {
 	return !at.IsZero()
 }
 
-// While both are due each kind has half of the room.
-func TestRetriesAndFreshDeliveriesShareTheRoom(t *testing.T) {
+// While fresh deliveries and retries are due, each kind gets about half of the attempts.
+func TestRetriesAndFreshDeliveriesShareAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 64, 16, 1<<20)
+		w := newTestScheduler(t, 64, 16, 1<<20)
 		defer w.Close()
 		w.put("crm", true, time.Now().Add(-time.Hour), 10_000)
 		w.put("crm", false, time.Now(), 10_000)
@@ -330,16 +329,16 @@ func TestRetriesAndFreshDeliveriesShareTheRoom(t *testing.T) {
 			w.end(slot, Answered)
 		}
 		if n[0] < 400 || n[1] < 400 {
-			t.Errorf("%d fresh deliveries and %d retries were attempted", n[0], n[1])
+			t.Errorf("attempted %d fresh deliveries and %d retries, want at least 400 of each", n[0], n[1])
 		}
 	})
 }
 
-// What waits for a destination that fails without a break lapses after a retry window, and
-// no earlier.
-func TestFreshDeliveriesLapse(t *testing.T) {
+// Fresh deliveries to a destination that fails all the time lapse after a retry window, and not
+// earlier.
+func TestFreshDeliveriesLapseAfterRetryWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 64, 16, 1<<20)
+		w := newTestScheduler(t, 64, 16, 1<<20)
 		defer w.Close()
 		w.put("crm", false, time.Now(), 1000)
 		begin := time.Now()
@@ -347,7 +346,7 @@ func TestFreshDeliveriesLapse(t *testing.T) {
 		for attempted+lapsed < 1000 {
 			_, gone := w.fetch()
 			if lapsed += len(gone); len(gone) > 0 && time.Since(begin) < window {
-				t.Fatalf("%d lapse after %v", len(gone), time.Since(begin))
+				t.Fatalf("%d deliveries lapsed after %v, want none before %v", len(gone), time.Since(begin), window)
 			}
 			if slot := w.begin(); slot != nil {
 				attempted++
@@ -358,31 +357,32 @@ func TestFreshDeliveriesLapse(t *testing.T) {
 			}
 		}
 		if took := time.Since(begin); took > window+lastProbe || lapsed < 300 {
-			t.Errorf("%d have lapsed after %v, %d were attempted", lapsed, took, attempted)
+			t.Errorf("after %v %d have lapsed, %d were attempted; want at least 300 lapsed within %v", took, lapsed, attempted, window+lastProbe)
 		}
 	})
 }
 
-// A put that the scheduler is told of while a fetch goes on is not forgotten.
-func TestWhatIsNotedDuringAFetch(t *testing.T) {
+// If the scheduler learns of a put during a fetch that does not find the delivery, it plans another
+// fetch.
+func TestPutDuringFetchIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 4, 4, 1<<20)
+		w := newTestScheduler(t, 4, 4, 1<<20)
 		defer w.Close()
 		w.put("crm", false, time.Now(), 1)
 		plan, _, _ := w.Plan(nil)
 		w.Note("crm", time.Now(), time.Time{})
-		w.Fetched(plan, nil) // the fetch has seen nothing
+		w.Fetched(plan, nil) // the fetch found no delivery
 		if plan, _, _ := w.Plan(nil); len(plan) != 1 {
-			t.Errorf("%d queues are planned after it", len(plan))
+			t.Errorf("after the fetch the plan has %d queues, want 1", len(plan))
 		}
 	})
 }
 
-// A delivery that succeeds costs the scheduler no memory.
-func TestAllocations(t *testing.T) {
-	w := newWorld(t, 64, 64, 1<<20)
+// The scheduler allocates nothing for a delivery that succeeds.
+func TestSuccessfulDeliveryAllocatesNothing(t *testing.T) {
+	w := newTestScheduler(t, 64, 64, 1<<20)
 	defer w.Close()
-	w.run.workers++ // the test is one
+	w.run.workers++ // the test acts as a worker
 	slot := new(Slot)
 	w.Note("crm", time.Now(), time.Time{})
 	var plan []Want
@@ -400,15 +400,15 @@ func TestAllocations(t *testing.T) {
 		round()
 	}
 	if n := testing.AllocsPerRun(1000, round); n != 0 {
-		t.Errorf("%v allocations for each delivery", n)
+		t.Errorf("got %v allocations for each delivery, want 0", n)
 	}
 }
 
-// A lane that nothing waits for is dropped after a while, unless its rate has to be
-// remembered.
+// The scheduler drops a lane without deliveries after idleLane. It keeps the lane for longer if the
+// destination's rate still limits it.
 func TestIdleLanesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 64, 64, 1<<20)
+		w := newTestScheduler(t, 64, 64, 1<<20)
 		defer w.Close()
 		for i := range 1000 {
 			w.put(fmt.Sprint("lane", i), false, time.Now(), 1)
@@ -430,24 +430,25 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 			return len(w.lanes.byID)
 		}
 		if n := count(idleLane - time.Second); n != 1002 {
-			t.Errorf("%d lanes before it", n)
+			t.Errorf("before idleLane got %d lanes, want 1002", n)
 		}
 		if n := count(2 * time.Second); n != 2 {
-			t.Errorf("%d lanes after it", n)
+			t.Errorf("after idleLane got %d lanes, want 2", n)
 		}
 		if n := count(31*time.Minute + 2*idleLane); n != 1 {
-			t.Errorf("%d lanes after half an hour", n)
+			t.Errorf("after half an hour got %d lanes, want 1", n)
 		}
 		if n := count(time.Hour); n != 1 || w.lanes.byID["later"] == nil {
-			t.Errorf("%d lanes after an hour", n)
+			t.Errorf("after an hour got %d lanes, want only the lane later", n)
 		}
 	})
 }
 
+// After a burst the scheduler keeps maxIdle idle workers. Close ends them.
 func TestFewIdleWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Scheduler
-		w := newWorld(t, 500, 500, 1<<20)
+		w := newTestScheduler(t, 500, 500, 1<<20)
 		w.run.start = func() {
 			go func() { // ended by Close
 				var slot Slot
@@ -468,13 +469,13 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.fetch()
 		synctest.Wait()
 		if active, _ := w.Load(); active != 500 {
-			t.Errorf("%d active", active)
+			t.Errorf("got %d active, want 500", active)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w.mu.Lock()
 		if w.run.workers != maxIdle || w.run.idle != maxIdle {
-			t.Errorf("%d workers, %d idle after it", w.run.workers, w.run.idle)
+			t.Errorf("after the burst got %d workers, %d idle; want %d, all idle", w.run.workers, w.run.idle, maxIdle)
 		}
 		w.mu.Unlock()
 		w.Close()
@@ -482,7 +483,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.run.workers != 0 {
-			t.Errorf("%d workers after Close", w.run.workers)
+			t.Errorf("after Close got %d workers, want 0", w.run.workers)
 		}
 	})
 }
@@ -506,8 +507,8 @@ func TestFifo(t *testing.T) {
 	}
 }
 
-// BenchmarkLane prints the heap that a lane takes: one that something waits for in the
-// store, and one that is idle and not yet dropped.
+// BenchmarkLane reports the heap of a lane: one with a delivery that waits in the store, and one
+// that is idle and not yet dropped.
 func BenchmarkLane(b *testing.B) {
 	const n = 10_000
 	heap := func() float64 {
@@ -522,7 +523,7 @@ func BenchmarkLane(b *testing.B) {
 			names[i] = fmt.Sprint("lane", i)
 		}
 		for _, kind := range []string{"idle", "waiting"} {
-			w := newWorld(nil, 1024, 64, 64<<20)
+			w := newTestScheduler(nil, 1024, 64, 64<<20)
 			before := heap()
 			for _, name := range names {
 				due := time.Now()
