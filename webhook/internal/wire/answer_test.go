@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// answers are what a peer may send, and what is to be made of it.
+// answers lists what a peer may send, and how the client must read it.
 var answers = []struct {
 	name   string
 	stream string
-	status int    // 0: err
-	kept   string // of the body
-	keep   bool   // the connection
+	status int    // 0 if err is wanted
+	kept   string // the part of the body that the answer keeps
+	keep   bool   // whether the connection may be used again
 	after  string // Retry-After
 	err    error
 }{
@@ -34,11 +34,11 @@ var answers = []struct {
 	{name: "names in any case", stream: "HTTP/1.1 503 No\r\ncontent-LENGTH: 2\r\nRETRY-after:\t 7 \r\n\r\nno", status: 503, kept: "no", keep: true, after: "7"},
 	{name: "first Retry-After", stream: "HTTP/1.1 429 No\r\nRetry-After: 7\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n", status: 429, keep: true, after: "7"},
 	{name: "folded value", stream: "HTTP/1.1 503 No\r\nRetry-After: Fri,\r\n 31 Dec\r\n\t1999\r\nContent-Length: 0\r\n\r\n", err: errField},
-	{name: "folded value that does not matter", stream: "HTTP/1.1 200 OK\r\nX: 1\r\n 2\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
+	{name: "folded value of an unused field", stream: "HTTP/1.1 200 OK\r\nX: 1\r\n 2\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
 	{name: "204 with a length", stream: "HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", status: 204},
 	{name: "204 with a length of 0", stream: "HTTP/1.1 204 None\r\nContent-Length: 0\r\n\r\n", status: 204, keep: true},
 	{name: "304 has no body", stream: "HTTP/1.1 304 Same\r\nTransfer-Encoding: chunked\r\n\r\n", status: 304},
-	{name: "205 may have one", stream: "HTTP/1.1 205 Reset\r\nContent-Length: 1\r\n\r\nx", status: 205, kept: "x", keep: true},
+	{name: "205 may have a body", stream: "HTTP/1.1 205 Reset\r\nContent-Length: 1\r\n\r\nx", status: 205, kept: "x", keep: true},
 
 	{name: "close", stream: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", status: 200, kept: "ok"},
 	{name: "close among others", stream: "HTTP/1.1 200 OK\r\nConnection: x, CLOSE ,y\r\nContent-Length: 0\r\n\r\n", status: 200},
@@ -47,7 +47,7 @@ var answers = []struct {
 	{name: "HTTP/1.0", stream: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", status: 200, kept: "ok"},
 	{name: "HTTP/1.0 keep-alive", stream: "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nok", status: 200, kept: "ok", keep: true},
 	{name: "HTTP/1.0 with a coding", stream: "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nok", status: 200, kept: "ok"},
-	{name: "to the end", stream: "HTTP/1.1 500 No\r\n\r\nuntil it closes", status: 500, kept: "until it closes"},
+	{name: "body until the connection closes", stream: "HTTP/1.1 500 No\r\n\r\nuntil it closes", status: 500, kept: "until it closes"},
 
 	{name: "chunked", stream: "HTTP/1.1 500 No\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n00a;x=\"y\"\r\n0123456789\r\n0\r\n\r\n", status: 500, kept: "abc0123456789", keep: true},
 	{name: "trailer", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: y\r\nContent-Length: 7\r\n\r\n", status: 200, kept: "a", keep: true},
@@ -57,8 +57,8 @@ var answers = []struct {
 	{name: "two lengths in one", stream: "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\na", err: errLength},
 	{name: "no length", stream: "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", err: errLength},
 	{name: "signed length", stream: "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na", err: errLength},
-	{name: "length with digits that are none", stream: "HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n0123456789", err: errLength},
-	{name: "length beyond all", stream: "HTTP/1.1 200 OK\r\nContent-Length: 9999999999999999999999\r\n\r\n", err: errLength},
+	{name: "length with an underscore", stream: "HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n0123456789", err: errLength},
+	{name: "length above 64 bits", stream: "HTTP/1.1 200 OK\r\nContent-Length: 9999999999999999999999\r\n\r\n", err: errLength},
 	{name: "folded length", stream: "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n 0\r\n\r\na", err: errField},
 	{name: "other coding", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", err: errCoding},
 	{name: "chunked twice", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", err: errCoding},
@@ -66,7 +66,7 @@ var answers = []struct {
 	{name: "space before the colon", stream: "HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\na", err: errField},
 	{name: "no chunk size", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\na\r\n0\r\n\r\n", err: errChunk},
 	{name: "negative chunk size", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\na\r\n0\r\n\r\n", err: errChunk},
-	{name: "chunk size beyond all", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\na", err: errChunk},
+	{name: "chunk size above 63 bits", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\na", err: errChunk},
 	{name: "chunk without its end", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", err: errChunk},
 	{name: "chunk size with a bare LF", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a\nb\r\na\r\n0\r\n\r\n", err: errChunk},
 	{name: "bad trailer", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx\r\n\r\n", err: errField},
@@ -82,7 +82,7 @@ var answers = []struct {
 	{name: "interim close", stream: "HTTP/1.1 103 Early\r\nConnection: close\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
 	{name: "switch of protocols", stream: "HTTP/1.1 101 Switch\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nwhatever", status: 101},
 	{name: "two answers", stream: "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status: 404},
-	{name: "body longer than said", stream: "HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nabc", status: 404, kept: "a"},
+	{name: "body longer than its length", stream: "HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nabc", status: 404, kept: "a"},
 	{name: "204 with a body", stream: "HTTP/1.1 204 None\r\n\r\nabc", status: 204},
 
 	{name: "longest header", stream: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", MaxHeader-43) + "\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
@@ -94,7 +94,7 @@ var answers = []struct {
 	{name: "longest body", stream: fmt.Sprintf("HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%s", MaxBody, strings.Repeat("b", MaxBody)), status: 400, kept: strings.Repeat("b", MaxKept), keep: true},
 	{name: "too long a body", stream: fmt.Sprintf("HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%s", int64(1)<<40, strings.Repeat("b", MaxBody)), status: 400, kept: strings.Repeat("b", MaxKept)},
 	{name: "too long a chunk", stream: "HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n" + strings.Repeat("b", MaxBody), status: 400, kept: strings.Repeat("b", MaxKept)},
-	{name: "too long to the end", stream: "HTTP/1.1 400 No\r\n\r\n" + strings.Repeat("b", 2*MaxBody), status: 400, kept: strings.Repeat("b", MaxKept)},
+	{name: "too long a body until the connection closes", stream: "HTTP/1.1 400 No\r\n\r\n" + strings.Repeat("b", 2*MaxBody), status: 400, kept: strings.Repeat("b", MaxKept)},
 
 	{name: "garbage", stream: "\x00\x01\x02\r\n\r\n", err: errStatus},
 	{name: "other protocol", stream: "220 mail.example ESMTP\r\n", err: errStatus},
@@ -105,12 +105,12 @@ var answers = []struct {
 	{name: "empty line first", stream: "\r\nHTTP/1.1 200 OK\r\n\r\n", err: errStatus},
 	{name: "short status", stream: "HTTP/1.1 20\r\n\r\n", err: errStatus},
 	{name: "long status", stream: "HTTP/1.1 2000 OK\r\n\r\n", err: errStatus},
-	{name: "status below all", stream: "HTTP/1.1 099 Odd\r\n\r\n", err: errStatus},
+	{name: "status below 100", stream: "HTTP/1.1 099 Odd\r\n\r\n", err: errStatus},
 	{name: "signed status", stream: "HTTP/1.1 +20 Odd\r\n\r\n", err: errStatus},
 	{name: "fold first", stream: "HTTP/1.1 200 OK\r\n X: y\r\n\r\n", err: errField},
 	{name: "spaces in a name", stream: "HTTP/1.1 200 OK\r\nX Y : z\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
 	{name: "space before the colon of a coding", stream: "HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", err: errField},
-	{name: "space before the colon of what does not matter", stream: "HTTP/1.1 200 OK\r\nServer : x\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
+	{name: "space before the colon of an unused field", stream: "HTTP/1.1 200 OK\r\nServer : x\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
 	{name: "no colon", stream: "HTTP/1.1 200 OK\r\nX\r\n\r\n", err: errField},
 	{name: "no name", stream: "HTTP/1.1 200 OK\r\n: x\r\n\r\n", err: errField},
 	{name: "NUL in a name", stream: "HTTP/1.1 200 OK\r\nX\x00: y\r\n\r\n", err: errField},
@@ -120,7 +120,7 @@ var answers = []struct {
 	{name: "bytes above ASCII in a value", stream: "HTTP/1.1 200 OK\r\nX: \xff\xc3\xa4\r\nContent-Length: 0\r\n\r\n", status: 200, keep: true},
 }
 
-// readAnswer reads one from r.
+// readAnswer reads an answer from r.
 func readAnswer(b *Buffer, r io.Reader) (Answer, bool, error) {
 	b.in.begin(r)
 	return b.in.answer(b.kept[:0])
@@ -133,7 +133,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"at once", func(r io.Reader) io.Reader { return r }},
 		{"byte by byte", iotest.OneByteReader},
-		{"with its end", iotest.DataErrReader},
+		{"last bytes with io.EOF", iotest.DataErrReader},
 	}
 	for _, tt := range answers {
 		for _, r := range readers {
@@ -147,17 +147,17 @@ func TestAnswers(t *testing.T) {
 					return
 				}
 				if err != nil {
-					t.Fatalf("answer() = %v", err)
+					t.Fatalf("answer() = %v, want nil", err)
 				}
 				type seen struct {
 					Status      int
 					Kept, After string
 				}
 				if diff := cmp.Diff(seen{tt.status, tt.kept, tt.after}, seen{a.Status, string(a.Kept), a.RetryAfter}); diff != "" {
-					t.Errorf("answer(): %s", diff)
+					t.Errorf("answer() (-want +got):\n%s", diff)
 				}
-				// What follows, or the end, may not have been seen yet when it
-				// comes later; the connection is looked at before it is used.
+				// With the other readers, later bytes or the end may not have been read yet. The
+				// client checks for them before it uses the connection again.
 				if r.name == "at once" && keep != tt.keep {
 					t.Errorf("answer() keeps the connection: %v, want %v", keep, tt.keep)
 				}
@@ -166,8 +166,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// FuzzAnswer compares with net/http: what both accept they read alike, and what
-// it would not read on after, is not kept here.
+// FuzzAnswer compares this package with net/http. Both read an answer that both accept in the same
+// way. If net/http closes the connection after an answer, this package does so too.
 func FuzzAnswer(f *testing.F) {
 	for _, tt := range answers {
 		f.Add([]byte(tt.stream), uint16(0))
@@ -184,18 +184,18 @@ func FuzzAnswer(f *testing.F) {
 		a, keep, err := readAnswer(&b, src)
 		if err != nil {
 			if keep {
-				t.Fatalf("kept after %v", err)
+				t.Fatalf("the connection is kept after the error %v, want it closed", err)
 			}
 			return
 		}
 		if len(a.Kept) > MaxKept || a.Status < 101 || a.Status > 999 {
-			t.Fatalf("answer %+v", a)
+			t.Fatalf("answer %+v, want a status of 101 to 999, and a kept body of at most %d bytes", a, MaxKept)
 		}
 		br := bufio.NewReader(bytes.NewReader(stream))
 		var theirs *http.Response
 		for {
 			if theirs, err = http.ReadResponse(br, request); err != nil {
-				return // it is stricter in what cannot be misread
+				return // net/http also refuses some answers that cannot be misread
 			}
 			if theirs.StatusCode >= 200 || theirs.StatusCode == 101 {
 				break
@@ -204,7 +204,7 @@ func FuzzAnswer(f *testing.F) {
 		if a.Status != theirs.StatusCode {
 			t.Fatalf("status %d, net/http has %d", a.Status, theirs.StatusCode)
 		}
-		want := "" // the first that says something
+		want := "" // the first value that is not empty
 		for _, v := range theirs.Header.Values("Retry-After") {
 			if want == "" {
 				want = v
@@ -219,11 +219,11 @@ func FuzzAnswer(f *testing.F) {
 		body, err := io.ReadAll(io.LimitReader(theirs.Body, MaxBody+1))
 		if len(body) > MaxBody {
 			if keep {
-				t.Fatal("kept before the end of a long body")
+				t.Fatal("the connection is kept before the end of a long body, want it closed")
 			}
 			body = body[:MaxBody]
 		} else if err != nil {
-			return // of the trailer, which it bounds differently
+			return // an error of the trailer, for which net/http has another bound
 		}
 		if want := body[:min(len(body), MaxKept)]; !bytes.Equal(a.Kept, want) {
 			t.Fatalf("body %q, net/http has %q", a.Kept, want)
@@ -231,17 +231,17 @@ func FuzzAnswer(f *testing.F) {
 		left, _ := io.ReadAll(br)
 		switch {
 		case keep && theirs.Close:
-			t.Fatal("kept, net/http closes")
-		case keep && len(left) > 0 && at == 0 && len(stream) < bufferSize: // it was there
-			t.Fatalf("kept with %q left", left)
+			t.Fatal("the connection is kept, net/http closes it")
+		case keep && len(left) > 0 && at == 0 && len(stream) < bufferSize: // the rest was there
+			t.Fatalf("the connection is kept with %q unread, want it closed", left)
 		case !keep && !theirs.Close && len(left) == 0 && len(body) < MaxBody && !doubtful(theirs, stream):
-			t.Fatal("closed, net/http keeps")
+			t.Fatal("the connection is closed, net/http keeps it")
 		}
 	})
 }
 
-// doubtful reports whether the end of an answer was said in two ways, after
-// which net/http goes on.
+// doubtful reports whether an answer states its end in two ways. After such an answer net/http
+// keeps the connection, and this package closes it.
 func doubtful(resp *http.Response, stream []byte) bool {
 	lower := bytes.ToLower(stream)
 	framings := bytes.Count(lower, []byte("content-length:")) + bytes.Count(lower, []byte("transfer-encoding:"))

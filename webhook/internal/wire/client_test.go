@@ -28,15 +28,15 @@ import (
 
 const timeout = 5 * time.Second
 
-// A peer is the far end of every connection that is dialled.
+// A peer serves the far end of every connection that its client dials.
 type peer struct {
 	serve   func(c net.Conn, n int) // the nth connection, counted from 1
 	dials   atomic.Int32
-	open    atomic.Int32 // near ends
+	open    atomic.Int32 // near ends that are not closed
 	serving sync.WaitGroup
 }
 
-// A nearEnd has no deadlines, as the connections of SSH tunnels have none.
+// A nearEnd has no deadlines, like a connection through an SSH tunnel.
 type nearEnd struct {
 	net.Conn
 	close func() error
@@ -71,14 +71,13 @@ func (p *peer) client(t *testing.T) (*Client, context.CancelCauseFunc) {
 		cancel(nil)
 		p.serving.Wait()
 		if n := p.open.Load(); n != 0 {
-			t.Errorf("%d connections are left open", n)
+			t.Errorf("%d connections are open at the end, want 0", n)
 		}
 	})
 	return c, cancel
 }
 
-// networkClient returns a client of a new simulated network. Both are closed at
-// the end of the test.
+// networkClient returns a client of a new simulated network. The end of the test closes both.
 func networkClient(t *testing.T) (*webhooktest.Network, *Client) {
 	network := webhooktest.NewNetwork()
 	t.Cleanup(func() { network.Close() })
@@ -96,7 +95,7 @@ func target(t testing.TB, rawURL string) *Target {
 	return NewTarget(u, http.Header{"User-Agent": {"Hookferry/1.0"}, "Content-Type": {"application/json"}}, nil)
 }
 
-// post posts body with the time of an attempt.
+// post posts body with the time limit of an attempt.
 func post(c *Client, t *Target, body []byte) (Answer, error) {
 	var b Buffer
 	return c.Post(c.config.Context, time.Now().Add(timeout), t, nil, body, &b)
@@ -143,7 +142,7 @@ func TestRequestBytes(t *testing.T) {
 			c, _ := p.client(t)
 			var b Buffer
 			if a, err := c.Post(c.config.Context, time.Now().Add(timeout), target(t, tt.url), []byte(tt.lines), []byte("{}"), &b); err != nil || a.Status != 200 {
-				t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+				t.Errorf("%s: Post = %+v, %v; want 200", tt.name, a, err)
 			}
 			if string(got) != tt.want {
 				t.Errorf("%s: sent %q, want %q", tt.name, got, tt.want)
@@ -170,23 +169,23 @@ func TestBodiesOfAllSizesArrive(t *testing.T) {
 		for _, size := range []int{0, 1, maxInline - 200, maxInline, 1 << 20} {
 			body := bytes.Repeat([]byte("0123456789abcdefX"), size/17+1)[:size]
 			if a, err := post(c, to, body); err != nil || a.Status != 200 {
-				t.Fatalf("%d bytes: Post = %+v, %v", size, a, err)
+				t.Fatalf("%d bytes: Post = %+v, %v; want 200", size, a, err)
 			}
 			if !bytes.Equal(got, body) {
-				t.Errorf("%d bytes: %d arrived", size, len(got))
+				t.Errorf("%d bytes: got a body of %d bytes, want the one that was sent", size, len(got))
 			}
 		}
 	})
 }
 
-// deadPeers are peers on a new connection, and what a request to each comes to.
-var deadPeers = []struct {
+// badPeers lists peers that misbehave on a new connection, and the result of a request to each.
+var badPeers = []struct {
 	name   string
 	tls    bool
-	size   int // of the body
+	size   int // the length of the request's body
 	serve  func(c net.Conn, n int)
 	status int
-	err    func(error) bool // of status 0
+	err    func(error) bool // checks the error if status is 0
 	takes  time.Duration
 }{
 	{name: "says nothing", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }, err: is(ErrTimeout), takes: timeout},
@@ -264,7 +263,7 @@ var deadPeers = []struct {
 		io.Copy(io.Discard, c)
 	}, status: 101},
 	{name: "says nothing to a handshake", tls: true, serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }, err: is(ErrTimeout), takes: timeout},
-	{name: "takes no handshake", tls: true, serve: func(c net.Conn, _ int) { time.Sleep(2 * timeout) }, err: is(ErrTimeout), takes: timeout},
+	{name: "reads nothing of a handshake", tls: true, serve: func(c net.Conn, _ int) { time.Sleep(2 * timeout) }, err: is(ErrTimeout), takes: timeout},
 	{name: "answers a handshake in plain", tls: true, serve: func(c net.Conn, _ int) {
 		c.Read(make([]byte, 4096))
 		io.WriteString(c, "HTTP/1.1 400 Bad request\r\n\r\n")
@@ -284,8 +283,9 @@ func drip(c net.Conn, s string) {
 	}
 }
 
-func TestEvilPeers(t *testing.T) {
-	for _, tt := range deadPeers {
+// However a peer misbehaves, Post ends in time, and closes the connection.
+func TestBadPeersCostBoundedTime(t *testing.T) {
+	for _, tt := range badPeers {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: tt.serve}
 			c, _ := p.client(t)
@@ -296,28 +296,28 @@ func TestEvilPeers(t *testing.T) {
 			begin := time.Now()
 			a, err := post(c, target(t, u), make([]byte, tt.size))
 			if a.Status != tt.status || tt.status == 0 && !tt.err(err) || tt.status != 0 && err != nil {
-				t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+				t.Errorf("%s: Post = %+v, %v; want status %d, or the error of such a peer if that is 0", tt.name, a, err, tt.status)
 			}
 			if took := time.Since(begin); took != tt.takes {
 				t.Errorf("%s: Post took %v, want %v", tt.name, took, tt.takes)
 			}
 			if n := p.dials.Load(); n != 1 {
-				t.Errorf("%s: %d connections were made", tt.name, n)
+				t.Errorf("%s: got %d connections, want 1", tt.name, n)
 			}
 			if n := p.open.Load(); n != 0 {
-				t.Errorf("%s: %d connections are open", tt.name, n)
+				t.Errorf("%s: %d connections are open, want 0", tt.name, n)
 			}
 		})
 	}
 }
 
-// A request ends at once with its own context, and with the client's.
+// Post returns at once when its own context ends, or the client's.
 func TestPostEndsWithItsContexts(t *testing.T) {
 	enough := errors.New("enough")
 	for _, tt := range []struct {
 		name  string
 		url   string
-		kept  bool // it is the second request of a connection
+		kept  bool // the request is the second one of a connection
 		size  int
 		dial  func(context.Context, string, string) (net.Conn, error)
 		serve func(c net.Conn, n int)
@@ -364,18 +364,20 @@ func TestPostEndsWithItsContexts(t *testing.T) {
 				if err != enough || time.Since(begin) != time.Second {
 					t.Errorf("%s, context of its own %v: Post = %v after %v; want %v after 1s", tt.name, own, err, time.Since(begin), enough)
 				}
-				// Nor does one begin that is over.
+				// Post does not begin with an ended context.
 				if _, err := c.Post(ctx, time.Now().Add(timeout), to, nil, nil, &b); err != enough {
-					t.Errorf("%s, context of its own %v: Post after the end = %v", tt.name, own, err)
+					t.Errorf("%s, context of its own %v: Post with an ended context = %v, want %v", tt.name, own, err, enough)
 				}
 				if n := c.Resent(); n != 0 {
-					t.Errorf("%s, context of its own %v: %d requests were made again", tt.name, own, n)
+					t.Errorf("%s, context of its own %v: %d requests were resent, want 0", tt.name, own, n)
 				}
 			})
 		}
 	}
 }
 
+// The client keeps a connection unless its answer forbids that. If the receiver has closed a kept
+// connection without an answer, the client resends the request.
 func TestConnectionsAreKept(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -402,7 +404,7 @@ func TestConnectionsAreKept(t *testing.T) {
 				}
 				io.WriteString(c, ok)
 			}
-			readRequest(r) // taken, and not answered
+			readRequest(r) // without an answer
 		}, posts: 6, dials: 3, resent: 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -414,28 +416,28 @@ func TestConnectionsAreKept(t *testing.T) {
 					break
 				}
 				if a, err := post(c, to, []byte("{}")); err != nil {
-					t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+					t.Errorf("%s: Post = %+v, %v; want nil", tt.name, a, err)
 				}
 				synctest.Wait()
 			}
 			if tt.name == "too long a body" {
 				if _, err := post(c, to, nil); err != ErrTimeout {
-					t.Errorf("%s: Post = %v", tt.name, err)
+					t.Errorf("%s: Post = %v, want ErrTimeout", tt.name, err)
 				}
 			}
 			if n := int(p.dials.Load()); n != tt.dials {
 				t.Errorf("%s: %d connections for %d requests, want %d", tt.name, n, tt.posts, tt.dials)
 			}
 			if n := c.Resent(); n != tt.resent {
-				t.Errorf("%s: %d requests were made again, want %d", tt.name, n, tt.resent)
+				t.Errorf("%s: %d requests were resent, want %d", tt.name, n, tt.resent)
 			}
 		})
 	}
 }
 
-// A response that a receiver sends before it closes an idle connection is not
-// taken for the answer to the next request.
-func TestResponsesOnIdleConnections(t *testing.T) {
+// A receiver may send a response before it closes an idle connection. The client does not take that
+// response for the answer to its next request.
+func TestResponseOnIdleConnectionAnswersNoRequest(t *testing.T) {
 	const (
 		timedOut = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 		bad      = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -478,32 +480,31 @@ func TestResponsesOnIdleConnections(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			if n := int(p.dials.Load()); n != tt.dials || c.Resent() != int64(tt.dials-1) {
-				t.Errorf("%s: %d connections, %d requests made again; want %d and %d", tt.name, n, c.Resent(), tt.dials, tt.dials-1)
+				t.Errorf("%s: %d connections, %d requests resent; want %d and %d", tt.name, n, c.Resent(), tt.dials, tt.dials-1)
 			}
 		})
 	}
 }
 
-// On a new connection, a 408 is the answer to the request.
-func TestRequestTimeoutOnANewConnection(t *testing.T) {
+// On a new connection, status 408 is the answer to the request.
+func TestStatus408OnNewConnectionIsTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: each("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")}
 		c, _ := p.client(t)
 		to := target(t, "http://crm.example/")
 		for range 2 {
 			if a, err := post(c, to, nil); err != nil || a.Status != 408 {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 408", a, err)
 			}
 		}
 		if n := p.dials.Load(); n != 2 || c.Resent() != 0 {
-			t.Errorf("%d connections, %d requests made again; want 2 and 0", n, c.Resent())
+			t.Errorf("%d connections, %d requests resent; want 2 and 0", n, c.Resent())
 		}
 	})
 }
 
-// A request is not made again if the receiver may have accepted it, or if no
-// time is left.
-func TestRequestsThatAreNotMadeAgain(t *testing.T) {
+// The client does not resend a request if the receiver may have accepted it, or if no time is left.
+func TestRequestsThatAreNotResent(t *testing.T) {
 	enough := errors.New("enough")
 	for _, tt := range []struct {
 		name   string
@@ -513,8 +514,8 @@ func TestRequestsThatAreNotMadeAgain(t *testing.T) {
 		err    error
 	}{
 		{name: "a part of an answer", answer: "HTTP/1.1 2", err: io.ErrUnexpectedEOF},
-		{name: "no time", hang: true, err: ErrTimeout},
-		{name: "the end of the client", hang: true, ends: true, err: enough},
+		{name: "no time is left", hang: true, err: ErrTimeout},
+		{name: "the client ends", hang: true, ends: true, err: enough},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: func(c net.Conn, _ int) {
@@ -538,14 +539,14 @@ func TestRequestsThatAreNotMadeAgain(t *testing.T) {
 			var b Buffer
 			_, err := c.Post(t.Context(), time.Now().Add(timeout), to, nil, nil, &b)
 			if err != tt.err || c.Resent() != 0 || p.dials.Load() != 1 {
-				t.Errorf("%s: Post = %v with %d connections, %d requests made again; want %v, 1 and 0", tt.name, err, p.dials.Load(), c.Resent(), tt.err)
+				t.Errorf("%s: Post = %v with %d connections, %d requests resent; want %v, 1 and 0", tt.name, err, p.dials.Load(), c.Resent(), tt.err)
 			}
 		})
 	}
 }
 
-// A request is made again once, and on a new connection no more.
-func TestARequestIsMadeAgainOnce(t *testing.T) {
+// The client resends a request only once, and does so on a new connection.
+func TestRequestIsResentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: func(c net.Conn, n int) {
 			r := bufio.NewReader(c)
@@ -562,7 +563,7 @@ func TestARequestIsMadeAgainOnce(t *testing.T) {
 		for range 2 {
 			wg.Go(func() {
 				if _, err := post(c, to, nil); err != nil {
-					t.Errorf("Post = %v", err)
+					t.Errorf("Post = %v, want nil", err)
 				}
 			})
 		}
@@ -571,11 +572,13 @@ func TestARequestIsMadeAgainOnce(t *testing.T) {
 			t.Errorf("Post = %v, want io.EOF", err)
 		}
 		if n := p.dials.Load(); n != 3 || c.Resent() != 1 {
-			t.Errorf("%d connections, %d requests were made again; want 3 and 1", n, c.Resent())
+			t.Errorf("%d connections, %d requests were resent; want 3 and 1", n, c.Resent())
 		}
 	})
 }
 
+// The client closes a connection that was idle for idleTimeout, and forgets a host without
+// connections.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: each(ok)}
@@ -587,22 +590,22 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			}
 			time.Sleep(idleTimeout - timeout)
 			if n := p.dials.Load(); n != 1 || p.open.Load() != 1 {
-				t.Fatalf("%d connections, %d open, within the time", n, p.open.Load())
+				t.Fatalf("before idleTimeout: got %d connections, %d open; want 1, 1", n, p.open.Load())
 			}
 		}
 		time.Sleep(2*idleTimeout + timeout)
 		synctest.Wait()
 		if n := p.open.Load(); n != 0 || c.idle != 0 || len(c.hosts) != 0 || c.conns.Len() != 0 || c.sweeps != nil {
-			t.Errorf("%d connections are open, %d hosts and %d connections known, after the time", n, len(c.hosts), c.conns.Len())
+			t.Errorf("after idleTimeout: %d connections are open, %d hosts and %d connections known; want 0, and no timer", n, len(c.hosts), c.conns.Len())
 		}
-		// The target is used again.
+		// The same target can be used again.
 		if _, err := post(c, to, nil); err != nil || p.dials.Load() != 2 || len(c.hosts) != 1 {
-			t.Errorf("Post = %v, %d hosts", err, len(c.hosts))
+			t.Errorf("Post = %v with %d connections, %d hosts; want nil, 2, 1", err, p.dials.Load(), len(c.hosts))
 		}
 	})
 }
 
-// The connections of busy hosts make room for others, those used last at last.
+// The client keeps at most MaxIdle connections. It closes the least recently used one first.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: each(ok)}
@@ -613,18 +616,18 @@ func TestConnectionsAreBounded(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 			if n := int(p.open.Load()); n > c.config.MaxIdle || n != c.idle {
-				t.Fatalf("%d connections are open, %d counted, %d allowed", n, c.idle, c.config.MaxIdle)
+				t.Fatalf("%d connections are open, %d counted; want equal numbers, at most %d", n, c.idle, c.config.MaxIdle)
 			}
 		}
 		before := p.dials.Load()
 		if _, err := post(c, target(t, "http://h99.example/"), nil); err != nil || p.dials.Load() != before {
-			t.Errorf("Post = %v; the connection used last was closed", err)
+			t.Errorf("Post = %v with %d new connections, want nil on the connection used last", err, p.dials.Load()-before)
 		}
 	})
 }
 
-// Connections of different TLS configurations are never shared.
-func TestConnectionsAreKeptByConfiguration(t *testing.T) {
+// Targets with different TLS configurations never share a connection.
+func TestConnectionsAreKeptByTLSConfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook = "https://crm.example/"
@@ -634,11 +637,11 @@ func TestConnectionsAreKeptByConfiguration(t *testing.T) {
 		for i, config := range []*tls.Config{nil, nil, same, same, network.TLSClientConfig(), {}} {
 			_, err := post(c, NewTarget(u, http.Header{}, config), nil)
 			if verifies := i < 5; verifies != (err == nil) {
-				t.Errorf("Post %d = %v", i, err)
+				t.Errorf("Post %d = %v, want success: %v", i, err, verifies)
 			}
 		}
 		if n := len(recv.Requests()); n != 5 {
-			t.Errorf("%d requests arrived", n)
+			t.Errorf("%d requests arrived, want 5", n)
 		}
 		synctest.Wait()
 		if accepted, open := recv.Conns(); accepted != 4 || open != 3 {
@@ -647,9 +650,9 @@ func TestConnectionsAreKeptByConfiguration(t *testing.T) {
 	})
 }
 
-// The connection on which a receiver turns out to speak HTTP/2 is used for it,
-// and given up in good order.
-func TestHTTP2(t *testing.T) {
+// When a receiver turns out to speak HTTP/2, the client uses the same connection for it. It also
+// notices when the receiver ends the connection, or no longer speaks HTTP/2.
+func TestHTTP2IsDetected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		const hook = "https://crm.example/"
@@ -661,7 +664,7 @@ func TestHTTP2(t *testing.T) {
 			t.Helper()
 			a, err := c.Post(t.Context(), time.Now().Add(timeout), to, []byte("X-Signature: s\r\nWebhook-Id: m1\r\n"), []byte("{}"), &b)
 			if err != nil || a.Status != 429 || a.RetryAfter != "7" || string(a.Kept) != "no" {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 429, Retry-After 7 and the body", a, err)
 			}
 		}
 		for range 3 {
@@ -670,13 +673,13 @@ func TestHTTP2(t *testing.T) {
 		reqs := recv.Requests()
 		if r := reqs[0]; len(reqs) != 3 || r.Proto != "HTTP/2.0" || r.Header.Get("X-Signature") != "s" ||
 			r.Header.Get("Webhook-Id") != "m1" || r.Header.Get("User-Agent") != "Hookferry/1.0" || string(r.Body) != "{}" {
-			t.Errorf("%d requests, the first %+v", len(reqs), r)
+			t.Errorf("got %d requests, the first %+v; want 3, by HTTP/2 with all headers and the body", len(reqs), r)
 		}
 		if n, _ := recv.Conns(); n != 1 {
-			t.Errorf("%d connections for 3 requests one after another", n)
+			t.Errorf("got %d connections for 3 requests, want 1", n)
 		}
 
-		// It begins with many at once, too.
+		// Many requests at once also share one connection in the end.
 		recv.Disconnect()
 		synctest.Wait()
 		var wg sync.WaitGroup
@@ -685,24 +688,24 @@ func TestHTTP2(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				if a, err := post(c, to2, nil); err != nil || a.Status != 200 {
-					t.Errorf("Post = %+v, %v", a, err)
+					t.Errorf("Post = %+v, %v; want 200", a, err)
 				}
 			})
 		}
 		wg.Wait()
 		if _, open := recv.Conns(); open != 1 {
-			t.Errorf("%d connections are open", open)
+			t.Errorf("%d connections are open, want 1", open)
 		}
 
-		// GOAWAY, after each answer.
+		// The receiver sends GOAWAY after each answer.
 		recv.SetScript(webhooktest.Answer(200).HangUp())
 		for range 5 {
 			if a, err := post(c, to, nil); err != nil || a.Status != 200 {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 200", a, err)
 			}
 		}
 
-		// A receiver that no longer speaks it is noticed.
+		// The receiver no longer speaks HTTP/2.
 		recv.SetTLS(webhooktest.TLS{})
 		recv.Disconnect()
 		recv.SetScript(webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
@@ -711,13 +714,13 @@ func TestHTTP2(t *testing.T) {
 			request()
 		}
 		if reqs := recv.Requests(); reqs[len(reqs)-1].Proto != "HTTP/1.1" || c.hosts[to.key].h2.Load() {
-			t.Errorf("the last request was %s", reqs[len(reqs)-1].Proto)
+			t.Errorf("the last request was %s, want HTTP/1.1", reqs[len(reqs)-1].Proto)
 		}
 	})
 }
 
-// A request times out while its HTTP/2 connection is being made. The receiver closes that spare
-// connection. The next request succeeds all the same.
+// A request times out while its HTTP/2 connection is being made, and the receiver later closes the
+// unused connection. The next request still succeeds.
 func TestHTTP2ConnectionEndedUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
@@ -738,25 +741,25 @@ func TestHTTP2ConnectionEndedUnused(t *testing.T) {
 		defer c.Close()
 		to := target(t, hook)
 		if a, err := post(c, to, nil); err != nil || a.Status != 200 {
-			t.Fatalf("Post = %+v, %v", a, err)
+			t.Fatalf("Post = %+v, %v; want 200", a, err)
 		}
 		recv.Disconnect()
 		synctest.Wait()
 		slow.Store(true)
 		var b Buffer
 		if _, err := c.Post(ctx, time.Now().Add(time.Second/2), to, nil, []byte("{}"), &b); err != ErrTimeout {
-			t.Fatalf("Post while a connection takes its time = %v", err)
+			t.Fatalf("Post during a slow dial = %v, want ErrTimeout", err)
 		}
 		time.Sleep(time.Second) // of the bubble
 		synctest.Wait()
 		if _, open := recv.Conns(); open != 1 {
-			t.Fatalf("%d connections are open, want the one that was made too late", open)
+			t.Fatalf("%d connections are open, want the one that came too late", open)
 		}
 		slow.Store(false)
 		recv.Disconnect()
 		synctest.Wait()
 		if a, err := post(c, to, nil); err != nil || a.Status != 200 {
-			t.Errorf("Post = %+v, %v", a, err)
+			t.Errorf("Post = %+v, %v; want 200", a, err)
 		}
 		if n := len(recv.Requests()); n != 2 {
 			t.Errorf("%d requests arrived, want 2", n)
@@ -764,7 +767,7 @@ func TestHTTP2ConnectionEndedUnused(t *testing.T) {
 	})
 }
 
-// A request by HTTP/2 has the same time.
+// A request by HTTP/2 has the same time limit.
 func TestHTTP2Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
@@ -775,29 +778,29 @@ func TestHTTP2Timeout(t *testing.T) {
 		for range 2 {
 			begin := time.Now()
 			if a, err := post(c, to, nil); err != ErrTimeout || time.Since(begin) != timeout {
-				t.Errorf("Post = %+v, %v after %v", a, err, time.Since(begin))
+				t.Errorf("Post = %+v, %v after %v; want ErrTimeout after %v", a, err, time.Since(begin), timeout)
 			}
 		}
 	})
 }
 
-// Hosts in other scripts are net/http's.
-func TestForeignHosts(t *testing.T) {
+// The client leaves requests to internationalized hosts to net/http.
+func TestInternationalizedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
 		for _, scheme := range []string{"http", "https"} {
 			recv := network.Receiver(scheme+"://xn--bcher-kva.example/hook", "")
 			if a, err := post(c, target(t, scheme+"://bücher.example/hook"), []byte("{}")); err != nil || a.Status != 200 {
-				t.Errorf("%s: Post = %+v, %v", scheme, a, err)
+				t.Errorf("%s: Post = %+v, %v; want 200", scheme, a, err)
 			}
 			if reqs := recv.Requests(); len(reqs) != 1 || string(reqs[0].Body) != "{}" {
-				t.Errorf("%s: %d requests", scheme, len(reqs))
+				t.Errorf("%s: got %d requests, want 1 with the body", scheme, len(reqs))
 			}
 		}
 	})
 }
 
-// The handshakes of later connections are short.
+// Later connections to a receiver resume its TLS session, so their handshakes are short.
 func TestTLSSessionsAreResumed(t *testing.T) {
 	var resumed []bool
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -818,6 +821,6 @@ func TestTLSSessionsAreResumed(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]bool{false, true, true}, resumed); diff != "" {
-		t.Error(diff)
+		t.Errorf("sessions resumed (-want +got):\n%s", diff)
 	}
 }

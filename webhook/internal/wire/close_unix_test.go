@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// An impatient connection fails the test if a write may wait for long.
-type impatient struct {
+// A deadlineChecker fails the test if a write may wait for longer than closingTime.
+type deadlineChecker struct {
 	net.Conn
 	t *testing.T
 }
 
-func (c impatient) SetWriteDeadline(at time.Time) error {
+func (c deadlineChecker) SetWriteDeadline(at time.Time) error {
 	if wait := time.Until(at); wait > closingTime {
-		c.t.Errorf("the close may wait for %v", wait)
+		c.t.Errorf("the close may wait for %v, want at most %v", wait, closingTime)
 	}
 	return c.Conn.SetWriteDeadline(at)
 }
 
-// fill writes to a socket until there is no room.
+// fill writes to a socket until its buffer is full.
 func fill(raw syscall.RawConn) (err error) {
 	chunk := make([]byte, 64<<10)
 	werr := raw.Write(func(fd uintptr) bool {
@@ -41,8 +41,8 @@ func fill(raw syscall.RawConn) (err error) {
 	return err
 }
 
-// A client closes an idle connection with a close_notify of TLS, unless the receiver
-// has stopped reading: then it does not wait.
+// The client sends a close_notify of TLS when it closes an idle connection. If the receiver has
+// stopped reading, the client does not wait for it.
 func TestIdleTLSConnectionsAreClosedAtOnce(t *testing.T) {
 	certificate := httptest.NewUnstartedServer(nil)
 	certificate.StartTLS()
@@ -56,7 +56,7 @@ func TestIdleTLSConnectionsAreClosedAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 			<-closed
-			n, _ := io.Copy(io.Discard, c) // below TLS
+			n, _ := io.Copy(io.Discard, c) // the bytes below TLS
 			came <- n
 		})
 		c := socketClient(t)
@@ -64,8 +64,8 @@ func TestIdleTLSConnectionsAreClosedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// With it come the tickets for sessions: closing a socket that holds
-		// something unread resets it.
+		// This also reads the session tickets. Closing a socket with unread bytes would reset the
+		// connection.
 		if _, err := nc.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +75,11 @@ func TestIdleTLSConnectionsAreClosedAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		tap.Conn = impatient{tap.Conn, t}
+		tap.Conn = deadlineChecker{tap.Conn, t}
 		tap.close(nc)
 		close(closed)
 		if n := <-came; !full && n == 0 {
-			t.Error("no close_notify came, although there was room")
+			t.Error("got no close_notify, want one, as the socket had room")
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// What a proxy, or a receiver behind it, leaves unsaid holds no connection
-// beyond the time of a request, or the end of the client.
-func TestSilenceBehindAProxyHoldsNothing(t *testing.T) {
+// A proxy, or a receiver behind a proxy, may stay silent. The connection to it ends with the time
+// limit of the request, or with the client.
+func TestSilentProxyHoldsNoConnection(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		proxy string
@@ -50,24 +50,25 @@ func TestSilenceBehindAProxyHoldsNothing(t *testing.T) {
 			c.config.Proxy, _ = url.Parse(tt.proxy)
 			for range 3 {
 				if _, err := post(c, target(t, "https://crm.example/"), nil); err != ErrTimeout {
-					t.Errorf("%s: Post = %v", tt.name, err)
+					t.Errorf("%s: Post = %v, want ErrTimeout", tt.name, err)
 				}
 				synctest.Wait()
 				if n := p.open.Load(); n != 0 {
-					t.Errorf("%s: %d connections are open after the time of a request", tt.name, n)
+					t.Errorf("%s: after the time limit %d connections are open, want 0", tt.name, n)
 				}
 			}
 			time.AfterFunc(time.Second, func() { cancel(nil) })
 			post(c, target(t, "https://crm.example/"), nil)
 			synctest.Wait()
 			if n := p.open.Load(); n != 0 {
-				t.Errorf("%s: %d connections are open after the end", tt.name, n)
+				t.Errorf("%s: after the end of the client %d connections are open, want 0", tt.name, n)
 			}
 		})
 	}
 }
 
-// A connection through a proxy has no end of its own.
+// The time limit of the first request does not end a connection through a proxy. Later requests use
+// it again.
 func TestConnectionsThroughAProxyAreKept(t *testing.T) {
 	for _, tt := range []struct {
 		name, url string
@@ -115,18 +116,18 @@ func TestConnectionsThroughAProxyAreKept(t *testing.T) {
 			to := target(t, tt.url)
 			for range 60 {
 				if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 {
-					t.Fatalf("%s: Post = %+v, %v", tt.name, a, err)
+					t.Fatalf("%s: Post = %+v, %v; want 200", tt.name, a, err)
 				}
 				time.Sleep(10 * time.Second)
 			}
 			if n := p.dials.Load(); n != 1 {
-				t.Errorf("%s: %d connections for 60 requests in %v", tt.name, n, 14*time.Minute)
+				t.Errorf("%s: got %d connections for 60 requests in %v, want 1", tt.name, n, 14*time.Minute)
 			}
 		})
 	}
 }
 
-// A host that is used is not forgotten because its connection is net/http's.
+// The client does not forget a host in use whose only connection belongs to net/http.
 func TestHTTP2ConnectionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
@@ -141,17 +142,17 @@ func TestHTTP2ConnectionsAreKept(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		if n, _ := recv.Conns(); n != 1 {
-			t.Errorf("%d connections for 60 requests in ten minutes", n)
+			t.Errorf("got %d connections for 60 requests in ten minutes, want 1", n)
 		}
 		time.Sleep(3 * idleTimeout)
 		synctest.Wait()
 		if _, open := recv.Conns(); open != 0 || len(c.hosts) != 0 {
-			t.Errorf("%d connections are open, %d hosts known, after the time", open, len(c.hosts))
+			t.Errorf("after idleTimeout %d connections are open, %d hosts known; want 0, 0", open, len(c.hosts))
 		}
 	})
 }
 
-// A header of the endpoint's is sent whoever makes the request.
+// net/http treats the header Idempotency-Key specially. The endpoint's value is still sent.
 func TestIdempotencyKeyIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
@@ -167,39 +168,39 @@ func TestIdempotencyKeyIsSent(t *testing.T) {
 		}
 		for _, r := range recv.Requests() {
 			if r.Proto != "HTTP/2.0" || r.Header.Get("Idempotency-Key") != "k" {
-				t.Errorf("%s with the header %v", r.Proto, r.Header)
+				t.Errorf("got %s with the headers %v, want HTTP/2.0 with Idempotency-Key k", r.Proto, r.Header)
 			}
 		}
 	})
 }
 
-// What net/http sends on a connection that ends under it is made again, body and
-// all, as on connections of our own.
-func TestNetHTTPMakesRequestsAgain(t *testing.T) {
+// If a kept connection ends before the answer, net/http resends the request with its body, as this
+// package does on its own connections.
+func TestNetHTTPResendsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: func(c net.Conn, _ int) {
 			r := bufio.NewReader(c)
 			if readRequest(r) == nil {
 				io.WriteString(c, ok)
-				readRequest(r) // taken, and not answered
+				readRequest(r) // without an answer
 			}
 		}}
 		c, _ := p.client(t)
 		to := target(t, "http://bücher.example/")
 		for range 3 {
 			if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 200", a, err)
 			}
 			synctest.Wait()
 		}
 		if n := p.dials.Load(); n != 3 {
-			t.Errorf("%d connections for 3 requests", n)
+			t.Errorf("got %d connections for 3 requests, want 3", n)
 		}
 	})
 }
 
-// A target can choose net/http, which takes what is refused otherwise. Ordinary
-// targets of the same host keep their connection beside it.
+// With Target.NetHTTP, net/http makes the request, and accepts answers that this package refuses.
+// Other targets of the same host keep their own connection.
 func TestTargetChoosesNetHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: each("HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n")}
@@ -212,11 +213,11 @@ func TestTargetChoosesNetHTTP(t *testing.T) {
 		to.NetHTTP = true
 		for range 3 {
 			if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 || a.RetryAfter != "7" {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 200, Retry-After 7", a, err)
 			}
 		}
 		if n := p.dials.Load(); n != 2 {
-			t.Errorf("%d connections, want 2", n)
+			t.Errorf("got %d connections, want 2", n)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -226,19 +227,19 @@ func TestTargetChoosesNetHTTP(t *testing.T) {
 			to := target(t, "http://crm.example/")
 			to.NetHTTP = i%2 == 0
 			if a, err := post(c, to, nil); err != nil || a.Status != 200 {
-				t.Errorf("Post = %+v, %v", a, err)
+				t.Errorf("Post = %+v, %v; want 200", a, err)
 			}
 		}
 		if n := p.dials.Load(); n != 2 {
-			t.Errorf("%d connections, want one of each client", n)
+			t.Errorf("got %d connections, want 2: one of net/http and one of this package", n)
 		}
 	})
 }
 
-// net/http has the same bounds: it ends in time, and leaves no connection open. It may
-// lose an answer that comes before the request was written.
-func TestEvilPeersByNetHTTP(t *testing.T) {
-	for _, tt := range deadPeers {
+// Requests of net/http have the same bounds: they end in time, and leave no connection open. But
+// net/http may lose an answer that comes before the request was written.
+func TestBadPeersCostBoundedTimeWithNetHTTP(t *testing.T) {
+	for _, tt := range badPeers {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: tt.serve}
 			c, _ := p.client(t)
@@ -251,20 +252,20 @@ func TestEvilPeersByNetHTTP(t *testing.T) {
 			begin := time.Now()
 			a, err := post(c, to, make([]byte, tt.size))
 			if err == nil && (tt.status == 0 || a.Status != tt.status) {
-				t.Errorf("%s: Post = %+v", tt.name, a)
+				t.Errorf("%s: Post = %+v, want status %d, or an error", tt.name, a, tt.status)
 			}
 			if took := time.Since(begin); took > timeout {
-				t.Errorf("%s: Post took %v", tt.name, took)
+				t.Errorf("%s: Post took %v, want at most %v", tt.name, took, timeout)
 			}
 			synctest.Wait()
 			if n := p.open.Load(); n != 0 {
-				t.Errorf("%s: %d connections are open", tt.name, n)
+				t.Errorf("%s: %d connections are open, want 0", tt.name, n)
 			}
 		})
 	}
 }
 
-// The header of an answer by HTTP/2 has the same bound.
+// The header of an answer by HTTP/2 has the same bound, MaxHeader.
 func TestHTTP2HeaderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
@@ -272,12 +273,12 @@ func TestHTTP2HeaderIsBounded(t *testing.T) {
 		recv := network.Receiver(hook, "", webhooktest.Answer(200).With("X-Long", strings.Repeat("x", 2*MaxHeader)))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		if a, err := post(c, target(t, hook), nil); err == nil {
-			t.Errorf("Post = %+v with a header of %d bytes", a, 2*MaxHeader)
+			t.Errorf("Post = %+v, nil with a header of %d bytes, want an error", a, 2*MaxHeader)
 		}
 	})
 }
 
-// A redirect by HTTP/2 is an answer, too, and not followed.
+// A redirect by HTTP/2 is the answer. The client does not follow it.
 func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, c := networkClient(t)
@@ -289,12 +290,12 @@ func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
 			t.Errorf("Post = %+v, %v; want 307", a, err)
 		}
 		if n := len(other.Requests()); n != 0 {
-			t.Errorf("%d requests arrived elsewhere", n)
+			t.Errorf("%d requests arrived at the redirect's location, want 0", n)
 		}
 	})
 }
 
-// What net/http does not speak is not offered.
+// If GODEBUG turns off HTTP/2 in net/http, the client does not offer HTTP/2.
 func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 	t.Setenv("GODEBUG", "http2client=0")
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +307,7 @@ func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := recv.Requests()[0]; r.Proto != "HTTP/1.1" {
-			t.Errorf("the request is %s", r.Proto)
+			t.Errorf("got a request by %s, want HTTP/1.1", r.Proto)
 		}
 	})
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// never is further away than the end of any test run. It is for deadlines that must not pass.
+// never is longer than any test run. It is for deadlines that must not pass.
 const never = 24 * time.Hour
 
-// serve serves connections on loopback until the test has ended, and waits for
-// their ends: the client is made after it, to be closed before.
+// serve serves connections on loopback until the end of the test, which waits until they end. So a
+// test creates its client after serve: then the client is closed first, and ends the connections.
 func serve(t testing.TB, serve func(c net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,11 +62,11 @@ func socketClient(t testing.TB) *Client {
 	return c
 }
 
-// Of a connection that ended, or said something, while it was idle, no use is
-// made, and no request is made twice.
-func TestIdleConnectionsAreLookedAt(t *testing.T) {
+// The client does not reuse an idle connection that has ended, or on which bytes came. So no
+// request has to be resent.
+func TestIdleConnectionsAreCheckedBeforeReuse(t *testing.T) {
 	if !canProbe {
-		t.Skip("sockets cannot be looked at here")
+		t.Skip("this system cannot check sockets for unread data")
 	}
 	for _, tt := range []struct {
 		name  string
@@ -101,7 +101,7 @@ func TestIdleConnectionsAreLookedAt(t *testing.T) {
 			for range 3 {
 				a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b)
 				if err != nil || a.Status != 200 {
-					t.Fatalf("Post = %+v, %v", a, err)
+					t.Fatalf("Post = %+v, %v; want 200", a, err)
 				}
 				h := c.hosts[to.key]
 				for len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
@@ -109,16 +109,17 @@ func TestIdleConnectionsAreLookedAt(t *testing.T) {
 				}
 			}
 			if dials != 3 || c.Resent() != 0 {
-				t.Errorf("%d connections for 3 requests, of which %d were made again; want 3 and 0", dials, c.Resent())
+				t.Errorf("%d connections for 3 requests, of which %d were resent; want 3 and 0", dials, c.Resent())
 			}
 		})
 	}
 }
 
-// Who speaks first on a new connection has not seen the request.
-func TestAnAnswerBeforeTheRequestIsNone(t *testing.T) {
+// An answer that comes on a new connection before the request cannot answer it. Post returns an
+// error.
+func TestAnswerBeforeRequestIsAnError(t *testing.T) {
 	if !canProbe {
-		t.Skip("sockets cannot be looked at here")
+		t.Skip("this system cannot check sockets for unread data")
 	}
 	addr := serve(t, func(c net.Conn) {
 		io.WriteString(c, ok)
@@ -128,7 +129,7 @@ func TestAnAnswerBeforeTheRequestIsNone(t *testing.T) {
 	c.config.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err == nil {
-			_, err = nc.Read(make([]byte, 1)) // then the rest is there
+			_, err = nc.Read(make([]byte, 1)) // when a byte has come, the rest is there too
 		}
 		return nc, err
 	}
@@ -138,9 +139,8 @@ func TestAnAnswerBeforeTheRequestIsNone(t *testing.T) {
 	}
 }
 
-// Requests and answers of all sizes go over sockets, alone and under TLS, from
-// many goroutines at once.
-func TestSockets(t *testing.T) { testSockets(t, 1, 20) }
+// Many goroutines send and receive bodies of all sizes at once over sockets, with and without TLS.
+func TestBodiesOfAllSizesOverSockets(t *testing.T) { testSockets(t, 1, 20) }
 
 func testSockets(t *testing.T, seed uint64, requests int) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -169,23 +169,23 @@ func testSockets(t *testing.T, seed uint64, requests int) {
 					body := make([]byte, r.IntN(100_000))
 					a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &b)
 					if err != nil || a.Status != 200 {
-						t.Errorf("seed %d, %d bytes: Post = %+v, %v", seed, len(body), a, err)
+						t.Errorf("seed %d, %d bytes: Post = %+v, %v; want 200", seed, len(body), a, err)
 					}
 				}
 			})
 		}
 		wg.Wait()
 		if n := len(c.hosts[to.key].idle); n == 0 || n > 8 {
-			t.Errorf("%d connections are kept", n)
+			t.Errorf("%d connections are kept, want 1 to 8", n)
 		}
 		c.Close()
 		server.Close()
 	}
 }
 
-// Receivers that close connections as they like, after any answer, cost no
-// request: those that they had not yet answered are made again.
-func TestReceiversThatCloseAtRandom(t *testing.T) {
+// A receiver may close a connection after any answer. No request fails: the client resends each
+// request that was not answered.
+func TestRequestsToReceiversThatCloseAtRandomSucceed(t *testing.T) {
 	for seed := range soak.Seeds(t, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: closeAtRandom(seed)}
@@ -195,7 +195,8 @@ func TestReceiversThatCloseAtRandom(t *testing.T) {
 	}
 }
 
-// TestSocketSoak makes requests of all sizes, and requests to receivers that close at random, on sockets.
+// TestSocketSoak makes requests of all sizes over sockets, also to receivers that close connections
+// at random.
 func TestSocketSoak(t *testing.T) {
 	length, seed := soak.Long(t, "wire")
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
@@ -220,10 +221,10 @@ func closeAtRandom(seed uint64) func(c net.Conn, n int) {
 			case 0:
 				return
 			case 1:
-				readRequest(r) // taken, and not answered
+				readRequest(r) // without an answer
 				return
 			case 2:
-				r.ReadByte() // taken in part: a reset
+				r.ReadByte() // reads only a part of the request: the close is a reset
 				return
 			}
 		}
@@ -240,20 +241,20 @@ func postToClosing(t *testing.T, c *Client, seed uint64, addr string) {
 			for range 200 {
 				a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b)
 				if err != nil || a.Status != 200 {
-					t.Errorf("seed %d: Post = %+v, %v", seed, a, err)
+					t.Errorf("seed %d: Post = %+v, %v; want 200", seed, a, err)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if c.Resent() == 0 {
-		t.Errorf("seed %d: no request was made again", seed)
+		t.Errorf("seed %d: no request was resent, want some", seed)
 	}
 }
 
-// A request that waits at a socket ends with its context, the client's, and its
+// A Post that waits at a socket ends with its own context, with the client's context, and at its
 // deadline.
-func TestSocketsAreInterrupted(t *testing.T) {
+func TestPostOnSocketEndsWithItsContexts(t *testing.T) {
 	enough := errors.New("enough")
 	for _, secure := range []bool{false, true} {
 		arrived := make(chan struct{})
@@ -278,7 +279,7 @@ func TestSocketsAreInterrupted(t *testing.T) {
 		to := target(t, server.URL)
 		post := func(ctx context.Context, deadline time.Duration) <-chan error {
 			done := make(chan error, 1)
-			go func() { // received from by each caller
+			go func() { // every caller receives from done
 				var b Buffer
 				_, err := c.Post(ctx, time.Now().Add(deadline), to, nil, []byte("{}"), &b)
 				done <- err
@@ -320,8 +321,8 @@ func TestSocketsAreInterrupted(t *testing.T) {
 	}
 }
 
-// A connection goes on after a large body that was read to its end, although the
-// goroutine that wrote it may be later to say so than the answer is.
+// The client keeps a connection after a large body that the receiver has read to its end. It does
+// so even if the answer comes before the goroutine that writes the body reports that it is done.
 func TestLargeBodiesKeepTheirConnection(t *testing.T) {
 	var conns atomic.Int64
 	addr := serve(t, func(c net.Conn) {
@@ -345,7 +346,7 @@ func TestLargeBodiesKeepTheirConnection(t *testing.T) {
 	}
 }
 
-// answerAll answers every request of a connection, without garbage.
+// answerAll answers every request of a connection. It allocates nothing per request.
 func answerAll(c net.Conn) {
 	r := bufio.NewReader(c)
 	answer := []byte(ok)
@@ -369,8 +370,8 @@ func answerAll(c net.Conn) {
 	}
 }
 
-// BenchmarkPost is a request to a receiver in the same process, beside the same
-// by net/http.
+// BenchmarkPost measures a request to a receiver in the same process, by this package and by
+// net/http.
 func BenchmarkPost(b *testing.B) {
 	addr := serve(b, answerAll)
 	u := "http://" + addr + "/"

@@ -14,35 +14,35 @@ import (
 	"time"
 )
 
-// A holder writes what it is given at once when it is told to.
-type holder struct {
+// A bufferedWriter keeps writes in held while hold is set, so that a test can send them at once.
+type bufferedWriter struct {
 	net.Conn
 	held bytes.Buffer
 	hold bool
 }
 
-func (c *holder) Write(p []byte) (int, error) {
+func (c *bufferedWriter) Write(p []byte) (int, error) {
 	if c.hold {
 		return c.held.Write(p)
 	}
 	return c.Conn.Write(p)
 }
 
-// Of a connection with TLS that ended, or on which something was said after an
-// answer, no use is made, although TLS may have read it with the answer: it is
-// not the answer to the next request.
-func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
+// The client does not reuse an idle TLS connection that has ended, or on which bytes came after an
+// answer. Those bytes are not the answer to the next request, even if TLS has read them together
+// with the previous answer.
+func TestIdleTLSConnectionsAreCheckedBeforeReuse(t *testing.T) {
 	certificate := httptest.NewUnstartedServer(nil)
 	certificate.StartTLS()
 	defer certificate.Close()
 	const gone = "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"
 	for _, tt := range []struct {
 		name   string
-		after  string // the answer, in a record of its own
-		cut    int    // bytes of that which do not come
+		after  string // sent after the answer, in a record of its own
+		cut    int    // how many bytes of that record are not sent
 		end    func(tc *tls.Conn, c *net.TCPConn)
 		dials  int
-		socket bool // on a socket alone
+		socket bool // only for a real socket
 	}{
 		{name: "silence", dials: 1},
 		{name: "another answer", after: gone, dials: 3},
@@ -58,7 +58,7 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 				continue
 			}
 			addr := serve(t, func(c net.Conn) {
-				h := &holder{Conn: c}
+				h := &bufferedWriter{Conn: c}
 				tc := tls.Server(h, &tls.Config{Certificates: certificate.TLS.Certificates})
 				for r := bufio.NewReader(tc); readRequest(r) == nil; {
 					h.hold = true
@@ -89,7 +89,7 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 			var b Buffer
 			for range 3 {
 				if a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b); err != nil || a.Status != 200 {
-					t.Errorf("%s, socket %v: Post = %+v, %v", tt.name, socket, a, err)
+					t.Errorf("%s, socket %v: Post = %+v, %v; want 200", tt.name, socket, a, err)
 				}
 				h := c.hosts[to.key]
 				for tt.end != nil && len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
@@ -97,7 +97,7 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 				}
 			}
 			if dials != tt.dials || c.Resent() != 0 {
-				t.Errorf("%s, socket %v: %d connections for 3 requests, of which %d were made again; want %d and 0",
+				t.Errorf("%s, socket %v: %d connections for 3 requests, of which %d were resent; want %d and 0",
 					tt.name, socket, dials, c.Resent(), tt.dials)
 			}
 			c.Close()
