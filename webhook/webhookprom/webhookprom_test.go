@@ -21,8 +21,8 @@ import (
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 )
 
-// However many destinations there are, the series are bounded, and nothing
-// goes uncounted.
+// The number of series is bounded, however many destinations there are. Deliveries to further
+// destinations are counted as other.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New()
 	const all, twice = 3 * series.MaxLabels, 2
@@ -36,39 +36,40 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	wg.Wait()
 	if n := testutil.CollectAndCount(m.delivered); n != series.MaxLabels+1 {
-		t.Errorf("%d series, want %d", n, series.MaxLabels+1)
+		t.Errorf("got %d series, want %d", n, series.MaxLabels+1)
 	}
 	if n := testutil.ToFloat64(m.delivered.WithLabelValues(series.Other)); n != (all-series.MaxLabels)*twice {
 		t.Errorf("counted %v as other, want %d", n, (all-series.MaxLabels)*twice)
 	}
 }
 
-// The reasons that the library counts are all of those that begin at zero.
-func TestReasons(t *testing.T) {
+// The series of all 13 reasons exist from the start, with the value zero.
+func TestAllReasonsBeginAtZero(t *testing.T) {
 	seen := make(map[webhook.Reason]bool)
 	for _, r := range reasons {
 		seen[r] = true
 	}
 	if len(seen) != 13 || !seen[webhook.ReasonAuthorize] || !seen[webhook.ReasonExpired] || !seen[webhook.ReasonDisabled] {
-		t.Errorf("reasons: %q", reasons)
+		t.Errorf("reasons = %q, want the 13 reasons of the library", reasons)
 	}
 }
 
-// lost is a store that cannot count by destination.
-type lost struct{ webhook.Store }
+// failingStore is a store that cannot count by destination.
+type failingStore struct{ webhook.Store }
 
-func (lost) CountByDestination(context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (failingStore) CountByDestination(context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		yield(webhook.DestinationCounts{}, errors.New("the disk is away"))
 	}
 }
 
-// A scrape has what the forwarder counts; of a store that fails, all but what it knows.
-func TestCollector(t *testing.T) {
+// A scrape has all counts of the forwarder. If the store fails, the scrape lacks only the numbers
+// of the store, and Gather returns the error.
+func TestScrapeSurvivesFailingStore(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		var store webhook.Store = memqueue.New(memqueue.Config{})
 		if fails {
-			store = lost{store}
+			store = failingStore{store}
 		}
 		m := New()
 		f, err := webhook.New(webhook.Config{Store: store, Observer: m, Destinations: []webhook.Destination{
@@ -89,7 +90,7 @@ func TestCollector(t *testing.T) {
 		registry.MustRegister(m.Collector(f))
 		all, err := registry.Gather()
 		if fails != (err != nil) || fails && !strings.Contains(err.Error(), "the disk is away") {
-			t.Errorf("fails %v: Gather = %v", fails, err)
+			t.Errorf("store fails %v: Gather = %v, want the error of a failing store only", fails, err)
 		}
 		var got []string
 		for _, family := range all {

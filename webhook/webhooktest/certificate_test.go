@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// clientCertificate is what a client shows.
+// clientCertificate is the certificate that a client presents, with its key.
 var clientCertificate = func() (c struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -111,7 +111,8 @@ func ExampleDo() {
 	// 400 Bad Request
 }
 
-// TestHoursPassInABubble holds the package comment to what it promises of time.
+// The package comment promises that in a bubble hours of timeouts and waits pass at once, and that
+// times are exact.
 func TestHoursPassInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
@@ -128,7 +129,7 @@ func TestHoursPassInABubble(t *testing.T) {
 		for wait := time.Second; time.Since(start) < 4*time.Hour; wait = min(2*wait, 10*time.Minute) {
 			resp, err := client.Post(crm.URL, "application/json", bytes.NewReader([]byte(`{"type":"track"}`)))
 			if err == nil {
-				t.Fatalf("a receiver that hangs answered %s", resp.Status)
+				t.Fatalf("a receiver that hangs answered %s, want no answer", resp.Status)
 			}
 			time.Sleep(wait) // of the bubble
 		}

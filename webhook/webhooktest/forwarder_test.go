@@ -12,9 +12,9 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// TestFourHoursOfRetries is how to test a program that embeds a forwarder: a
-// customer is down for longer than an event is retried, and comes back. In the
-// bubble that takes milliseconds.
+// TestFourHoursOfRetries shows how to test a program that embeds a forwarder. A customer is down
+// for longer than the forwarder retries an event, and comes back. In a synctest bubble the test
+// takes milliseconds.
 func TestFourHoursOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
@@ -42,22 +42,22 @@ func TestFourHoursOfRetries(t *testing.T) {
 		requests := crm.Requests()
 		last := requests[len(requests)-1].Time.Sub(begin)
 		if len(requests) < 25 || last < 3*time.Hour+59*time.Minute || last > 4*time.Hour {
-			t.Errorf("%d requests, the last after %v", len(requests), last)
+			t.Errorf("got %d requests, the last after %v; want at least 25, the last just before 4h", len(requests), last)
 		}
 		if n := forwarder.Stats().Dead[webhook.ReasonExpired]; n != 1 {
-			t.Errorf("%d dead letters, want 1", n)
+			t.Errorf("got %d dead letters, want 1", n)
 		}
 
 		crm.SetScript(webhooktest.Answer(200))
 		for n, err := range forwarder.ReplayAll(t.Context(), webhook.DeadFilter{Destination: "crm"}) {
 			if n != 1 || err != nil {
-				t.Errorf("ReplayAll yields %d, %v", n, err)
+				t.Errorf("ReplayAll yields %d, %v; want 1, nil", n, err)
 			}
 		}
-		time.Sleep(time.Minute) // at most half of that to the next probe
+		time.Sleep(time.Minute) // the next probe of the endpoint comes within half a minute
 		again := crm.Requests()[len(requests):]
 		if len(again) != 1 || again[0].JSON["event"] != "Signed Up" || again[0].Signature != nil {
-			t.Errorf("after the replay: %+v", again)
+			t.Errorf("requests after the replay = %+v, want the event once, with a valid signature", again)
 		}
 
 		if err := forwarder.Shutdown(t.Context()); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// http.Transport logs the bytes after a misstated body.
+	// http.Transport logs the bytes that follow a body with a wrong length.
 	log.SetOutput(io.Discard)
 	goleak.VerifyTestMain(m)
 }

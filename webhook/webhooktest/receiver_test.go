@@ -40,11 +40,11 @@ func newClient(n *webhooktest.Network) *client {
 	}}
 }
 
-// An answer is what came of a post.
+// An answer is the result of a post.
 type answer struct {
 	status int
 	header http.Header
-	body   string // at most 64 KB of it
+	body   string // the first 64 KB
 	err    error  // of the request, or of reading the body
 	took   time.Duration
 	reused bool
@@ -81,8 +81,8 @@ func (c *client) post(ctx context.Context, url, body string) (a answer) {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// inBubbles runs f for a receiver of each kind, with a network in memory, each
-// in a bubble of its own.
+// inBubbles runs f for a receiver of each protocol. Each receiver has a network in memory, in a
+// bubble of its own.
 func inBubbles(t *testing.T, f func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver)) {
 	for name, url := range map[string]string{
 		"http": "http://crm.example/hook", "https": "https://crm.example/hook", "http2": "https://crm.example/hook",
@@ -101,8 +101,8 @@ func inBubbles(t *testing.T, f func(t *testing.T, n *webhooktest.Network, r *web
 	}
 }
 
-// onLoopback runs f for a receiver of each kind on loopback, reached by its
-// name and by its address.
+// onLoopback runs f for receivers on loopback, with and without TLS, once by name and once by
+// address.
 func onLoopback(t *testing.T, f func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver, url string)) {
 	for _, url := range []string{"http://crm.example/hook", "https://crm.example/hook"} {
 		for _, by := range []string{"name", "address"} {
@@ -119,8 +119,8 @@ func onLoopback(t *testing.T, f func(t *testing.T, n *webhooktest.Network, r *we
 	}
 }
 
-// steps is what a client sees of each step that ends by itself. A step on
-// HTTP/2 that the client sees otherwise has a check of its own.
+// steps lists the steps that end by themselves. check checks the answer that a client gets. check2
+// takes its place for HTTP/2, if the client gets another answer there.
 var steps = []struct {
 	name   string
 	step   webhooktest.Step
@@ -243,7 +243,7 @@ func TestStepsInMemory(t *testing.T) {
 					check = tt.check2
 				}
 				if !check(a) {
-					t.Errorf("post = %v", a)
+					t.Errorf("post = %v, want the answer of the step", a)
 				}
 				if a.took != 0 {
 					t.Errorf("post took %v; want no time at all", a.took)
@@ -264,7 +264,7 @@ func TestStepsOnLoopback(t *testing.T) {
 				c := newClient(n)
 				defer c.close()
 				if a := c.post(t.Context(), url, `{"type":"track"}`); !tt.check(a) {
-					t.Errorf("post = %v", a)
+					t.Errorf("post = %v, want the answer of the step", a)
 				}
 				if got := len(r.Requests()); got != 1 {
 					t.Errorf("received %d requests; want 1", got)
@@ -310,7 +310,7 @@ func TestStepsTakeTheirTime(t *testing.T) {
 				defer cancel()
 				a := c.post(ctx, r.URL, `{}`)
 				if !tt.check(a) || a.took != tt.took {
-					t.Errorf("post took %v; want %v; %v", a.took, tt.took, a)
+					t.Errorf("post = %v; want the answer of the step after %v", a, tt.took)
 				}
 			})
 		})
@@ -338,7 +338,7 @@ func TestConnectionStepsOnLoopback(t *testing.T) {
 			for url, want := range map[string]error{"http://crm.example/": tt.byName, r.URL: tt.byAddress} {
 				c := newClient(n)
 				defer c.close()
-				if url == r.URL { // as a stranger would
+				if url == r.URL { // as a client outside of the test network
 					c.transport.DialContext = nil
 				}
 				ctx := t.Context()
@@ -352,7 +352,7 @@ func TestConnectionStepsOnLoopback(t *testing.T) {
 				if _, ok := want.(*net.DNSError); ok && errors.As(a.err, &dns) {
 					continue
 				}
-				// A reset that has come before the request is written is a broken pipe.
+				// If the reset comes before the request is written, the error is a broken pipe.
 				late := want == syscall.ECONNRESET && errors.Is(a.err, syscall.EPIPE)
 				if !errors.Is(a.err, want) && !late {
 					t.Errorf("post to %s: %v; want %v", url, a.err, want)
@@ -383,7 +383,7 @@ func TestConnectionStepOnOpenConnection(t *testing.T) {
 			t.Errorf("outcomes (-want +got):\n%s", d)
 		}
 		synctest.Wait()
-		// By HTTP/2 the transport may dial once more than it has need of.
+		// With HTTP/2 the transport may dial a connection that it does not use.
 		accepted, open := r.Conns()
 		if spare := accepted - 2; spare < 0 || spare > 0 && !strings.HasSuffix(t.Name(), "/http2") || open < 1 || open > 1+spare {
 			t.Errorf("Conns = %d accepted, %d open; want 2, 1", accepted, open)
@@ -400,7 +400,7 @@ func TestHangUpBreaksKeepAlive(t *testing.T) {
 		for range 4 {
 			a := c.post(t.Context(), r.URL, `{}`)
 			if a.err != nil {
-				t.Fatalf("post = %v", a.err)
+				t.Fatalf("post = %v, want nil", a.err)
 			}
 			reused = append(reused, a.reused)
 			synctest.Wait()
@@ -418,7 +418,7 @@ func TestHangUpBreaksKeepAlive(t *testing.T) {
 	})
 }
 
-func TestScript(t *testing.T) {
+func TestScriptStepsComeInOrder(t *testing.T) {
 	answers := func(codes ...int) (script []webhooktest.Step) {
 		for _, c := range codes {
 			script = append(script, webhooktest.Answer(c))
@@ -481,7 +481,7 @@ func TestPickRepeatsItselfWithTheSameSeed(t *testing.T) {
 		t.Errorf("second run (-first +second):\n%s", d)
 	}
 	if cmp.Equal(first, run(8)) {
-		t.Errorf("another seed gave the same picks")
+		t.Errorf("seeds 7 and 8 gave the same picks, want different ones")
 	}
 }
 
@@ -512,7 +512,7 @@ func TestUntilHoldsRequests(t *testing.T) {
 	})
 }
 
-func TestRequest(t *testing.T) {
+func TestReceiverRecordsRequests(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
 		other := n.Receiver("http://unsigned.example:8080/", "")
 		wrong := n.Receiver("http://wrong.example/", "another")
@@ -527,13 +527,13 @@ func TestRequest(t *testing.T) {
 		q := r.Requests()[0]
 		if q.Number != 1 || q.Conn != 1 || q.Method != "POST" || q.URL.String() == "" || q.URL.RawQuery != "a=b" ||
 			q.URL.Path != "/hook" || q.Host != "crm.example" || q.Header.Get(signature.Header) == "" {
-			t.Errorf("request = %+v", q)
+			t.Errorf("request = %+v, want the first one, as it was sent", q)
 		}
 		if got := q.Time.Sub(start); got != 90*time.Minute {
 			t.Errorf("Time is %v after the start; want 1h30m", got)
 		}
 		if (q.TLS != nil) != strings.HasPrefix(r.URL, "https:") {
-			t.Errorf("TLS = %v of %s", q.TLS, r.URL)
+			t.Errorf("TLS = %v of %s, want it set for https only", q.TLS, r.URL)
 		}
 		if d := cmp.Diff(map[string]any{"type": "track", "n": 1.5}, q.JSON); d != "" {
 			t.Errorf("JSON (-want +got):\n%s", d)
@@ -550,7 +550,7 @@ func TestRequest(t *testing.T) {
 	})
 }
 
-func TestTLS(t *testing.T) {
+func TestClientsCheckReceiverCertificates(t *testing.T) {
 	tests := []struct {
 		name  string
 		tls   webhooktest.TLS
@@ -582,10 +582,10 @@ func TestTLS(t *testing.T) {
 				defer c.close()
 				a := c.post(t.Context(), url, "{}")
 				if !tt.check(a.err) {
-					t.Errorf("post = %v", a.err)
+					t.Errorf("post = %v, want the result for such a certificate", a.err)
 				}
 				if got := len(r.Requests()); (got == 1) != (a.err == nil) {
-					t.Errorf("received %d requests, with %v", got, a.err)
+					t.Errorf("received %d requests, post = %v; want 1 if post succeeds, else 0", got, a.err)
 				}
 			}
 			synctest.Test(t, func(t *testing.T) {
@@ -622,7 +622,7 @@ func TestClientCertificateIsRecorded(t *testing.T) {
 	}
 }
 
-func TestDialContext(t *testing.T) {
+func TestDialContextReachesOnlyReceivers(t *testing.T) {
 	for name, open := range map[string]func() *webhooktest.Network{"memory": webhooktest.NewNetwork, "loopback": webhooktest.NewLoopback} {
 		t.Run(name, func(t *testing.T) {
 			n := open()
@@ -649,7 +649,7 @@ func TestDialContext(t *testing.T) {
 				}
 			}
 			if _, err := n.DialContext(ctx, "tcp", "crm.example"); err == nil {
-				t.Errorf("DialContext without a port succeeded")
+				t.Errorf("DialContext without a port = nil, want an error")
 			}
 			done, cancel := context.WithCancel(ctx)
 			cancel()
@@ -668,17 +668,17 @@ func TestDialContext(t *testing.T) {
 	}
 }
 
-// A receiver that is added while the network closes is refused, or closed too;
-// goroutines that stay fail the package.
-func TestReceiverBesideClose(t *testing.T) {
-	host := strings.Repeat("X", 1<<18) + ".example" // takes long to read, so that they meet
+// If a receiver is added while the network closes, either Receiver panics, or the receiver is
+// closed too. TestMain finds goroutines that do not end.
+func TestReceiverAddedDuringCloseIsClosed(t *testing.T) {
+	host := strings.Repeat("X", 1<<18) + ".example" // takes long to parse, so that Receiver and Close overlap
 	for i := range 50 {
 		n := webhooktest.NewNetwork()
 		begin := make(chan struct{})
 		var added *webhooktest.Receiver
 		var both sync.WaitGroup
 		both.Go(func() {
-			defer func() { recover() }() // it was refused
+			defer func() { recover() }() // Receiver panics on a closed network
 			<-begin
 			added = n.Receiver("http://"+host+"/", "")
 		})
@@ -708,14 +708,14 @@ func TestReceiverPanicsOnMisuse(t *testing.T) {
 		{"other scheme", func(n *webhooktest.Network) { n.Receiver("ftp://crm.example/", "") }},
 		{"no host", func(n *webhooktest.Network) { n.Receiver("http:///hook", "") }},
 		{"unparsable", func(n *webhooktest.Network) { n.Receiver("http://crm.example:port/", "") }},
-		{"taken", func(n *webhooktest.Network) {
+		{"host and port in use", func(n *webhooktest.Network) {
 			n.Receiver("http://crm.example/a", "")
 			n.Receiver("http://crm.example:80/b", "")
 		}},
-		{"closed", func(*webhooktest.Network) { closed.Receiver("http://crm.example/", "") }},
+		{"closed network", func(*webhooktest.Network) { closed.Receiver("http://crm.example/", "") }},
 		{"empty pick", func(*webhooktest.Network) { webhooktest.Pick(1) }},
-		{"status that is no answer", func(*webhooktest.Network) { webhooktest.Answer(103) }},
-		{"status of no class", func(*webhooktest.Network) { webhooktest.Answer(600) }},
+		{"status of an interim answer", func(*webhooktest.Network) { webhooktest.Answer(103) }},
+		{"status above 599", func(*webhooktest.Network) { webhooktest.Answer(600) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -723,7 +723,7 @@ func TestReceiverPanicsOnMisuse(t *testing.T) {
 			defer n.Close()
 			defer func() {
 				if recover() == nil {
-					t.Errorf("no panic")
+					t.Errorf("no panic, want one")
 				}
 			}()
 			tt.do(n)
@@ -731,7 +731,7 @@ func TestReceiverPanicsOnMisuse(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestWaitReturnsOnceRequestsArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := webhooktest.NewNetwork()
 		defer n.Close()
@@ -761,7 +761,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-func TestDisconnect(t *testing.T) {
+func TestDisconnectResetsConnections(t *testing.T) {
 	inBubbles(t, func(t *testing.T, n *webhooktest.Network, r *webhooktest.Receiver) {
 		r.SetScript(webhooktest.Hang())
 		c := newClient(n)
@@ -786,7 +786,7 @@ func TestDisconnect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // HTTP/2 may still be dialing connections that it then does not need
+		synctest.Wait() // the HTTP/2 transport may still dial connections that it will not use
 		r.Disconnect()
 		wg.Wait()
 		if _, err := stalled.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -802,8 +802,8 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// TestCloseEndsEverything closes a network in the middle of each kind of step;
-// goroutines that stay fail the package.
+// Close ends the requests in the middle of each kind of step. TestMain finds goroutines that do not
+// end.
 func TestCloseEndsEverything(t *testing.T) {
 	for name, open := range map[string]func() *webhooktest.Network{"memory": webhooktest.NewNetwork, "loopback": webhooktest.NewLoopback} {
 		t.Run(name, func(t *testing.T) {
@@ -855,7 +855,7 @@ func TestPanicInStepEndsTheConnection(t *testing.T) {
 			t.Errorf("logged %q; want the panic's value", logged.String())
 		}
 		if a := c.post(t.Context(), r.URL, "{}"); a.status != 200 {
-			t.Errorf("post after it = %v; want 200", a)
+			t.Errorf("post after the panic = %v; want 200", a)
 		}
 	})
 }
