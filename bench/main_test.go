@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary take the roles of the program, which starts
-// itself.
+// The program starts itself as a collector and for each measurement. TestMain lets the test binary
+// do both.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "collector" || os.Args[1] == "measure") {
 		os.Exit(run(os.Args[1:]))
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every client delivers what it is given, every time.
+// Every client delivers all its events, in each kind of measurement.
 func TestClientsDeliver(t *testing.T) {
 	addr, stop, err := startCollector()
 	if err != nil {
@@ -41,15 +41,16 @@ func TestClientsDeliver(t *testing.T) {
 				continue
 			}
 			if r.Received == 0 || r.Lost != 0 || r.Wall < m.Length || r.CPU <= 0 {
-				t.Errorf("%+v: %+v, want events, all of them, in that time or more", m, r)
+				t.Errorf("%+v: got %+v, want some events, none lost, in at least the given time", m, r)
 			}
 			if m.Latency && (r.P50 <= 0 || r.P999 < r.P50 || r.Max < r.P999) {
-				t.Errorf("%+v: %+v, want latencies in order", m, r)
+				t.Errorf("%+v: got %+v, want P50 > 0, P50 <= P999 <= Max", m, r)
 			}
 		}
 	}
 }
 
+// The program prints all its tables, with a row for each client.
 func TestTables(t *testing.T) {
 	var out bytes.Buffer
 	p := plan{rounds: 1, length: 20 * time.Millisecond, out: &out}

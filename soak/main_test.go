@@ -8,16 +8,17 @@ import (
 	"testing"
 )
 
-// Each soak has a name of its own, and runs something that is there.
+// Each soak has a unique name, and the tests, benchmarks, fuzz targets or programs that it runs
+// exist.
 func TestSoaksAreThere(t *testing.T) {
 	names := map[string]bool{"all": true, "list": true}
 	for _, s := range soaks {
 		if names[s.name] {
-			t.Errorf("two soaks have the name %s", s.name)
+			t.Errorf("two soaks have the name %s, want unique names", s.name)
 		}
 		names[s.name] = true
 		if s.name == "" || s.what == "" || s.test+s.bench+s.fuzz == "" && len(s.program) == 0 {
-			t.Errorf("%+v: a soak has a name, says what it shows, and runs something", s)
+			t.Errorf("soak %+v: want a name, a text that says what it shows, and something to run", s)
 		}
 		dir := filepath.Join("..", s.dir)
 		if len(s.program) > 0 {
@@ -28,7 +29,7 @@ func TestSoaksAreThere(t *testing.T) {
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no tests in %s, %v", s.name, s.dir, err)
+			t.Errorf("%s: got no test files in %s, %v", s.name, s.dir, err)
 		}
 		var text strings.Builder
 		for _, file := range files {
@@ -46,7 +47,7 @@ func TestSoaksAreThere(t *testing.T) {
 				}
 				name = strings.TrimPrefix(strings.TrimRight(name, "$"), prefix)
 				if !regexp.MustCompile(`(?m)^func ` + prefix + `\w*` + name).MatchString(text.String()) {
-					t.Errorf("%s: there is no %s%s in %s", s.name, prefix, name, s.dir)
+					t.Errorf("%s: got no function %s%s in %s", s.name, prefix, name, s.dir)
 				}
 			}
 		}

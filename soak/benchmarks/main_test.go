@@ -7,20 +7,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each row has a name of its own, or one would overwrite the other.
+// Each run and each row has a unique name. With equal names, one row would overwrite the other.
 func TestRowsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range runs {
 		if seen["run "+r.name] {
-			t.Errorf("two runs have the name %s", r.name)
+			t.Errorf("two runs have the name %s, want unique names", r.name)
 		}
 		seen["run "+r.name] = true
 		if strings.Contains(r.command(), "|") {
-			t.Errorf("%s: the | of its command would end a cell of the table", r.name)
+			t.Errorf("%s: the command has a |, which would end a cell of the table", r.name)
 		}
 		for _, v := range r.values {
 			if seen[v.what] || strings.Contains(v.what, "|") {
-				t.Errorf("row %q is there twice, or has a |", v.what)
+				t.Errorf("row %q: want a unique name without a |", v.what)
 			}
 			seen[v.what] = true
 		}
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	got := parse(strings.NewReader("goos: linux\nBenchmarkPost/client=net/http-2 \t 10 \t 7.5 ns/op \t 0 allocs/op\nPASS\n"))
 	want := map[string]float64{"Post/client=net/http ns/op": 7.5, "Post/client=net/http allocs/op": 0}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("parse (-want +got)\n%s", diff)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// A second run, or one with another release of Go, keeps the other cells.
+// update replaces only the cells of its run and its release of Go, and keeps all others.
 func TestUpdate(t *testing.T) {
 	first, second := runs[0].values[0].what, runs[1].values[0].what
 	text := []byte("before\n" + begin + end + "\nafter\n")
@@ -72,6 +72,6 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	if _, err := update([]byte("no table"), "go1.26.8", nil); err == nil {
-		t.Error("a file without a table is written")
+		t.Error("update of a file without a table = nil error, want an error")
 	}
 }

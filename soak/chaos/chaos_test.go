@@ -10,7 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A node that cannot open its store ends when its standard input does, with the reason.
+// A node that cannot open its store waits for the end of its standard input, and then ends with the
+// error.
 func TestNodeWithoutStoreEnds(t *testing.T) {
 	in, told, err := os.Pipe()
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// Settings of the process that is to be killed.
+// Environment variables with the settings of the process that the test kills.
 const (
 	killEndpoint = "CLIENT_SOAK_ENDPOINT"
 	killFolder   = "CLIENT_SOAK_FOLDER"
-	killFirst    = "CLIENT_SOAK_FIRST" // number of its first message
-	killNotes    = "CLIENT_SOAK_NOTES" // file
+	killFirst    = "CLIENT_SOAK_FIRST" // the number of its first message
+	killNotes    = "CLIENT_SOAK_NOTES" // the file with the number of its last accepted message
 )
 
-// trackChild tracks numbered messages until it is killed, and notes each number
-// whose call has returned.
+// trackChild tracks numbered messages until it is killed. After each call has returned, it writes
+// the number of its message to a file.
 func trackChild() error {
 	first, err := strconv.Atoi(os.Getenv(killFirst))
 	if err != nil {
@@ -57,7 +57,8 @@ func trackChild() error {
 	}
 }
 
-// A ticker ticks off numbered messages. It answers every third request 503.
+// A ticker is a collector that ticks off numbered messages. It answers every third request with
+// 503.
 type ticker struct {
 	mu       sync.Mutex
 	requests int
@@ -95,8 +96,8 @@ func (k *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestKill kills a process that tracks, at random moments, again and again on the
-// same folder. What its calls had accepted arrives.
+// TestKill starts processes that track, one after the other with the same spool folder, and kills
+// each at a random moment. Every message whose call has returned arrives.
 func TestKill(t *testing.T) {
 	length, seed := soak.Long(t, "client-kill")
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -117,7 +118,7 @@ func TestKill(t *testing.T) {
 		case <-time.After(time.Duration(random.Int64N(int64(40 * time.Millisecond)))):
 			child.Kill()
 		case <-child.Exited():
-			t.Fatalf("the process ended by itself: %s", child.Output())
+			t.Fatalf("the process ended by itself, want it to run until it is killed: %s", child.Output())
 		}
 		text, err := os.ReadFile(notes)
 		if err != nil {
@@ -142,7 +143,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 	if s := c.Stats(); lost > 0 || next <= rounds || !sums(s) {
-		t.Errorf("%d of %d messages lost in %d kills; Stats() = %+v", lost, next-1, rounds, s)
+		t.Errorf("%d of %d messages lost in %d kills, Stats() = %+v; want 0 lost, a message per kill, and counters that agree", lost, next-1, rounds, s)
 	}
 	t.Logf("%d kills: %d messages accepted, %d found by the last client, %d arrived twice", rounds, next-1, c.Stats().Recovered, k.twice)
 }

@@ -1,5 +1,5 @@
-// Package client_test has the soaks of package analytics that take a process of its
-// own: one that collects, and one that is killed.
+// Package client_test has the soaks of package analytics that need another process: a collector, or
+// a client that is killed.
 package client_test
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// childOf names the environment variable that makes the test binary one of these.
+// childOf is the environment variable that makes the test binary one of children.
 const childOf = "CLIENT_SOAK_CHILD"
 
 var children = map[string]func() error{
@@ -24,13 +24,13 @@ var children = map[string]func() error{
 
 func TestMain(m *testing.M) {
 	if child := children[os.Getenv(childOf)]; child != nil {
-		fmt.Println(child()) // they end only if something is wrong
+		fmt.Println(child()) // a child ends only with an error
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// start starts a child, with settings in its environment.
+// start starts a child process, with settings in its environment.
 func start(t *testing.T, child string, env ...string) *testkit.Child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -25,15 +25,14 @@ import (
 )
 
 const (
-	soakSeed    = "CLIENT_SOAK_SEED" // of the collector
-	soakCallers = 3                  // of each client
+	soakSeed    = "CLIENT_SOAK_SEED" // environment variable with the collector's seed
+	soakCallers = 3                  // goroutines that call each client
 	soakMemory  = 8 << 20            // MaxMemory of each client
-	soakSpool   = 32 << 20           // SpoolMax
-	soakMaxHeap = 96 << 20           // what is live then, the test's own included
+	soakSpool   = 32 << 20           // SpoolMax of the client with a spool
+	soakMaxHeap = 96 << 20           // bound of the heap, that of the test included
 )
 
-// A collector ticks off numbered messages, and misbehaves at up to ten requests a
-// second.
+// A collector ticks off numbered messages. It misbehaves for up to ten requests a second.
 type collector struct {
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -63,7 +62,7 @@ func collectChild() error {
 	return http.Serve(listener, mux)
 }
 
-// tally answers with the counters, and how many of the first n are missing.
+// tally answers with the counters, and with how many of the messages below n are missing.
 func (c *collector) tally(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(r.FormValue("n"))
 	if err != nil {
@@ -82,7 +81,7 @@ func (c *collector) tally(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, c.distinct, c.twice, c.requests, c.faults, n-found)
 }
 
-// A tally is what the collector has counted.
+// A tally has the counters of the collector.
 type tally struct{ distinct, twice, requests, faults, missing int }
 
 func ask(t *testing.T, url string, n int) (got tally) {
@@ -98,13 +97,13 @@ func ask(t *testing.T, url string, n int) (got tally) {
 	return got
 }
 
-// draw returns which fault a request meets, of 80, or -1, and how long a slow answer
+// draw returns the fault of a request, from 0 to 79, or -1 for none. slow is how long a slow answer
 // takes.
 func (c *collector) draw(retries int) (fault int, slow time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests++
-	// At the end only retries come; some must get through.
+	// At the end all requests are retries, and some must succeed. So the fifth try has no fault.
 	now := time.Now()
 	if now.Before(c.next) || retries >= 4 {
 		return -1, 0
@@ -126,7 +125,7 @@ func (c *collector) collect(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case 0 <= fault && fault < 15:
-		w.WriteHeader(503) // before it is read
+		w.WriteHeader(503) // before the body is read
 		return
 	case 15 <= fault && fault < 30:
 		io.CopyN(io.Discard, r.Body, r.ContentLength/2)
@@ -135,7 +134,7 @@ func (c *collector) collect(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		w.WriteHeader(400) // nobody will read that
+		w.WriteHeader(400) // the client will not read this answer
 		return
 	}
 	switch {
@@ -151,7 +150,8 @@ func (c *collector) collect(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(400)
 		return
 	}
-	// From here on the batch is taken. If the client cannot know that, it sends it again.
+	// The collector has accepted the batch. If the client does not learn that, it sends the batch
+	// again.
 	switch {
 	case 32 <= fault && fault < 45:
 		w.WriteHeader(503)
@@ -172,8 +172,8 @@ func (c *collector) collect(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"success":true}`)
 }
 
-// take ticks off the messages of a batch. Their ids are numbers; that of the batch
-// is not.
+// take ticks off the messages of a batch. Their ids are numbers. It skips the id of the batch,
+// which is a UUID.
 func (c *collector) take(body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,11 +206,11 @@ func (c *collector) take(body []byte) error {
 	}
 }
 
-// A sample is what the process holds at one moment.
+// A sample has the resources that the process uses at one moment.
 type sample struct {
-	heap       uint64 // bytes, after a collection of garbage
+	heap       uint64 // bytes, after a garbage collection
 	goroutines int
-	files      int // -1 where that cannot be told
+	files      int // open files; -1 if their number is unknown
 }
 
 func takeSample() sample {
@@ -224,10 +224,9 @@ func takeSample() sample {
 	return s
 }
 
-// TestSoak has two clients, one of them with a spool, send at full speed to a collector
-// in another process, which misbehaves now and then. All that was accepted arrives, the
-// counters agree with what has arrived, and the process holds no more at the end than
-// at the beginning.
+// TestSoak runs two clients, one of them with a spool, at full speed. Their collector, in another
+// process, misbehaves now and then. Every accepted message arrives, the counters agree with the
+// arrivals, and the process uses no more resources at the end than at the beginning.
 func TestSoak(t *testing.T) {
 	length, seed := soak.Long(t, "client")
 	child := start(t, "collect", fmt.Sprint(soakSeed, "=", seed))
@@ -280,7 +279,7 @@ func TestSoak(t *testing.T) {
 		for _, c := range clients {
 			s := c.Stats()
 			if !sums(s) || s.Memory > soakMemory || s.Dropped > 0 || s.Unspooled > 0 {
-				t.Errorf("Stats() = %+v: the sums do not hold, or too much memory, or something is lost", s)
+				t.Errorf("Stats() = %+v, want counters that agree, at most %d bytes of memory, and nothing dropped", s, soakMemory)
 			}
 			n += s.Delivered
 		}
@@ -294,15 +293,15 @@ func TestSoak(t *testing.T) {
 		case <-ticks.C:
 		case <-ctx.Done():
 		}
-		n := delivered() // before the collector is asked
+		n := delivered() // first, so that the collector has at least as many
 		got := ask(t, url, 0)
 		if uint64(got.distinct) < n {
-			t.Errorf("%d messages arrived, but %d were delivered", got.distinct, n)
+			t.Errorf("%d messages arrived, want at least the %d delivered ones", got.distinct, n)
 		}
 		s := takeSample()
 		samples = append(samples, s)
 		if s.heap > soakMaxHeap {
-			t.Errorf("%d MB of heap, want at most %d", s.heap>>20, soakMaxHeap>>20)
+			t.Errorf("got %d MB of heap, want at most %d", s.heap>>20, soakMaxHeap>>20)
 		}
 		t.Logf("%4.0f s: %d delivered; %d arrived, %d of them again; %d requests, %d faults; heap %.1f MB, %d goroutines, %d files", time.Since(begin).Seconds(),
 			n, got.distinct, got.twice, got.requests, got.faults, float64(s.heap)/(1<<20), s.goroutines, s.files)
@@ -311,24 +310,24 @@ func TestSoak(t *testing.T) {
 	took := time.Since(begin)
 	for i, c := range clients {
 		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
+			t.Errorf("Shutdown = %v, want nil", err)
 		}
 		if s := c.Stats(); s.Pending+s.Spooled+s.Memory != 0 || told[i].Load() != s.Delivered {
-			t.Errorf("Stats() = %+v, OnDelivery was told of %d, want nothing left and as many delivered", s, told[i].Load())
+			t.Errorf("Stats() = %+v, OnDelivery got %d messages; want nothing left, and all delivered ones", s, told[i].Load())
 		}
 	}
 	all := int(made.Load())
 	got := ask(t, url, all)
 	if n := delivered(); n != uint64(all) || got.distinct != all || got.missing != 0 {
-		t.Errorf("%d messages made, %d delivered, %d arrived, %d missing", all, n, got.distinct, got.missing)
+		t.Errorf("%d messages made, %d delivered, %d arrived, %d missing; want all delivered and arrived", all, n, got.distinct, got.missing)
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	after := takeSample()
 	for closed := time.Now(); after.files > before.files && time.Since(closed) < time.Minute; after = takeSample() {
-		runtime.Gosched() // the last connections are being closed
+		runtime.Gosched() // until the last connections are closed
 	}
 	if after.files > before.files {
-		t.Errorf("%d files open, %d before", after.files, before.files)
+		t.Errorf("%d files open at the end, want at most the %d from before", after.files, before.files)
 	}
 
 	heaps := make([]float64, len(samples))
@@ -340,7 +339,7 @@ func TestSoak(t *testing.T) {
 	quarter := max(1, len(heaps)/4)
 	first, last := median(heaps[:quarter]), median(heaps[len(heaps)-quarter:])
 	if length >= time.Minute && last > 1.25*first+1 {
-		t.Errorf("the heap has grown from %.1f to %.1f MB", first, last)
+		t.Errorf("the heap has grown from %.1f to %.1f MB, want at most %.1f", first, last, 1.25*first+1)
 	}
 	t.Logf("%.0f s, %.0f messages/s: %d made, all arrived, %d again; %d calls met a full queue; %d requests, %d faults; heap %.1f MB in the first quarter, %.1f in the last, %.1f at most, %.1f after; at most %d goroutines, %d files",
 		took.Seconds(), float64(all)/took.Seconds(), all, got.twice, full.Load(), got.requests, got.faults,

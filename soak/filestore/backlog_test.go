@@ -13,9 +13,9 @@ import (
 
 var backlog = flag.Int("backlog", 2_000, "how many deliveries wait in BenchmarkBacklog")
 
-// BenchmarkBacklog fills a store with -backlog deliveries and reports what that
-// costs: a put, the memory, the files, opening it and the first fetch after a
-// Close and after a crash, and the life of a delivery beside the backlog.
+// BenchmarkBacklog fills a store with -backlog deliveries and reports the costs: of a put, of
+// memory and of disk space. It also reports the time from Open to the first fetch, after a Close
+// and after a crash, and the rate of other deliveries with the backlog.
 func BenchmarkBacklog(b *testing.B) {
 	for _, lanes := range []int{10, 10_000} {
 		for _, due := range []time.Duration{time.Hour, -time.Hour} {
@@ -67,7 +67,7 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 		return float64(m.HeapAlloc) / (1 << 20)
 	}
 	report(heap(), "heap-MB")
-	// What a crash would leave.
+	// The copy is what a crash would leave.
 	crashed := b.TempDir()
 	if err := copyStore(crashed, dir); err != nil {
 		b.Fatal(err)
@@ -110,7 +110,7 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 		}
 		out, err := s.Fetch(b.Context(), wants, 1<<40, nil)
 		if err != nil || len(out) == 0 {
-			b.Fatalf("Fetch = %d, %v", len(out), err)
+			b.Fatalf("Fetch = %d, %v; want some", len(out), err)
 		}
 		if err := settle(b.Context(), s, webhook.Done, out...); err != nil {
 			b.Fatal(err)
@@ -119,6 +119,6 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 	}
 	report(float64(n)/time.Since(start).Seconds(), "deliveries/s")
 	for unit, value := range metrics {
-		b.ReportMetric(value, unit) // the loop forgets those reported before
+		b.ReportMetric(value, unit) // at the end, as the loop resets metrics
 	}
 }

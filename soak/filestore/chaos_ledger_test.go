@@ -7,36 +7,36 @@ import (
 	"sync"
 )
 
-// A chaosEntry is what is known of one message.
+// A chaosEntry has all that the ledger knows about one message.
 type chaosEntry struct {
-	of          uint8 // the forwarder it was given to
+	of          uint8 // the forwarder that got the message
 	destination uint8 // index in chaosMix
 	flags       chaosFlag
-	arrivals    uint8  // taken so often
-	launch      uint16 // that sent it last
-	failed      uint16 // launch that said last that an attempt failed
-	done        uint16 // launch that said it was done
+	arrivals    uint8  // how often a receiver took it
+	launch      uint16 // the launch that sent it last
+	failed      uint16 // the last launch that reported a failed attempt
+	done        uint16 // the launch that reported it done
 }
 
 type chaosFlag uint8
 
 const (
 	chaosAccepted  chaosFlag = 1 << iota // Forward returned nil
-	chaosAnswered                        // 2xx was said, or was about to be
-	chaosLost                            // when it last arrived, the answer was spoiled
-	chaosDiscarded                       // discarding its dead letter was asked for
+	chaosAnswered                        // a receiver answered 2xx, or was about to
+	chaosLost                            // the receiver spoiled the answer to the last arrival
+	chaosDiscarded                       // the test has asked to discard its dead letter
 )
 
-// A chaosLedger keeps the accounts of TestChaos. Its entries are numbered from 0,
-// and the numbers are the ids.
+// A chaosLedger keeps the accounts of TestChaos. The index of an entry is the id of its message.
 type chaosLedger struct {
 	mu       sync.Mutex
 	entries  []chaosEntry
 	problems []string
-	// Messages that arrived again, by why that may be.
+	// How many messages arrived again, by reason. lost: the answer was spoiled. late: the answer
+	// came too late. pair: each of two endpoints may take the message.
 	lost, late, pair int
 	killed           [2]map[int]int // by forwarder and launch
-	suspects         [2][]uint32    // arrived again from one launch, which may yet say why
+	suspects         [2][]uint32    // arrived again from one launch, which may still report a failed attempt
 }
 
 func newChaosLedger() *chaosLedger {
@@ -49,7 +49,7 @@ func (l *chaosLedger) problem(format string, args ...any) {
 	}
 }
 
-// open makes n entries and returns their ids.
+// open adds n entries and returns their ids.
 func (l *chaosLedger) open(of, destination, n int) (ids []uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,13 +74,13 @@ func (l *chaosLedger) set(ids []uint32, flag chaosFlag) {
 	}
 }
 
-// arrived notes that a receiver takes a message; well says that the answer
-// will say so.
+// arrived records that a receiver takes a message. well reports whether the receiver will send a
+// good answer.
 func (l *chaosLedger) arrived(id uint32, launch int, well bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(id) >= len(l.entries) {
-		l.problem("message %d arrived and was never made", id)
+		l.problem("message %d arrived, but was never made", id)
 		return
 	}
 	e := &l.entries[id]
@@ -90,7 +90,7 @@ func (l *chaosLedger) arrived(id uint32, launch int, well bool) {
 		l.problem("message %d for %s was done in launch %d, and arrived again from launch %d", id, name, e.done, launch)
 	case e.arrivals == 0:
 	case name == "pair":
-		l.pair++ // both endpoints may take it
+		l.pair++ // each of the two endpoints may take it
 	case e.flags&chaosLost != 0:
 		l.lost++
 	case int(e.launch) != launch:
@@ -108,13 +108,13 @@ func (l *chaosLedger) arrived(id uint32, launch int, well bool) {
 	}
 }
 
-// hear notes what a process printed.
+// hear records a line that a process printed.
 func (l *chaosLedger) hear(launch int, line string) {
 	what, rest, _ := strings.Cut(line, " ")
 	text, reason, _ := strings.Cut(rest, " ")
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || reason == "" {
-		return // cut off by a kill
+		return // a kill has cut the line off
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,9 +126,9 @@ func (l *chaosLedger) hear(launch int, line string) {
 	}
 }
 
-// ended judges what arrived again from a launch that has ended, all of whose
-// lines have been heard. It must have said that an attempt failed: on a machine
-// that is busy, a good answer may come too late.
+// ended checks the messages that arrived again from one launch. It is called after the launch has
+// ended and all its lines were heard. The launch must have reported a failed attempt: on a busy
+// machine, a good answer may come too late.
 func (l *chaosLedger) ended(of, launch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,31 +136,31 @@ func (l *chaosLedger) ended(of, launch int) {
 		if e := &l.entries[id]; int(e.failed) == launch {
 			l.late++
 		} else {
-			l.problem("message %d for %s arrived again from launch %d, which has not failed to deliver it", id, chaosMix[e.destination], launch)
+			l.problem("message %d for %s arrived again from launch %d, which reported no failed attempt", id, chaosMix[e.destination], launch)
 		}
 	}
 	l.suspects[of] = nil
 }
 
-// A chaosCensus is what a store holds.
+// A chaosCensus has the ids of the deliveries and dead letters in a store.
 type chaosCensus struct{ waiting, dead map[uint32]bool }
 
-// A chaosSum is what has become of the messages of a forwarder.
+// A chaosSum counts the messages of a forwarder by outcome.
 type chaosSum struct{ accepted, unknown, delivered, discarded, dead, waiting, lost int }
 
-// sum compares the accounts with what the store holds, which nobody has open.
+// sum compares the accounts with the census of a store that no process has open.
 func (l *chaosLedger) sum(of int, c chaosCensus) (s chaosSum) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range c.waiting {
 		if c.dead[id] {
-			l.problem("message %d waits and is dead", id)
+			l.problem("message %d both waits and is a dead letter", id)
 		}
 	}
 	for _, held := range []map[uint32]bool{c.waiting, c.dead} {
 		for id := range held {
 			if int(id) >= len(l.entries) || int(l.entries[id].of) != of {
-				l.problem("the store holds message %d, which it was never given", id)
+				l.problem("the store has message %d, which its forwarder never got", id)
 			}
 		}
 	}
@@ -171,14 +171,14 @@ func (l *chaosLedger) sum(of int, c chaosCensus) (s chaosSum) {
 		}
 		waiting, dead := c.waiting[id], c.dead[id]
 		if e.done != 0 && (waiting || dead) {
-			l.problem("message %d for %s was done in launch %d, and is in the store", id, chaosMix[e.destination], e.done)
+			l.problem("message %d for %s was done in launch %d, but is in the store", id, chaosMix[e.destination], e.done)
 		}
 		there := waiting || dead || e.flags&(chaosAnswered|chaosDiscarded) != 0
 		switch {
 		case e.flags&chaosAccepted != 0:
 			s.accepted++
 		case there:
-			s.unknown++ // taken, and the answer was lost to a kill
+			s.unknown++ // Forward stored it, but a kill came before its answer
 		default:
 			continue
 		}
@@ -193,13 +193,13 @@ func (l *chaosLedger) sum(of int, c chaosCensus) (s chaosSum) {
 			s.discarded++
 		default:
 			s.lost++
-			l.problem("message %d for %s was accepted, and is neither delivered nor dead nor waiting", id, chaosMix[e.destination])
+			l.problem("message %d for %s was accepted, but is neither delivered nor dead nor waiting", id, chaosMix[e.destination])
 		}
 	}
 	return s
 }
 
-// kept counts the accepted messages for a destination of a forwarder.
+// kept counts the messages for a destination that a forwarder has accepted.
 func (l *chaosLedger) kept(of int, name string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// The settings of the forwarders. They are short, so that deliveries die.
+// The settings of the forwarders. The times are short, so that deliveries become dead letters.
 const (
 	chaosTimeout  = time.Second
 	chaosWindow   = 8 * time.Second
@@ -35,7 +35,7 @@ const (
 	chaosSecret   = "s3cret"
 )
 
-// chaosLaunch is the header that says which launch of a process sent a webhook.
+// chaosLaunch is the header with the number of the launch that sent a webhook.
 const chaosLaunch = "X-Launch"
 
 type chaosConfig struct {
@@ -48,13 +48,13 @@ type chaosConfig struct {
 type chaosBatch struct {
 	Destination string
 	IDs         []uint32
-	Sizes       []int // of the calls, about
+	Sizes       []int // about how large each call is, in bytes
 }
 
 type chaosStatus struct {
-	Heap       uint64 // after a collection of garbage
+	Heap       uint64 // after a garbage collection
 	Goroutines int
-	Files      int // open; -1 where that cannot be told
+	Files      int // open files; -1 if their number is unknown
 	Counts     webhook.Counts
 	Stats      webhook.Stats
 }
@@ -65,10 +65,10 @@ type chaosDead struct {
 	Reason webhook.Reason
 }
 
-// chaosChild is a process of TestChaos: a program that embeds a forwarder, and does as it
-// is told over HTTP until its standard input ends or it is killed. It prints its URL, and then "f" with the id of a
-// delivery before a failed attempt is stored, and "d" after a done one was, each
-// with a word after it.
+// chaosChild is a process of TestChaos: a program that embeds a forwarder. It obeys requests over
+// HTTP until its standard input ends or it is killed. First it prints its URL. Then it prints "f",
+// the id of a delivery and a reason before it stores a failed attempt, and "d", the id and a word
+// after it has stored that a delivery is done.
 func chaosChild(settings []byte) error {
 	var c chaosConfig
 	if err := json.Unmarshal(settings, &c); err != nil {
@@ -81,7 +81,7 @@ func chaosChild(settings []byte) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
 	for i := range c.Destinations {
-		c.Destinations[i].Secret = chaosSecret // which does not marshal
+		c.Destinations[i].Secret = chaosSecret // JSON settings have no secrets
 	}
 	store, err := openStore(c.Dir, filequeue.Config{DedupMax: chaosDedup})
 	if err != nil {
@@ -128,7 +128,7 @@ func chaosChild(settings []byte) error {
 	return goleak.Find()
 }
 
-// A chaosStore says what it is asked to settle.
+// A chaosStore prints the settlements that it gets; see chaosChild.
 type chaosStore struct {
 	*filequeue.Store
 	began time.Time
@@ -153,6 +153,7 @@ func (s *chaosStore) Settle(ctx context.Context, ss []webhook.Settlement) (int, 
 	return n, err
 }
 
+// chaosControl returns the handler of the requests by which the test controls the process.
 func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(r *http.Request) (any, error)) {
@@ -221,16 +222,16 @@ func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 	return mux
 }
 
-// A chaosProcess is a launch of the process, as seen from the test.
+// A chaosProcess is one launch of the process, as the test sees it.
 type chaosProcess struct {
 	cmd    *exec.Cmd
 	in     io.Closer
 	url    string
 	client *http.Client
-	read   chan struct{} // closed when all it printed has been read
+	read   chan struct{} // closed when all its output has been read
 }
 
-// startChaos launches the process; hear is called with each line it prints.
+// startChaos launches the process, and calls hear with each line that it prints after its URL.
 func startChaos(c chaosConfig, hear func(line string)) (*chaosProcess, error) {
 	p := &chaosProcess{cmd: command("chaos", c), client: &http.Client{Transport: &http.Transport{}}, read: make(chan struct{})}
 	var err error
@@ -261,13 +262,13 @@ func startChaos(c chaosConfig, hear func(line string)) (*chaosProcess, error) {
 	return p, nil
 }
 
-// kill ends the process without notice.
+// kill ends the process with SIGKILL.
 func (p *chaosProcess) kill() {
 	p.cmd.Process.Kill()
 	p.wait()
 }
 
-// stop asks the process to end.
+// stop asks the process to end, and waits for it.
 func (p *chaosProcess) stop() error {
 	p.client.CloseIdleConnections()
 	p.in.Close()
@@ -275,19 +276,19 @@ func (p *chaosProcess) stop() error {
 }
 
 func (p *chaosProcess) wait() error {
-	<-p.read // before Wait, which closes the pipe
+	<-p.read // Wait closes the pipe, so all output must have been read
 	err := p.cmd.Wait()
 	p.in.Close()
 	p.client.CloseIdleConnections()
 	return err
 }
 
-// errRefused says that the process answered, and not with 200.
+// errRefused is the error for an answer of the process other than 200.
 type errRefused string
 
 func (e errRefused) Error() string { return string(e) }
 
-// ask makes a request and decodes the answer.
+// ask makes a request, and decodes the answer into answer.
 func (p *chaosProcess) ask(method, path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {

@@ -17,21 +17,21 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// chaosMix is how the calls are shared out among the destinations.
+// chaosMix names the destinations. Each name occurs as often as its share of the calls.
 var chaosMix = func() (mix []string) {
 	for _, d := range []struct {
 		name  string
 		share int
 	}{
 		{"fine", 11},
-		{"flaky", 8},    // each thing that can go wrong, now and then
-		{"moody", 4},    // hangs half of the time, for all
-		{"refusing", 2}, // half are refused for good
+		{"flaky", 8},    // now and then misbehaves in one of many ways
+		{"moody", 4},    // hangs on all requests, in every second period
+		{"refusing", 2}, // refuses half of the requests for good
 		{"pair", 2},     // has two endpoints, which both fail at times
-		{"secure", 2},   // speaks HTTP/2, and says goodbye
+		{"secure", 2},   // speaks HTTP/2, and now and then ends connections and streams
 		{"down", 1},     // fails until the end
-		{"part", 1},     // is switched off in every other launch of the process that is killed
-		{"off", 1},      // is switched off
+		{"part", 1},     // is disabled in every second launch of the process that is killed
+		{"off", 1},      // is disabled
 	} {
 		for range d.share {
 			mix = append(mix, d.name)
@@ -47,9 +47,9 @@ type chaosReceivers struct {
 	dice   *dice
 	plain  *httptest.Server
 	secure *httptest.Server
-	period time.Duration // of the moods
+	period time.Duration // how long moody hangs, and then answers
 	began  time.Time
-	kind   atomic.Bool // set at the end: everything is taken
+	kind   atomic.Bool // set at the end: all destinations accept everything
 }
 
 func newChaosReceivers(t *testing.T, ledger *chaosLedger, dice *dice, period time.Duration) *chaosReceivers {
@@ -72,7 +72,7 @@ func (r *chaosReceivers) close() {
 	r.secure.Close()
 }
 
-// destinations are the settings for one launch of a process.
+// destinations returns the settings of the destinations for one launch of a process.
 func (r *chaosReceivers) destinations(launch int, part bool) []webhook.Destination {
 	endpoint := func(url string) webhook.Endpoint {
 		return webhook.Endpoint{URL: url, Headers: map[string]string{chaosLaunch: strconv.Itoa(launch)}}
@@ -101,25 +101,25 @@ func (r *chaosReceivers) destinations(launch int, part bool) []webhook.Destinati
 func (r *chaosReceivers) serve(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // its process was killed, or gave up
+		return // the sender was killed, or gave up
 	}
 	var m struct{ MessageID string }
 	launch, lerr := strconv.Atoi(req.Header.Get(chaosLaunch))
 	if err := json.Unmarshal(body, &m); err != nil || lerr != nil {
-		r.t.Errorf("a webhook of launch %q is %.200q", req.Header.Get(chaosLaunch), body)
+		r.t.Errorf("got a webhook of launch %q with the body %.200q, want a number and JSON", req.Header.Get(chaosLaunch), body)
 	}
 	if err := signature.Verify(body, req.Header.Get(signature.Header), chaosSecret); err != nil {
-		r.t.Errorf("webhook %s: %v", m.MessageID, err)
+		r.t.Errorf("signature of webhook %s: %v, want a valid one", m.MessageID, err)
 	}
 	id, err := strconv.ParseUint(m.MessageID, 10, 32)
 	if err != nil {
-		r.t.Errorf("webhook of message %q", m.MessageID)
+		r.t.Errorf("got a webhook with the messageId %q, want a number", m.MessageID)
 		return
 	}
 	h := &chaosAnswer{ResponseWriter: w, req: req, ledger: r.ledger, dice: r.dice, id: uint32(id), launch: launch}
 	name := strings.TrimPrefix(req.URL.Path, "/")
 	if name == "off" {
-		r.t.Errorf("webhook %d for a destination that is switched off", id)
+		r.t.Errorf("got webhook %d for a disabled destination, want none", id)
 	}
 	roll := r.dice.IntN(100)
 	switch {
@@ -180,7 +180,7 @@ func (r *chaosReceivers) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// A chaosAnswer is a request that is being answered.
+// A chaosAnswer answers one request.
 type chaosAnswer struct {
 	http.ResponseWriter
 	req    *http.Request
@@ -190,13 +190,14 @@ type chaosAnswer struct {
 	launch int
 }
 
-// take takes the webhook and says so.
+// take accepts the webhook, and answers with status.
 func (h *chaosAnswer) take(status int) {
 	h.ledger.arrived(h.id, h.launch, true)
 	h.WriteHeader(status)
 }
 
-// lose takes the webhook; what is said then is not to reach the sender.
+// lose accepts the webhook. The caller then spoils the answer, so that the sender does not learn of
+// it.
 func (h *chaosAnswer) lose() { h.ledger.arrived(h.id, h.launch, false) }
 
 // hang waits until the sender gives up.
@@ -216,7 +217,7 @@ func (h *chaosAnswer) reset() {
 	c.Close()
 }
 
-// say writes raw bytes and closes the connection.
+// say writes raw bytes, and closes the connection.
 func (h *chaosAnswer) say(text string) {
 	c := h.hijack()
 	io.WriteString(c, text)
@@ -242,13 +243,13 @@ func (h *chaosAnswer) flaky(roll int) {
 		h.hang()
 	case roll < 79:
 		h.reset()
-	case roll < 81: // on a kept connection, it is asked again at once
+	case roll < 81: // on a kept connection the sender resends the request at once
 		h.hijack().Close()
 	case roll < 83:
 		h.say("\x00\x01\x02garbage\r\n\r\n")
 	case roll < 84:
 		h.say("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Endless: header\r\n", 10_000))
-	case roll < 86: // closed while the next request may be on its way
+	case roll < 86: // the close may meet the next request
 		h.ledger.arrived(h.id, h.launch, true)
 		h.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	case roll < 89:
@@ -281,7 +282,7 @@ func (h *chaosAnswer) flaky(roll int) {
 	case roll < 98:
 		h.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
 		h.WriteHeader(307)
-	case roll < 99: // of 256 MB, the beginning is enough
+	case roll < 99: // the sender reads only the beginning of these 256 MB
 		h.Header().Set("Content-Length", strconv.Itoa(256<<20))
 		h.take(200)
 		for chunk := make([]byte, 64<<10); ; {

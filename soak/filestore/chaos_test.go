@@ -19,14 +19,13 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-const chaosCallers = 4 // of each forwarder
+const chaosCallers = 4 // goroutines that call each forwarder
 
-// TestChaos runs two forwarders, in processes of their own, before receivers that
-// do their worst. One is killed every minute, at random, and what its store then
-// holds is compared with the accounts; the other goes on to the end, and is to
-// hold no more memory, goroutines and files then than at first. At the end the
-// receivers are kind, and accepted = delivered + discarded + dead + waiting, to
-// the last message.
+// TestChaos runs two forwarders in processes of their own. Their receivers misbehave in all ways.
+// The test kills one process about once a minute, and compares its store with the accounts. The
+// other process runs to the end, and must not use more memory, goroutines and files then than at
+// first. At the end the receivers accept everything, and accepted = delivered + discarded + dead +
+// waiting, to the last message.
 func TestChaos(t *testing.T) {
 	length, seed := soak.Long(t, "file-chaos")
 	dice := newDice(seed)
@@ -76,7 +75,7 @@ func TestChaos(t *testing.T) {
 			ledger.made(), fs[0].launches(), s.Stats.Delivered, s.Counts.Waiting, s.Counts.Dead, float64(s.Heap)/(1<<20), s.Goroutines, s.Files,
 			float64(storeSize(fs[0].dir))/(1<<20), float64(storeSize(fs[1].dir))/(1<<20))
 	}
-	killing.Wait() // and so there is a process to call
+	killing.Wait() // first, so that the callers have a process to call
 	working.Wait()
 	receivers.kind.Store(true)
 	took := time.Since(begin)
@@ -89,24 +88,24 @@ func TestChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := f.running().stop(); err != nil {
-			t.Errorf("forwarder %d: the process ended with %v", i, err)
+			t.Errorf("forwarder %d: the process ended with %v, want nil", i, err)
 		}
 		ledger.ended(i, f.launch)
 		sum := ledger.sum(i, f.census())
 		if sum.waiting != s.Counts.Waiting || sum.dead != s.Counts.Dead {
-			t.Errorf("forwarder %d: Count() = %+v before the end, the store then holds %d that wait and %d dead letters", i, s.Counts, sum.waiting, sum.dead)
+			t.Errorf("forwarder %d: Count before the end = %+v, want the contents of the store: %d waiting, %d dead letters", i, s.Counts, sum.waiting, sum.dead)
 		}
 		if all := sum.delivered + sum.discarded + sum.dead + sum.waiting; sum.accepted+sum.unknown != all || sum.lost != 0 {
-			t.Errorf("forwarder %d: accounts do not agree: %+v", i, sum)
+			t.Errorf("forwarder %d: got %+v, want accepted + unknown = delivered + discarded + dead + waiting, 0 lost", i, sum)
 		}
 		r, err := checkStore(f.dir)
 		if err != nil || r.Waiting != sum.waiting || r.Dead != sum.dead {
-			t.Errorf("Check = %+v, %v", r, err)
+			t.Errorf("Check = %+v, %v; want %d waiting, %d dead", r, err, sum.waiting, sum.dead)
 		}
 		t.Logf("forwarder %d: %d accepted + %d of calls without an answer = %d delivered + %d dead and discarded + %d dead + %d waiting; %d lost; on disk %.1f MB at most, %.1f MB at the end, %.1f MB of it needed",
 			i, sum.accepted, sum.unknown, sum.delivered, sum.discarded, sum.dead, sum.waiting, sum.lost, float64(disk[i])/(1<<20), float64(r.Bytes)/(1<<20), float64(r.Needed)/(1<<20))
 		if sum.delivered == 0 || sum.dead+sum.discarded == 0 || sum.waiting == 0 {
-			t.Errorf("forwarder %d: %+v is too little to show anything", i, sum)
+			t.Errorf("forwarder %d: got %+v, want some delivered, some dead or discarded, and some waiting", i, sum)
 		}
 	}
 
@@ -119,20 +118,21 @@ func TestChaos(t *testing.T) {
 	for _, n := range ledger.killed[0] {
 		again, most = again+n, max(most, n)
 	}
-	// In flight, or on the way to the store, beyond which nothing is leased.
+	// A kill may repeat deliveries in flight, and those whose outcomes are on their way to the
+	// store.
 	if limit := 10 * chaosInFlight; most > limit {
 		t.Errorf("after one kill %d messages arrived again, want at most %d", most, limit)
 	}
 	if len(ledger.killed[1]) > 0 {
-		t.Errorf("messages arrived again from the process that was not killed: %v", ledger.killed[1])
+		t.Errorf("messages arrived again from another launch of the process that was not killed: %v, want none", ledger.killed[1])
 	}
 	t.Logf("%.0f s, %.0f messages/s, %d launches; arrived again: %d after a kill (at most %d after one), %d whose answer was spoiled, %d whose answer came too late, %d at both endpoints of two",
 		took.Seconds(), float64(len(ledger.entries))/took.Seconds(), fs[0].launch, again, most, ledger.lost, ledger.late, ledger.pair)
 	checkFlat(t, samples, length)
 }
 
-// checkFlat compares the beginning and the end of a process that was not
-// killed.
+// checkFlat checks that a process uses no more memory, goroutines and files at its end than at its
+// beginning.
 func checkFlat(t *testing.T, samples []chaosStatus, length time.Duration) {
 	for _, of := range []struct {
 		what  string
@@ -151,13 +151,13 @@ func checkFlat(t *testing.T, samples []chaosStatus, length time.Duration) {
 		median := func(vs []float64) float64 { return slices.Sorted(slices.Values(vs))[len(vs)/2] }
 		first, last := median(values[:quarter]), median(values[len(values)-quarter:])
 		if length >= 5*time.Minute && last > 1.25*first+of.slack {
-			t.Errorf("%s have grown from %.1f to %.1f", of.what, first, last)
+			t.Errorf("%s have grown from %.1f to %.1f, want at most %.1f", of.what, first, last, 1.25*first+of.slack)
 		}
 		t.Logf("%s: %.1f in the first quarter, %.1f in the last, %.1f at most", of.what, first, last, slices.Max(values))
 	}
 }
 
-// A chaosForwarder is a forwarder over several launches of its process.
+// A chaosForwarder is a forwarder whose process is launched several times.
 type chaosForwarder struct {
 	t         *testing.T
 	number    int
@@ -165,7 +165,7 @@ type chaosForwarder struct {
 	dice      *dice
 	ledger    *chaosLedger
 	receivers *chaosReceivers
-	calls     atomic.Int32 // batches
+	calls     atomic.Int32 // batches that were forwarded
 
 	mu      sync.Mutex // held while there is no process
 	process *chaosProcess
@@ -184,7 +184,7 @@ func (f *chaosForwarder) launches() int {
 	return f.launch
 }
 
-// start launches the process; f.mu is held, or nobody else knows f.
+// start launches the process. The caller holds f.mu, unless no other goroutine uses f yet.
 func (f *chaosForwarder) start() error {
 	f.launch++
 	launch := f.launch
@@ -200,19 +200,20 @@ func (f *chaosForwarder) start() error {
 	return nil
 }
 
-// end kills a process that a failed test has left.
+// end kills a process that still runs because the test has failed.
 func (f *chaosForwarder) end() {
 	if p := f.running(); p.cmd.ProcessState == nil {
 		p.kill()
 	}
 }
 
-// chaosRounds is how often calls are made to each destination at least: of one batch
-// each twentieth has nothing refused, of those of four rounds one in ten thousand million.
+// chaosRounds is how often each destination gets calls at least. That no message is refused happens
+// in one of 20 single batches, but only once in ten thousand million with the batches of four
+// rounds.
 const chaosRounds = 4
 
-// call forwards calls until over is closed, and to each destination at least
-// chaosRounds times. It makes those again that were cut off, but for some.
+// call forwards calls until over is closed, and to each destination at least chaosRounds times. If
+// a kill cuts a call off, it mostly repeats the call.
 func (f *chaosForwarder) call(over <-chan struct{}) {
 	for on := true; on || f.calls.Load() < int32(chaosRounds*len(chaosMix)); {
 		select {
@@ -236,7 +237,7 @@ func (f *chaosForwarder) call(over <-chan struct{}) {
 				f.ledger.set(b.IDs, chaosAccepted)
 				break
 			}
-			// Those for "off" are counted on, by drain.
+			// Calls for "off" are always repeated, because drain relies on their number.
 			if f.failed(err) || b.Destination != "off" && f.dice.IntN(4) == 0 {
 				break
 			}
@@ -244,7 +245,7 @@ func (f *chaosForwarder) call(over <-chan struct{}) {
 	}
 }
 
-// failed reports an error that no kill accounts for.
+// failed reports an error that a kill cannot explain.
 func (f *chaosForwarder) failed(err error) bool {
 	var refused errRefused
 	if f.number == 1 || errors.As(err, &refused) {
@@ -270,7 +271,7 @@ func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 		}
 		var replay, discard []string
 		var ids []uint32
-		for _, d := range dead[:len(dead)/2] { // the others are for the end
+		for _, d := range dead[:len(dead)/2] { // the others remain until the end
 			if f.dice.IntN(2) == 0 {
 				replay = append(replay, d.Key)
 				continue
@@ -292,9 +293,8 @@ func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
 	}
 }
 
-// die kills the process and launches it again, every interval on average, and
-// now and then at once. At the end there is one for which no destination but
-// "off" is switched off.
+// die kills the process and launches it again, every interval on average, and now and then at once.
+// In the last launch only the destination "off" is disabled.
 func (f *chaosForwarder) die(over <-chan struct{}, interval time.Duration) {
 	for on := true; on; {
 		wait := interval/2 + f.dice.below(interval)
@@ -323,7 +323,7 @@ func (f *chaosForwarder) die(over <-chan struct{}, interval time.Duration) {
 	}
 }
 
-// drain waits until all is delivered that can be.
+// drain waits until only the messages for the disabled destination wait.
 func (f *chaosForwarder) drain() {
 	begin, kept := time.Now(), f.ledger.kept(f.number, "off")
 	for {
@@ -337,14 +337,14 @@ func (f *chaosForwarder) drain() {
 			return
 		}
 		if time.Since(begin) > 5*time.Minute {
-			f.t.Errorf("forwarder %d: %+v after five minutes with kind receivers, want %d that wait", f.number, s, kept)
+			f.t.Errorf("forwarder %d: %+v after five minutes with receivers that accept everything, want %d waiting", f.number, s, kept)
 			return
 		}
-		time.Sleep(50 * time.Millisecond) // each question costs a collection of garbage
+		time.Sleep(50 * time.Millisecond) // each status costs a garbage collection
 	}
 }
 
-// census reads a copy of the store, which nobody has open.
+// census reads a copy of the store. No process may have the store open.
 func (f *chaosForwarder) census() chaosCensus {
 	dir, err := os.MkdirTemp(f.dir, "copy")
 	if err != nil {
@@ -362,7 +362,7 @@ func (f *chaosForwarder) census() chaosCensus {
 	return c
 }
 
-// read notes what a store holds.
+// read adds the contents of a store to c, and checks them.
 func (c chaosCensus) read(ctx context.Context, dir string) error {
 	if _, err := checkStore(dir); err != nil {
 		return err
@@ -382,9 +382,9 @@ func (c chaosCensus) read(ctx context.Context, dir string) error {
 		case err != nil:
 			return err
 		case in[uint32(id)]:
-			return fmt.Errorf("message %d is there twice", id)
+			return fmt.Errorf("message %d is in the store twice", id)
 		case !strings.Contains(string(d.Body), `"messageId":"`+d.ID+`"`):
-			return fmt.Errorf("message %d has the body %.200q", id, d.Body)
+			return fmt.Errorf("message %d has the body %.200q, want its own", id, d.Body)
 		}
 		in[uint32(id)] = true
 		return nil
@@ -411,7 +411,7 @@ func (c chaosCensus) read(ctx context.Context, dir string) error {
 		}
 	}
 	if len(c.waiting) != counts.Waiting || len(c.dead) != counts.Dead || s.Lost() != 0 {
-		return fmt.Errorf("%d deliveries wait and %d dead letters are there, %d are lost, Count() = %+v", len(c.waiting), len(c.dead), s.Lost(), counts)
+		return fmt.Errorf("got %d deliveries, %d dead letters, %d lost, want 0 lost and the numbers of Count() = %+v", len(c.waiting), len(c.dead), s.Lost(), counts)
 	}
 	return nil
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// A receiver notes what arrives, and answers nothing until open is called.
+// A receiver records which deliveries arrive. It does not answer until open is called.
 type receiver struct {
 	*httptest.Server
 	open func()
-	more chan struct{} // has a value after something has arrived
+	more chan struct{} // has a value after a delivery has arrived
 
 	mu      sync.Mutex
-	arrived map[string]int
+	arrived map[string]int // how often, by id
 }
 
 func newReceiver() *receiver {
@@ -76,14 +76,14 @@ func (r *receiver) await(ctx context.Context, ids map[string]bool) error {
 	}
 }
 
-// A sender forwards to a receiver, and notes what was accepted.
+// A sender forwards events to a receiver, and records which ones were accepted.
 type sender struct {
 	*webhook.Forwarder
 	dir      string
 	store    *filequeue.Store
 	run      chan error
 	accepted map[string]bool
-	n        int // calls
+	n        int // how many events were forwarded
 }
 
 func newSender(d disk, to *receiver) (*sender, error) {
@@ -105,7 +105,7 @@ func newSender(d disk, to *receiver) (*sender, error) {
 	return s, nil
 }
 
-// forward makes 20 calls, all of which are accepted or none.
+// forward forwards 20 events in one call, so that either all or none are accepted.
 func (s *sender) forward(ctx context.Context) error {
 	var es []event.Event
 	for range 20 {
@@ -127,12 +127,12 @@ func (s *sender) fill(ctx context.Context) (err error) {
 		err = s.forward(ctx)
 	}
 	if !errors.Is(err, webhook.ErrQueueFull) {
-		return fmt.Errorf("Forward on a full disk, after %d calls: %v, want ErrQueueFull", s.n, err)
+		return fmt.Errorf("Forward on a full disk, after %d events = %v, want ErrQueueFull", s.n, err)
 	}
 	return nil
 }
 
-// end shuts down, and finds nothing left in the store, and nothing wrong with it.
+// end shuts down. The store must be empty and undamaged then.
 func (s *sender) end(ctx context.Context) error {
 	if err := s.Shutdown(ctx); err != nil {
 		return err
@@ -144,13 +144,13 @@ func (s *sender) end(ctx context.Context) error {
 		return err
 	}
 	if r, err := checkStore(s.dir); err != nil || r.Waiting+r.Dead > 0 {
-		return fmt.Errorf("after all has arrived the store has %+v, %w", r, err)
+		return fmt.Errorf("Check after all deliveries have arrived = %+v, %w; want an empty store", r, err)
 	}
 	return nil
 }
 
-// forwardFull has the disk fill under a forwarder. Forward returns an error; what was
-// accepted arrives, once; and once there is room, all goes on by itself.
+// forwardFull fills the disk under a forwarder. Forward returns an error, and each accepted
+// delivery arrives once. When there is room, the forwarder accepts events again by itself.
 func forwardFull(d disk) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -161,7 +161,7 @@ func forwardFull(d disk) error {
 	if err != nil {
 		return err
 	}
-	if err := s.forward(ctx); err != nil { // from here on there is a reserve
+	if err := s.forward(ctx); err != nil { // now the store has its reserve
 		return err
 	}
 	if err := d.fill(); err != nil {
@@ -175,7 +175,7 @@ func forwardFull(d disk) error {
 	select {
 	case <-r.more:
 	case <-ctx.Done():
-		return fmt.Errorf("nothing arrives; Stats() = %+v", s.Stats())
+		return fmt.Errorf("no delivery arrives on a full disk; Stats() = %+v", s.Stats())
 	}
 	refused := 0
 	for range 100 {
@@ -196,18 +196,19 @@ func forwardFull(d disk) error {
 	if err := s.end(ctx); err != nil {
 		return err
 	}
-	// The store was not restarted: nothing is sent twice.
+	// The process was not restarted, so no delivery may arrive twice.
 	different, again := r.counts()
 	if again > 0 {
-		return fmt.Errorf("%d deliveries arrived again", again)
+		return fmt.Errorf("%d deliveries arrived again, want 0", again)
 	}
 	fmt.Printf("%d calls until the disk was full, %d of them accepted; then %d refused and %d delivered before there was room; %d delivered in all, %d again\n",
 		first, before, 20*refused, during, different, again)
 	return nil
 }
 
-// fillItself has the store alone fill its disk, while the receiver does not answer. Once it does,
-// all that was accepted arrives, though nobody makes room, and then calls are accepted again.
+// fillItself lets the store alone fill its disk, while the receiver does not answer. When the
+// receiver answers, all accepted deliveries arrive, although the disk has no other room. Then the
+// forwarder accepts events again.
 func fillItself(d disk) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -227,7 +228,7 @@ func fillItself(d disk) error {
 		return fmt.Errorf("%w; Stats() = %+v", err, s.Stats())
 	}
 	if err := onceThereIsRoom(func() error { return s.forward(ctx) }); err != nil {
-		return fmt.Errorf("Forward, after all has arrived: %w", err)
+		return fmt.Errorf("Forward after all deliveries have arrived: %w", err)
 	}
 	if err := r.await(ctx, s.accepted); err != nil {
 		return err
@@ -237,7 +238,7 @@ func fillItself(d disk) error {
 	}
 	different, again := r.counts()
 	if again > 0 {
-		return fmt.Errorf("%d deliveries arrived again", again)
+		return fmt.Errorf("%d deliveries arrived again, want 0", again)
 	}
 	fmt.Printf("%d accepted until the disk was full, and all delivered without room; %d delivered in all\n", before, different)
 	return nil

@@ -20,9 +20,9 @@ import (
 
 func init() { children["full"] = fullChild }
 
-// TestDiskFull has processes reach the end of their disk, and get over it. The disk is a
-// small file system of their own, or the bound on the size of their files, which is to a
-// program what a full disk is.
+// TestDiskFull runs processes whose disk becomes full, and later has room again. The disk is a
+// small file system of their own, or a bound on the size of their files, which looks like a full
+// disk to a program.
 func TestDiskFull(t *testing.T) {
 	soak.Only(t, "file-disk")
 	for seed := range soak.Seeds(t, 1) {
@@ -65,7 +65,7 @@ type disk struct {
 var fullTests = []struct {
 	name  string
 	test  func(d disk) error
-	mount bool // takes a disk of its own
+	mount bool // works only with a file system of its own
 }{
 	{"store", diskFull, false},
 	{"close", closeFull, false},
@@ -81,7 +81,7 @@ type fullSettings struct {
 	Mount bool
 }
 
-// fullChild is the process whose disk fills.
+// fullChild runs one of fullTests in a process whose disk can be filled.
 func fullChild(settings []byte) (err error) {
 	var c fullSettings
 	if err := json.Unmarshal(settings, &c); err != nil {
@@ -96,8 +96,8 @@ func fullChild(settings []byte) (err error) {
 	return fullTests[c.Test].test(d)
 }
 
-// onceThereIsRoom makes a call until it succeeds. A store without a reserve looks once a second
-// whether there is room for one.
+// onceThereIsRoom repeats a call until it no longer returns ErrQueueFull, for up to five seconds. A
+// store without a reserve checks once a second whether there is room for one.
 func onceThereIsRoom(call func() error) (err error) {
 	for range 50 {
 		if err = call(); !errors.Is(err, webhook.ErrQueueFull) {
@@ -108,6 +108,8 @@ func onceThereIsRoom(call func() error) (err error) {
 	return err
 }
 
+// diskFull puts deliveries until the disk is full, and after it has room again. Put fails with
+// ErrQueueFull meanwhile, and no stored delivery is lost.
 func diskFull(d disk) error {
 	ctx := context.Background()
 	config := filequeue.Config{Logger: slog.New(slog.DiscardHandler)}
@@ -128,14 +130,14 @@ func diskFull(d disk) error {
 			return err
 		}
 		if k != len(ds) {
-			return fmt.Errorf("Put = %d of %d", k, len(ds))
+			return fmt.Errorf("Put = %d, want %d", k, len(ds))
 		}
 		for _, d := range ds {
 			stored[d.ID] = true
 		}
 		return nil
 	}
-	if err := more(); err != nil { // from here on there is a reserve
+	if err := more(); err != nil { // now the store has its reserve
 		return err
 	}
 	if err := d.fill(); err != nil {
@@ -145,10 +147,10 @@ func diskFull(d disk) error {
 		err = more()
 	}
 	if err == nil {
-		return fmt.Errorf("%d puts of 2,000 bytes on a full disk all succeed", n)
+		return fmt.Errorf("%d puts of 2,000 bytes on a full disk = nil, want an error", n)
 	}
 	if !errors.Is(err, syscall.EFBIG) && !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, webhook.ErrQueueFull) {
-		return fmt.Errorf("that the disk is full is not in the error: %w", err)
+		return fmt.Errorf("Put on a full disk = %w, want ErrQueueFull with EFBIG or ENOSPC", err)
 	}
 	first := err
 	for range 20 {
@@ -156,10 +158,10 @@ func diskFull(d disk) error {
 			break // a little may still fit
 		}
 	}
-	// What is stored is handed out, and may be settled as soon as there is room.
+	// The store still hands out its deliveries. They can be settled as soon as there is room.
 	ds, err := fetch(ctx, s, 10)
 	if err != nil || len(ds) != 10 {
-		return fmt.Errorf("Fetch on a full disk = %d, %w", len(ds), err)
+		return fmt.Errorf("Fetch on a full disk = %d, %w; want 10", len(ds), err)
 	}
 	if err := d.free(); err != nil {
 		return err
@@ -189,7 +191,7 @@ func diskFull(d disk) error {
 	}
 	for _, d := range all {
 		if !stored[d.ID] {
-			return fmt.Errorf("%s is there, though Put failed or it was settled", d.ID)
+			return fmt.Errorf("delivery %s is in the store, although its Put failed or it was settled", d.ID)
 		}
 		delete(stored, d.ID)
 	}
@@ -200,7 +202,7 @@ func diskFull(d disk) error {
 	return nil
 }
 
-// closeFull closes a store on a full disk, which loses nothing.
+// closeFull closes a store on a full disk. No stored delivery is lost.
 func closeFull(d disk) error {
 	ctx := context.Background()
 	config := filequeue.Config{Logger: slog.New(slog.DiscardHandler)}
@@ -210,7 +212,7 @@ func closeFull(d disk) error {
 	}
 	stored := 0
 	for ; stored < 10000; stored++ {
-		if stored == 1 { // from here on there is a reserve
+		if stored == 1 { // now the store has its reserve
 			if err := d.fill(); err != nil {
 				return err
 			}
@@ -220,7 +222,7 @@ func closeFull(d disk) error {
 		}
 	}
 	if err == nil || stored == 0 {
-		return fmt.Errorf("%d puts of 40,000 bytes succeed on a full disk: %v", stored, err)
+		return fmt.Errorf("%d puts of 40,000 bytes succeed on a full disk, the next one = %v; want some to succeed, and then an error", stored, err)
 	}
 	if err := s.Close(); err != nil {
 		return fmt.Errorf("Close on a full disk: %w", err)
@@ -229,7 +231,7 @@ func closeFull(d disk) error {
 		return err
 	}
 	if r, err := checkStore(d.dir); err != nil || r.Waiting != stored {
-		return fmt.Errorf("Check = %+v, %w, want %d waiting", r, err, stored)
+		return fmt.Errorf("Check = %+v, %w; want %d waiting", r, err, stored)
 	}
 	return nil
 }

@@ -12,24 +12,26 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// openFull opens stores on a disk without room: one whose process was killed, and one
-// that was closed. What is in them is handed out, what cannot be stored is an error, and
-// once there is room all goes on, with nothing lost.
+// openFull opens a store on a full disk: first one whose process was killed, and then the same one
+// after it was closed. The store hands out its deliveries, and Put returns an error. Once there is
+// room, the store works again, and has lost nothing.
 func openFull(d disk) error {
 	said := newKillLedger()
 	if err := said.run(d.dir, 0, d.seed, 3000); err != nil {
 		return err
 	}
 	if err := serveFull(d, said); err != nil {
-		return fmt.Errorf("of a process that was killed: %w", err)
+		return fmt.Errorf("store of a killed process: %w", err)
 	}
-	// serveFull has closed it.
+	// serveFull has closed the store.
 	if err := serveFull(d, newKillLedger()); err != nil {
-		return fmt.Errorf("of one that was closed: %w", err)
+		return fmt.Errorf("closed store: %w", err)
 	}
 	return nil
 }
 
+// serveFull uses the store in d while the disk is full, and afterwards. said has the deliveries
+// that must be in it.
 func serveFull(d disk, said *killLedger) error {
 	ctx := context.Background()
 	config := filequeue.Config{Logger: slog.New(slog.DiscardHandler)}
@@ -51,7 +53,7 @@ func serveFull(d disk, said *killLedger) error {
 		err = more()
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("Put without room, %d times: %v, want ENOSPC", n, err)
+		return fmt.Errorf("Put number %d without room = %v, want ENOSPC", n, err)
 	}
 	counts, err := s.Count(ctx)
 	if err != nil {
@@ -62,19 +64,19 @@ func serveFull(d disk, said *killLedger) error {
 	for len(ds) < counts.Waiting {
 		some, err := fetch(ctx, s, counts.Waiting-len(ds))
 		if ds = append(ds, some...); err != nil || len(some) == 0 {
-			return fmt.Errorf("Fetch without room = %d of %d, %w", len(ds), counts.Waiting, err)
+			return fmt.Errorf("Fetch without room = %d, want %d: %w", len(ds), counts.Waiting, err)
 		}
 	}
 	for _, d := range ds {
 		there[d.ID] = true
 	}
 	if lost := said.lost(there); lost > 0 {
-		return fmt.Errorf("%d of %d are not handed out without room", lost, len(said.stored))
+		return fmt.Errorf("without room %d of %d stored deliveries are not handed out, want 0", lost, len(said.stored))
 	}
 	if len(there) != len(ds) || len(ds) < fitted {
-		return fmt.Errorf("%d deliveries are handed out, %d different ones", len(ds), len(there))
+		return fmt.Errorf("%d deliveries are handed out, %d different ones, want equal numbers, at least %d", len(ds), len(there), fitted)
 	}
-	// Some settlements may fit; the others are made again once there is room.
+	// Some settlements may fit on the disk. Repeat the others once there is room.
 	left := ds[:0]
 	for _, d := range ds[:len(ds)/2] {
 		if settle(ctx, s, webhook.Done, d) != nil {
@@ -94,7 +96,7 @@ func serveFull(d disk, said *killLedger) error {
 	}
 	want := counts.Waiting - counts.Waiting/2 + 1
 	if counts, err = s.Count(ctx); err != nil || counts.Waiting != want {
-		return fmt.Errorf("Count = %+v, %w, want %d waiting", counts, err, want)
+		return fmt.Errorf("Count = %+v, %w; want %d waiting", counts, err, want)
 	}
 	if err := s.Close(); err != nil {
 		return err
@@ -106,7 +108,7 @@ func serveFull(d disk, said *killLedger) error {
 		return err
 	}
 	if counts, err = s.Count(ctx); err != nil || counts.Waiting != want {
-		return fmt.Errorf("Count after another Open = %+v, %w, want %d waiting", counts, err, want)
+		return fmt.Errorf("Count after another Open = %+v, %w; want %d waiting", counts, err, want)
 	}
 	return nil
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// syncRounds are the members of each round, from one number up to another. In
-// the first 8,000 join, in the second half of them leave while others join.
+// syncRounds has the members of each round, from one number up to another. In the first round 8,000
+// users join. In the second round half of them leave, and others join.
 var syncRounds = [][2]int{{0, 8_000}, {4_000, 12_000}, {3_000, 3_100}}
 
-// deletedUsers is for how many users a deletion is asked for in each round.
+// deletedUsers is the number of users that each round asks to delete.
 const deletedUsers = 2500
 
-// TestKillDuringSync kills a process that syncs two audiences and makes a request
-// to delete users, at random moments of each, until it has come to its end in
-// each round. What is in the store then tells of every change in order. It may tell of some of them
-// again, of a batch for each kill: the store puts announcements before it stores the members.
+// TestKillDuringSync kills a process that syncs two audiences and deletes users, at random moments,
+// until the process has completed each round. The store then has the announcements of all changes,
+// in order. Each kill may repeat a batch of them, because the announcements are put before the
+// members are stored.
 func TestKillDuringSync(t *testing.T) {
 	soak.Only(t, "file-kill-sync")
 	for seed := range soak.Seeds(t, 1) {
@@ -41,8 +41,8 @@ func testKillDuringSync(t *testing.T, seed uint64) {
 	killed := 0
 	for round := range syncRounds {
 		for kill := 0; ; kill++ {
-			// It says something all the while, the last time when its lists
-			// have ended and members leave. After three kills it is left alone.
+			// The process prints lines all the while. It prints the last ones when its lists end
+			// and members leave. After three kills it may complete the round.
 			last := random.IntN(45)
 			err := runUntil(command("sync", syncSettings{dir, round, random.Uint64()}), func(n int, _ string) bool {
 				return n == last && kill < 3
@@ -50,13 +50,13 @@ func testKillDuringSync(t *testing.T, seed uint64) {
 			if err == nil {
 				break
 			} else if kill >= 3 {
-				t.Fatalf("round %d: %v", round, err)
+				t.Fatalf("round %d: the process ended with %v, want nil", round, err)
 			}
 			killed++
 		}
 	}
 	if killed == 0 {
-		t.Error("no process was killed")
+		t.Error("no process was killed, want some kills")
 	}
 
 	if _, err := checkStore(dir); err != nil {
@@ -67,14 +67,14 @@ func testKillDuringSync(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	// By trait and user, what was told in order of time.
+	// The announced changes, by trait and user.
 	type change struct {
 		at     string
 		member bool
 	}
 	told := make(map[string]map[string][]change)
-	deleted := make(map[string]int)  // by destination and user
-	first := make(map[string]string) // by destination and id, what was told
+	deleted := make(map[string]int)  // how many deletions were announced, by destination and user
+	first := make(map[string]string) // the first announcement, by destination and id
 	again := 0
 	for {
 		ds, err := fetch(t.Context(), s, 1000)
@@ -92,10 +92,10 @@ func testKillDuringSync(t *testing.T, seed uint64) {
 			if err := json.Unmarshal(d.Body, &body); err != nil {
 				t.Fatal(err)
 			}
-			// A chunk that was in flight when a process was killed is told of again, as it was.
+			// The process after a kill announces the chunk in flight again, unchanged.
 			key, now := d.Destination+" "+d.ID, fmt.Sprint(body)
 			if before, is := first[key]; is && (before != now || body.Type == "delete") {
-				t.Errorf("%s is there twice: %s, %s", key, before, now)
+				t.Errorf("%s was announced twice: %s, %s; want equal announcements, and no deletion twice", key, before, now)
 			} else if is {
 				again++
 				continue
@@ -143,22 +143,22 @@ func testKillDuringSync(t *testing.T, seed uint64) {
 			t.Errorf("%s: %d users were announced, want %d", trait, len(told[trait]), len(want))
 		}
 		if wrong > 0 {
-			t.Errorf("%s: %d of %d users were announced wrongly", trait, wrong, len(want))
+			t.Errorf("%s: %d of %d users were announced wrongly, want 0", trait, wrong, len(want))
 		}
 	}
-	// A kill meets one chunk of each of the two audiences at most.
+	// A kill repeats at most one chunk of each of the two audiences.
 	if most := killed * 2 * 2048; again > most {
-		t.Errorf("%d announcements were repeated after %d kills, at most %d may be", again, killed, most)
+		t.Errorf("%d announcements were repeated after %d kills, want at most %d", again, killed, most)
 	}
 	t.Logf("%d kills, %d announcements that were repeated", killed, again)
-	// One destination is told once of each user and round, the other twice.
+	// crm gets one deletion of each user in each round, and erp gets two.
 	want := make(map[string]int)
 	for i := range deletedUsers {
 		want["crm "+userID(i)] = len(syncRounds)
 		want["erp "+userID(i)] = 2 * len(syncRounds)
 	}
 	if !maps.Equal(deleted, want) {
-		t.Errorf("%d users and destinations were told of deletions, want %d, or not as often as asked for", len(deleted), len(want))
+		t.Errorf("got deletions for %d pairs of destination and user, want %d, with one deletion a round for crm and two for erp", len(deleted), len(want))
 	}
 }
 
@@ -170,7 +170,7 @@ type syncSettings struct {
 	Seed  uint64
 }
 
-// syncChild syncs and deletes as the round says, saying something now and then.
+// syncChild syncs the audiences and deletes users as the round says. It prints a line now and then.
 func syncChild(settings []byte) error {
 	var c syncSettings
 	if err := json.Unmarshal(settings, &c); err != nil {

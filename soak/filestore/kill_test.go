@@ -16,9 +16,9 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// TestKill kills a process that puts and settles, at random moments, and finds
-// every delivery it was told is stored, unless it was about to settle it; and
-// none that it was told is settled.
+// TestKill kills a process that puts and settles, at random moments. The store then has every
+// delivery that the process reported as stored, unless it was about to settle that one. The store
+// has no delivery that the process reported as done.
 func TestKill(t *testing.T) {
 	soak.Only(t, "file-kill")
 	for seed := range soak.Seeds(t, 1) {
@@ -49,12 +49,12 @@ func testKill(t *testing.T, seed uint64) {
 		for len(there) < counts.Waiting {
 			ds, err := fetch(t.Context(), s, 1000)
 			if err != nil || len(ds) == 0 {
-				t.Fatalf("round %d: fetched %d, %v, after %d of %d", round, len(ds), err, len(there), counts.Waiting)
+				t.Fatalf("round %d: Fetch = %d, %v after %d of %d deliveries, want more", round, len(ds), err, len(there), counts.Waiting)
 			}
 			for _, d := range ds {
 				there[d.ID] = true
 				if !strings.Contains(string(d.Body), d.ID) {
-					t.Errorf("round %d: %s has the body %q", round, d.ID, d.Body)
+					t.Errorf("round %d: delivery %s has the body %q, want its own", round, d.ID, d.Body)
 				}
 			}
 		}
@@ -65,25 +65,26 @@ func testKill(t *testing.T, seed uint64) {
 			}
 		}
 		if lost := said.lost(there); lost > 0 || back > 0 {
-			t.Errorf("round %d: of %d stored and %d settled deliveries, %d are lost and %d are back", round, len(said.stored), len(said.done), lost, back)
+			t.Errorf("round %d: of %d stored and %d settled deliveries, %d are lost and %d have come back, want 0, 0", round, len(said.stored), len(said.done), lost, back)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(said.stored) < 100*rounds/4 || len(said.done) == 0 {
-		t.Errorf("the processes stored %d and settled %d deliveries, too few to show anything", len(said.stored), len(said.done))
+		t.Errorf("the processes stored %d and settled %d deliveries, want at least 200, and some settled", len(said.stored), len(said.done))
 	}
 }
 
-// A killLedger is what processes have said before they were killed, by id.
+// A killLedger has the ids that processes have reported before they were killed.
 type killLedger struct{ stored, tried, done map[string]bool }
 
 func newKillLedger() *killLedger {
 	return &killLedger{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 }
 
-// run runs a process that puts and settles in dir, and kills it after so many lines.
+// run runs a process that puts and settles in dir. It kills the process after so many printed
+// lines.
 func (l *killLedger) run(dir string, round int, seed uint64, lines int) error {
 	said := 0
 	err := runUntil(command("kill", killSettings{dir, round, seed}), func(n int, line string) bool {
@@ -104,7 +105,7 @@ func (l *killLedger) run(dir string, round int, seed uint64, lines int) error {
 	return nil
 }
 
-// lost counts what was stored, was not about to be settled, and is not there.
+// lost counts the deliveries that were stored, were not about to be settled, and are not in there.
 func (l *killLedger) lost(there map[string]bool) (n int) {
 	for id := range l.stored {
 		if !there[id] && !l.tried[id] {
@@ -120,7 +121,7 @@ type killSettings struct {
 	Seed  uint64
 }
 
-// killChild puts and settles, and says so, until it is killed.
+// killChild puts and settles deliveries until it is killed. It prints what it does.
 func killChild(settings []byte) error {
 	var c killSettings
 	if err := json.Unmarshal(settings, &c); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// BenchmarkPutPaced puts 20 deliveries each millisecond, whatever has become of the
-// calls before, and reports how long a call takes from when it was to begin. Nothing
-// is delivered, so that all of them stay in the store.
+// BenchmarkPutPaced puts 20 deliveries each millisecond, even if earlier calls have not returned.
+// It reports how long a call takes, counted from its planned start. Nothing is delivered, so all
+// deliveries stay in the store.
 func BenchmarkPutPaced(b *testing.B) {
 	for _, lanes := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("endpoints=%d", lanes), func(b *testing.B) { benchPaced(b, lanes) })
@@ -48,7 +48,7 @@ func benchPaced(b *testing.B, lanes int) {
 		}
 		calls.Go(func() {
 			if n, err := put(b.Context(), s, ds...); n != size || err != nil {
-				b.Errorf("Put = %d, %v", n, err)
+				b.Errorf("Put = %d, %v; want %d", n, err, size)
 			}
 			mu.Lock()
 			defer mu.Unlock()

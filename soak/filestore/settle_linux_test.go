@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	outcomes    = 8192      // in the one call of Settle
+	outcomes    = 8192      // settlements in the one call of Settle
 	outcomeSize = 128 << 10 // bytes of each body
-	settleExtra = 512 << 20 // bytes that the call may take beside what is fetched
+	settleExtra = 512 << 20 // bytes of memory that the call may use beyond the fetched deliveries
 	retryAfter  = 20 * time.Second
-	settleWait  = 4 * time.Second // how long a call of another destination may take: the collector's patience
+	settleWait  = 4 * time.Second // how long a call for another destination may take: the collector's limit
 )
 
 func init() { children["settle"] = settleChild }
 
-// TestSettleGigabyte settles 1 GB of outcomes by one call, half of them retries and half
-// dead letters. The process is killed as soon as the call has returned nil. All of them
-// are there afterwards.
+// TestSettleGigabyte settles 1 GB of deliveries by one call, half of them as retries and half as
+// dead letters. The process is killed as soon as the call has returned nil. The store then has all
+// of them.
 func TestSettleGigabyte(t *testing.T) {
 	soak.Only(t, "settle-1gb")
 	dir, told := t.TempDir(), ""
@@ -44,14 +44,14 @@ func TestSettleGigabyte(t *testing.T) {
 	})
 	var got settleFigures
 	if jerr := json.Unmarshal([]byte(told), &got); jerr != nil {
-		t.Fatalf("the process ended: %v; it said %q", err, told)
+		t.Fatalf("the process ended with %v and printed %q, want its figures", err, told)
 	}
 	t.Log(got)
 	if got.Rounds == 0 || max(got.Put, got.Fetch, got.Settle) > settleWait {
-		t.Errorf("of another destination %d deliveries were settled meanwhile, and a call took more than %v", got.Rounds, settleWait)
+		t.Errorf("meanwhile %d deliveries of another destination were settled, the longest calls were %v, %v and %v; want some, and at most %v", got.Rounds, got.Put, got.Fetch, got.Settle, settleWait)
 	}
 	if got.Peak-got.Before > settleExtra {
-		t.Errorf("the call took %d MB of memory, want %d at most", (got.Peak-got.Before)>>20, settleExtra>>20)
+		t.Errorf("the call used %d MB of memory, want at most %d", (got.Peak-got.Before)>>20, settleExtra>>20)
 	}
 
 	began := time.Now()
@@ -65,7 +65,7 @@ func TestSettleGigabyte(t *testing.T) {
 	check := func(d *webhook.Delivery, in map[string]bool) {
 		id, _ := strconv.Atoi(d.ID)
 		if in[d.ID] || d.Tries != 1 || !bytes.Equal(d.Body, outcomeBody(id)) {
-			t.Errorf("%s is there again, or not as it was settled: %d tries, a body of %d bytes", d.ID, d.Tries, len(d.Body))
+			t.Errorf("got delivery %s with %d tries and a body of %d bytes, want it once, as it was settled", d.ID, d.Tries, len(d.Body))
 		}
 		in[d.ID] = true
 	}
@@ -96,16 +96,17 @@ func TestSettleGigabyte(t *testing.T) {
 		}
 	}
 	if len(retried) != outcomes/2 || len(dead) != outcomes/2 {
-		t.Errorf("%d retries and %d dead letters are there, want %d of each", len(retried), len(dead), outcomes/2)
+		t.Errorf("got %d retries and %d dead letters, want %d of each", len(retried), len(dead), outcomes/2)
 	}
 }
 
-// settleFigures are what settleChild has measured. Put, Fetch and Settle are the longest
-// calls of another destination, of which Rounds deliveries came and went.
+// settleFigures has the measurements of settleChild. Put, Fetch and Settle are the times of the
+// longest calls for another destination. Rounds counts the deliveries of that destination that were
+// settled.
 type settleFigures struct {
 	Took, Put, Fetch, Settle time.Duration
 	Rounds                   int
-	Before, Peak             int64 // bytes of memory before the call, and at most
+	Before, Peak             int64 // bytes of memory before the call, and at the peak
 }
 
 func (f settleFigures) String() string {
@@ -113,8 +114,9 @@ func (f settleFigures) String() string {
 		f.Took, f.Before>>20, f.Peak>>20, f.Rounds, f.Put, f.Fetch, f.Settle)
 }
 
-// settleChild puts and fetches 1 GB, settles it by one call beside the load of another
-// destination, prints its figures, and kills itself.
+// settleChild puts and fetches 1 GB of deliveries. It settles them by one call, while it puts,
+// fetches and settles deliveries of another destination. Then it prints its figures, and kills
+// itself.
 func settleChild(settings []byte) error {
 	var dir string
 	if err := json.Unmarshal(settings, &dir); err != nil {
@@ -154,10 +156,11 @@ func settleChild(settings []byte) error {
 	var f settleFigures
 	debug.FreeOSMemory()
 	f.Before = resident()
-	debug.SetMemoryLimit(f.Before + settleExtra/2) // so that garbage does not count for much
+	debug.SetMemoryLimit(f.Before + settleExtra/2) // keeps garbage from counting as memory in use
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	// every calls do each millisecond until stop is closed, and keeps its first error.
+	// every calls do each millisecond, until stop is closed or do returns an error, which it keeps
+	// in err.
 	every := func(err *error, do func(n int) error) {
 		wg.Go(func() {
 			tick := time.NewTicker(time.Millisecond)
@@ -216,8 +219,8 @@ func settleChild(settings []byte) error {
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL) // before the store is closed
 }
 
-// outcomeBody returns a body of outcomeSize bytes that follows from its id and cannot be
-// compressed.
+// outcomeBody returns the body of a delivery. It has outcomeSize bytes that depend on the id, and
+// that cannot be compressed.
 func outcomeBody(id int) []byte {
 	r := rand.NewPCG(uint64(id), 0)
 	b := make([]byte, 0, outcomeSize)
@@ -229,8 +232,8 @@ func outcomeBody(id int) []byte {
 
 var anonymous = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
 
-// resident returns how many bytes of this process are in memory, without those of files,
-// which the system takes back as it needs them.
+// resident returns the anonymous memory of this process, in bytes. Pages of mapped files do not
+// count, as the system can take them back.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	found := anonymous.FindSubmatch(text)

@@ -20,17 +20,17 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// TestSizes has many small calls, and calls as large as may be, wait in a store
-// until a forwarder delivers them, each once, within a bound of memory: up to a million
-// small ones, in a minute and more.
+// TestSizes stores many small calls, and then calls of the largest size. A forwarder delivers each
+// of them, and keeps within a bound of memory. With a minute or more there are a million small
+// calls.
 func TestSizes(t *testing.T) {
 	length, _ := soak.Long(t, "file-sizes")
 	seconds := min(60, 1+int(length.Seconds()))
 	for _, tt := range []struct {
 		name  string
 		calls int
-		note  int // bytes
-		heap  float64
+		note  int     // the length of a property of each call, in bytes
+		heap  float64 // the bound, in MB
 	}{
 		{"tiny", seconds * 16_700, 0, 128},
 		{"large", seconds * 17, 32_000, 128},
@@ -39,8 +39,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// deliverAll stores calls, each with a note of so many bytes, and has them
-// delivered. The heap may take so many MB, the test's own included.
+// deliverAll stores calls that each have a property of note bytes, and delivers them. The heap,
+// with that of the test itself, may have maxHeap MB.
 func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 	arrived := make([]atomic.Int32, calls)
 	var left atomic.Int64
@@ -57,7 +57,7 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 		}
 		id, cerr := strconv.Atoi(m.MessageID)
 		if err != nil || cerr != nil || id >= calls || len(body) < note {
-			t.Errorf("a webhook of %d bytes with the id %q: %v", len(body), m.MessageID, err)
+			t.Errorf("got a webhook of %d bytes with the id %q, %v; want a signed call of the test", len(body), m.MessageID, err)
 			return
 		}
 		if arrived[id].Add(1) == 1 && left.Add(-1) == 0 {
@@ -137,7 +137,7 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 	}
 	counts, err := store.Count(t.Context())
 	if s := f.Stats(); err != nil || counts.Waiting+counts.Dead > 0 || s.Delivered != int64(calls) || again > int(s.Retried+s.Resent) {
-		t.Errorf("Count() = %+v, %v, Stats() = %+v, %d arrived again", counts, err, s, again)
+		t.Errorf("Count() = %+v, %v, Stats() = %+v, %d arrived again; want all delivered, and only retried or resent ones again", counts, err, s, again)
 	}
 	if err := store.Close(); err != nil {
 		t.Error(err)
@@ -146,7 +146,7 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 		t.Error(err)
 	}
 	if most > maxHeap {
-		t.Errorf("%.0f MB of heap, want at most %.0f", most, maxHeap)
+		t.Errorf("got %.0f MB of heap, want at most %.0f", most, maxHeap)
 	}
 	t.Logf("%d calls of %d bytes and more: %.0f/s forwarded, %.0f/s delivered, %d again; heap %.1f MB before, %.1f with all waiting, %.1f at most",
 		calls, note, float64(calls)/put.Seconds(), float64(calls)/took.Seconds(), again, before, waiting, most)

@@ -1,6 +1,6 @@
-// Package filestore_test has the soaks of the durable store in a folder: of what it does
-// in processes that are killed, on full disks, and behind forwarders under load. They see
-// what a program sees of the store, and nothing of its insides. Those are in its package.
+// Package filestore_test has the soaks of webhook/filequeue, the durable store in a folder. They
+// run it in processes that are killed, on full disks, and behind forwarders under load. They use
+// only its exported names. Tests of its internals are in its own package.
 package filestore_test
 
 import (
@@ -22,38 +22,38 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// openStore opens the store under test, in a folder.
+// openStore opens the store under test in dir.
 func openStore(dir string, c filequeue.Config) (*filequeue.Store, error) {
 	return filequeue.Open(storePath(dir), c)
 }
 
 func storePath(dir string) string { return filepath.Join(dir, "store") }
 
-// storeSize returns the bytes of the files of a store that may be in use.
+// storeSize returns the size of the files of a store, in bytes. The store may be in use.
 func storeSize(dir string) (n int64) {
 	files, _ := os.ReadDir(storePath(dir))
 	for _, f := range files {
-		if info, err := f.Info(); err == nil { // else it was removed since
+		if info, err := f.Info(); err == nil { // otherwise the store has removed the file
 			n += info.Size()
 		}
 	}
 	return n
 }
 
-// copyStore copies a store that is not being written from a folder to another one.
+// copyStore copies a store to another folder. No process may write the store meanwhile.
 func copyStore(to, from string) error { return os.CopyFS(storePath(to), os.DirFS(storePath(from))) }
 
-// checkStore reads all of a store that nobody has open. It returns an error if anything is missing, or
-// the files are larger than Config.MaxBytes says.
+// checkStore reads all of a store that no process has open. It returns an error if anything is
+// missing, or if the files are larger than the documentation of Config.MaxBytes promises.
 func checkStore(dir string) (filequeue.Report, error) {
 	r, err := filequeue.Check(storePath(dir))
 	if err == nil && r.Bytes > 2*r.Needed+50<<20 {
-		err = fmt.Errorf("the segments have %d bytes, %d of which are needed", r.Bytes, r.Needed)
+		err = fmt.Errorf("the segments have %d bytes, want at most 50 MB more than twice the %d needed ones", r.Bytes, r.Needed)
 	}
 	return r, err
 }
 
-// put stores deliveries, and returns how many of them are new.
+// put puts deliveries, and returns how many were stored.
 func put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) (n int, err error) {
 	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
 	for i := range ds {
@@ -68,7 +68,7 @@ func put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) (n int, e
 	return n, err
 }
 
-// fetch claims up to max deliveries that are due, of all destinations.
+// fetch claims up to max due deliveries, of all destinations.
 func fetch(ctx context.Context, s webhook.Store, max int) (ds []webhook.Delivery, err error) {
 	for h, err := range s.Heads(ctx, true) {
 		if err != nil {
@@ -86,7 +86,7 @@ func fetch(ctx context.Context, s webhook.Store, max int) (ds []webhook.Delivery
 	return ds, nil
 }
 
-// settle ends the claims of deliveries.
+// settle settles deliveries, all with the same verdict.
 func settle(ctx context.Context, s webhook.Store, v webhook.Verdict, ds ...webhook.Delivery) error {
 	ss := make([]webhook.Settlement, len(ds))
 	for i := range ds {
@@ -96,7 +96,7 @@ func settle(ctx context.Context, s webhook.Store, v webhook.Verdict, ds ...webho
 	return err
 }
 
-// children are what the test binary does when it is started by command.
+// children has what the test binary does in the processes that command starts.
 var children = map[string]func(settings []byte) error{
 	"kill":  killChild,
 	"sync":  syncChild,
@@ -116,7 +116,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// command returns the command that runs one of children.
+// command returns a command that runs the test binary as one of children.
 func command(name string, settings any) *exec.Cmd {
 	b, err := json.Marshal(settings)
 	if err != nil {
@@ -128,8 +128,8 @@ func command(name string, settings any) *exec.Cmd {
 	return cmd
 }
 
-// runUntil runs cmd, and kills it when hear returns true for a line that it has printed.
-// hear gets the lines after that one, too.
+// runUntil runs cmd, and calls hear with each line that it prints. When hear returns true, runUntil
+// kills the process, and then calls hear with the remaining lines.
 func runUntil(cmd *exec.Cmd, hear func(n int, line string) bool) error {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -161,5 +161,5 @@ func (d *dice) IntN(n int) int {
 	return d.r.IntN(n)
 }
 
-// below returns a time that is less than t.
+// below returns a random time that is less than t.
 func (d *dice) below(t time.Duration) time.Duration { return time.Duration(d.IntN(int(t))) }

@@ -24,8 +24,8 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// partitions is so many that each of three processes gets some. With half as many, one in two hundred
-// runs has a process without any.
+// partitions is high enough that each of three processes owns some. With half as many, in one of
+// two hundred runs a process owns none.
 const partitions = 32
 
 const stream = "CHAOS"
@@ -56,7 +56,7 @@ func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, fun
 	return q, nc.Close, nil
 }
 
-// Processes are killed, and so is the server.
+// TestChaos kills processes that share a store, and restarts the server.
 func TestChaos(t *testing.T) {
 	length, seed := soak.Long(t, "nats-chaos")
 	s := startServer(t)
@@ -67,8 +67,9 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// Each process has a server of its own. The leader of the stream is cut off from the other two servers
-// until their processes own all partitions. What it sent meanwhile arrives afterwards.
+// Each process uses a server of its own. The leader of the stream is cut off from the other two
+// servers until the processes of these own all partitions. Messages that the leader sent meanwhile
+// arrive afterwards.
 func TestParted(t *testing.T) {
 	length, seed := soak.Long(t, "nats-parted")
 	c := startCluster(t, 3)
@@ -87,18 +88,19 @@ func TestParted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		testkit.Until(t, "each process owns something", func() bool { return owners(nc) == 3 })
+		testkit.Until(t, "each process owns partitions", func() bool { return owners(nc) == 3 })
 		began := time.Now()
 		heal := parted.partition()
 		defer heal()
-		// The others may ask the parted server for messages until they notice its silence.
-		testkit.Until(t, "the two others own all", func() bool { return owners(nc) == 2 })
+		// The other servers may ask the parted server for messages until they notice that it is
+		// silent.
+		testkit.Until(t, "the other two processes own all partitions", func() bool { return owners(nc) == 2 })
 		t.Logf("taken over after %v", time.Since(began))
 	})
 }
 
-// owners returns how many processes own partitions of the stream, or 0 if its leader does not answer.
-// It asks the leader, as a direct get may go to the parted server.
+// owners returns how many processes own partitions of the stream, or 0 if the leader does not
+// answer. It asks the leader, because the parted server might answer a direct get.
 func owners(nc *nats.Conn) int {
 	all := make(map[string]bool)
 	for n := range partitions {
@@ -129,7 +131,8 @@ func (d cutDialer) Dial(network, address string) (net.Conn, error) {
 	return d.Conn(conn), nil
 }
 
-// Each accepted delivery ends once, whichever answers of the server are lost.
+// TestCut cuts connections at random, so that answers of the server are lost. Each accepted
+// delivery still ends once.
 func TestCut(t *testing.T) {
 	length, seed := soak.Long(t, "nats-cut")
 	s := startServer(t)
@@ -147,7 +150,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// The leader of the stream is killed under load, again and again.
+// TestLeaderKilled kills the leader of the stream under load, again and again. Each delivery is
+// done once, and none is left.
 func TestLeaderKilled(t *testing.T) {
 	length, seed := soak.Long(t, "nats-leader")
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -165,7 +169,7 @@ func TestLeaderKilled(t *testing.T) {
 	const each = 5
 	ctx := t.Context()
 	var wg sync.WaitGroup
-	over := make(chan struct{}) // closed when the last leader that was killed is up again
+	over := make(chan struct{}) // closed after the last kill, when the server is up again
 	put := make(chan int, 1)    // how many deliveries were put in all
 	wg.Go(func() {
 		for i := 0; ; i++ {
@@ -231,7 +235,7 @@ func TestLeaderKilled(t *testing.T) {
 	wg.Wait()
 	for id, n := range settled {
 		if n != 1 {
-			t.Errorf("delivery %s was done %d times", id, n)
+			t.Errorf("delivery %s was done %d times, want once", id, n)
 		}
 	}
 	var counts webhook.Counts
@@ -240,7 +244,7 @@ func TestLeaderKilled(t *testing.T) {
 		return err == nil
 	})
 	if counts.Waiting != 0 {
-		t.Errorf("Count = %+v, want nothing that waits", counts)
+		t.Errorf("Count = %+v, want 0 waiting", counts)
 	}
 	t.Logf("%d deliveries, %d kills", len(settled), kills)
 }

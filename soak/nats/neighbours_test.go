@@ -36,11 +36,11 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// A neighbour disturbs the servers until ctx ends, and leaves them as they were.
+// A neighbour disturbs the servers until ctx ends. Then it undoes the disturbance.
 type neighbour struct {
 	name    string
 	disturb func(ctx context.Context, h *house) error
-	loses   bool // what waited is gone, and no store could help it
+	loses   bool // the disturbance destroys waiting deliveries, which no store could prevent
 	disk    bool // the servers' folders are small file systems
 }
 
@@ -138,7 +138,8 @@ type serverProcess struct {
 	links []*link // from and to the other servers
 }
 
-// mainServer is called by TestMain first. It does not return in the process of a server.
+// mainServer returns at once, unless serverVariable makes this process a server. A server runs
+// until the test ends. TestMain calls mainServer first.
 func mainServer() {
 	text := os.Getenv(serverVariable)
 	if text == "" {
@@ -184,32 +185,32 @@ func (p *serverProcess) end() {
 	p.cmd.Wait()
 }
 
-// A house is three servers, one node that delivers at full rate, and a neighbour.
+// A house is three servers that one node, which delivers at full rate, shares with a neighbour.
 type house struct {
 	servers []*serverProcess
-	js      jetstream.JetStream // of the neighbour
-	url     string              // of the collector
+	js      jetstream.JetStream // the neighbour's connection
+	url     string              // where the collector takes calls
 
 	client    http.Client
-	accepted  sync.Map // the first number of each call that was answered by 200
+	accepted  sync.Map // the first event's number of each call that got 200
 	calls     atomic.Int64
-	delivered []atomic.Int32 // by number
-	distinct  atomic.Int64
+	delivered []atomic.Int32 // how often each event arrived, by number
+	distinct  atomic.Int64   // how many different events arrived
 	refused   atomic.Int64
-	longest   atomic.Int64 // answer, in nanoseconds
-	deleted   atomic.Bool  // the stream
+	longest   atomic.Int64 // the longest time to an answer, in nanoseconds
+	deleted   atomic.Bool  // whether the stream was deleted
 	failed    sync.Once
 }
 
 const (
 	mostEvents  = 20_000_000
-	maxWaiting  = 20_000 // that the load keeps in the store
+	maxWaiting  = 20_000 // how many deliveries the load keeps waiting
 	eventsACall = 64
 	diskSize    = 256 << 20
 )
 
-// Each neighbour disturbs the servers for the length of the soak, and prints a row of the table in
-// docs/scaling.md.
+// Each neighbour disturbs the servers for the length of the soak. No accepted event may be lost,
+// unless the neighbour destroys it. Each logs a row of the table in docs/scaling.md.
 func TestNeighbours(t *testing.T) {
 	length, _ := soak.Long(t, "nats-neighbours")
 	for _, n := range neighbours {
@@ -217,7 +218,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// cluster starts three servers.
+// cluster starts three servers. With disk, the folder of each is a small file system.
 func (h *house) cluster(t *testing.T, disk bool) {
 	links := make([][]*link, 3)
 	for i := range links {
@@ -230,7 +231,7 @@ func (h *house) cluster(t *testing.T, disk bool) {
 				t.Fatal(err)
 			}
 			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", diskSize), "tmpfs", from.Dir).CombinedOutput(); err != nil {
-				t.Skipf("it takes the right to mount: %s", out)
+				t.Skipf("this user may not mount a file system: %s", out)
 			}
 			disk := from.Dir
 			t.Cleanup(func() { exec.Command("umount", "-l", disk).Run() })
@@ -254,8 +255,8 @@ func (h *house) cluster(t *testing.T, disk bool) {
 	}
 }
 
-// fill fills the disks of servers until ctx ends. Then it restarts them, as JetStream ends on a server
-// that cannot write.
+// fill fills the disks of servers until ctx ends. Then it restarts the servers, because JetStream
+// shuts down on a server that cannot write.
 func (h *house) fill(ctx context.Context, servers ...*serverProcess) error {
 	for _, p := range servers {
 		f, err := os.Create(filepath.Join(filepath.Dir(p.Dir), "full"))
@@ -372,7 +373,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	load.Wait()
 	end := time.Now().Add(2 * time.Minute)
 	idle := h.distinct.Load()
-	for quiet := 0; quiet < 150 && time.Now().Before(end); quiet++ { // fifteen seconds of nothing
+	for quiet := 0; quiet < 150 && time.Now().Before(end); quiet++ { // until nothing has arrived for 15 seconds
 		wait(t.Context(), 100*time.Millisecond)
 		if now := h.distinct.Load(); now != idle {
 			idle, quiet = now, 0
@@ -398,9 +399,9 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 		twice += max(0, int64(h.delivered[i].Load())-1)
 	}
 	if lost > 0 && !n.loses {
-		t.Errorf("%s: %d of %d are lost", n.name, lost, accepted)
+		t.Errorf("%s: %d of %d accepted events are lost, want 0", n.name, lost, accepted)
 	}
-	// The node has given its partitions away, so another one counts.
+	// The first node has handed over its partitions, so another node counts the deliveries.
 	var other *natsqueue.Store
 	testkit.Until(t, "another node opens the store", func() bool {
 		other, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Logger: log})
@@ -413,9 +414,10 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 		return err == nil
 	})
 	if left.Waiting > 0 || left.Dead > 0 {
-		t.Errorf("%s: %+v is left", n.name, left)
+		t.Errorf("%s: Count = %+v, want 0 waiting, 0 dead", n.name, left)
 	}
-	// The test holds no rates: on a shared machine they vary by more than a neighbour takes.
+	// The test does not check the rates. On a shared machine they vary more than a neighbour
+	// changes them.
 	t.Logf("| %s | %.0f | %.0f | %.0f | %d of %d | %d | %d | %.1f s |", n.name, before, during, after, twice, accepted, lost,
 		h.refused.Load(), time.Duration(h.longest.Load()).Seconds())
 }
@@ -430,7 +432,7 @@ func (h *house) receive(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// load makes calls while fewer than maxWaiting events wait, and repeats those that are refused.
+// load makes calls while fewer than maxWaiting events wait. It repeats a refused call.
 func (h *house) load(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		if !h.deleted.Load() && h.calls.Load()*eventsACall-h.distinct.Load() > maxWaiting || h.calls.Load()*eventsACall > mostEvents-10_000 {
@@ -450,7 +452,7 @@ func (h *house) load(ctx context.Context, t *testing.T) {
 		for !h.call(t, fmt.Sprint("d", call%10), body) {
 			h.refused.Add(1)
 			if wait(ctx, 100*time.Millisecond); ctx.Err() != nil {
-				return // it may be stored or not
+				return // the store may have the events or not
 			}
 		}
 		h.accepted.Store(first, true)
@@ -478,12 +480,14 @@ func (h *house) call(t *testing.T, key string, body []byte) bool {
 	}
 	right := resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != ""
 	if !right || took > longestAnswer {
-		h.failed.Do(func() { t.Errorf("%s with Retry-After %q after %v", resp.Status, resp.Header.Get("Retry-After"), took) })
+		h.failed.Do(func() {
+			t.Errorf("answer %s with Retry-After %q after %v, want 200, or 503 with Retry-After, in time", resp.Status, resp.Header.Get("Retry-After"), took)
+		})
 	}
 	return resp.StatusCode == http.StatusOK
 }
 
-// rate returns how many events are delivered in a second.
+// rate returns how many events arrive in a second, measured over d.
 func (h *house) rate(d time.Duration) float64 {
 	first, began := h.distinct.Load(), time.Now()
 	time.Sleep(d)

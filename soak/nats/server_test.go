@@ -19,8 +19,8 @@ import (
 type testServer struct {
 	options server.Options
 	running *server.Server
-	links   []*link // from and to the other servers of its cluster
-	routes  []*link // those to it
+	links   []*link // the links from and to the other servers of its cluster
+	routes  []*link // the links to this server
 }
 
 // startServer starts a server until the test ends.
@@ -51,12 +51,12 @@ func (s *testServer) up(t *testing.T) {
 	for !running.ReadyForConnections(time.Minute) {
 	}
 	s.running = running
-	for _, l := range s.routes { // its port for routes is another each time
+	for _, l := range s.routes { // each start gives the server another port for routes
 		l.lead(running.ClusterAddr().String())
 	}
 }
 
-// down stops the server. What it stores stays.
+// down stops the server. Its stored data stays.
 func (s *testServer) down() {
 	s.running.Shutdown()
 	s.running.WaitForShutdown()
@@ -76,10 +76,11 @@ func (s *testServer) partition() (heal func()) {
 	}
 }
 
-// A testCluster is servers that keep streams together.
+// A testCluster is the servers of one cluster, which replicate streams.
 type testCluster []*testServer
 
-// startCluster starts n servers, until the test ends. Their routes are links.
+// startCluster starts a cluster of n servers. The end of the test stops them. Their routes go over
+// links.
 func startCluster(t *testing.T, n int) (c testCluster) {
 	t.Helper()
 	links := make([]map[int]*link, n)
@@ -104,8 +105,8 @@ func startCluster(t *testing.T, n int) (c testCluster) {
 		s.options.ServerName = fmt.Sprint("s", i)
 		s.options.Cluster = server.ClusterOpts{
 			Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT,
-			Advertise:   "127.0.0.1:1", // nobody is there: servers would tell each other of routes past the links
-			NoAdvertise: true,          // clients stay with the servers that they were given
+			Advertise:   "127.0.0.1:1", // nothing listens there: otherwise servers would learn routes that bypass the links
+			NoAdvertise: true,          // clients use only the servers that they were given
 		}
 		s.up(t)
 		t.Cleanup(s.down)
@@ -135,16 +136,16 @@ func (c testCluster) leader(t *testing.T, stream string) (leader *testServer) {
 	return leader
 }
 
-// A link carries the routes from one server of a cluster to another. While it is cut nothing passes:
-// connections stay open, and what was sent arrives once it is whole again, as over a network that is
-// away for a while.
+// A link carries the routes from one server of a cluster to another. While it is cut, connections
+// stay open, but no bytes arrive. They arrive once the link is no longer cut, as after an outage of
+// a real network.
 type link struct {
 	ln   net.Listener
 	gate sync.RWMutex // locked while the link is cut
 	wg   sync.WaitGroup
 
 	mu    sync.Mutex
-	to    string // where the server listens, once it does
+	to    string // the server's address, once the server listens
 	conns []net.Conn
 }
 
@@ -169,7 +170,7 @@ func newLink(t *testing.T) *link {
 	return l
 }
 
-// lead has connections from now on led to an address.
+// lead sets the address to which later connections lead.
 func (l *link) lead(to string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +189,7 @@ func (l *link) accept() {
 		to := l.to
 		l.mu.Unlock()
 		far, err := net.Dial("tcp", to)
-		if err != nil { // the server is not up, and the route will be tried again
+		if err != nil { // the server is down; the other server will try the route again
 			near.Close()
 			continue
 		}
@@ -206,7 +207,7 @@ func (l *link) pass(to, from net.Conn) {
 	io.Copy(gated{to, &l.gate}, from)
 }
 
-// A gated writer waits while the gate is locked.
+// A gated writer blocks while its gate is locked.
 type gated struct {
 	w    io.Writer
 	gate *sync.RWMutex

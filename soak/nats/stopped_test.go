@@ -24,18 +24,19 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// longestAnswer is how long an answer of the collector may take: its limit of 4 seconds, and one more
-// for a busy machine.
+// longestAnswer bounds how long an answer of the collector may take: its own limit of 4 seconds,
+// and one second more for a busy machine.
 const longestAnswer = 5 * time.Second
 
-// soon is how long it may take until calls are accepted without one of the servers: 15 seconds of pings
-// without an answer, 10 for the election of another leader, and more for a busy machine.
+// soon bounds how long it may take until calls are accepted without one of the servers. The client
+// notices a silent server after 15 seconds of pings, an election takes 10 seconds, and a busy
+// machine needs more.
 const soon = time.Minute
 
-// One of three servers is stopped, or falls silent with its connections open: the leader of the stream,
-// another server, or the collector's server. Meanwhile every call is answered in time, by 200 or by 503
-// with Retry-After, and calls are soon accepted and delivered again. Each call that was answered by 200
-// is delivered.
+// One of three servers stops, or falls silent with its connections open. This is the leader of the
+// stream, another server, or the server to which the collector is connected. Meanwhile the
+// collector answers every call in time, with 200, or with 503 and Retry-After. Soon it accepts
+// calls again, and they are delivered. Every call that got 200 is delivered.
 func TestServerStopped(t *testing.T) {
 	length, seed := soak.Long(t, "nats-stopped")
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -49,7 +50,7 @@ func TestServerStopped(t *testing.T) {
 		urls = append(urls, "nats://"+l.ln.Addr().String())
 	}
 	nc, err := nats.Connect(strings.Join(urls, ","), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-		nats.MaxReconnects(-1), nats.Timeout(10*time.Second), nats.PingInterval(5*time.Second)) // as hookferry serve has them
+		nats.MaxReconnects(-1), nats.Timeout(10*time.Second), nats.PingInterval(5*time.Second)) // the options of hookferry serve
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,16 +136,16 @@ func TestServerStopped(t *testing.T) {
 					s.down()
 				}
 				began := time.Now()
-				flows() // through the other two
+				flows() // over the other two servers
 				took := time.Since(began)
 				if took > soon {
-					t.Errorf("%s stopped, silent %v: all went on after %v", server.name, silent, took)
+					t.Errorf("%s stopped, silent %v: calls flowed again after %v, want at most %v", server.name, silent, took, soon)
 				}
 				wait(t.Context(), time.Duration(5000+r.IntN(5000))*time.Millisecond)
-				t.Logf("%s stopped, silent %v: %v; all went on after %v", server.name, silent, calls.take(), took)
+				t.Logf("%s stopped, silent %v: %v; calls flowed again after %v", server.name, silent, calls.take(), took)
 				back()
 				flows()
-				t.Logf("it is back: %v", calls.take())
+				t.Logf("%s is back: %v", server.name, calls.take())
 			}
 		}
 		if time.Now().After(end) {
@@ -153,7 +154,7 @@ func TestServerStopped(t *testing.T) {
 	}
 	close(stop)
 	senders.Wait()
-	testkit.Until(t, "what was accepted is delivered", func() bool {
+	testkit.Until(t, "every accepted call is delivered", func() bool {
 		calls.mu.Lock()
 		defer calls.mu.Unlock()
 		for id := range calls.accepted {
@@ -171,11 +172,11 @@ func TestServerStopped(t *testing.T) {
 	}
 }
 
-// A callLedger records which calls a collector has accepted, and which were delivered.
+// A callLedger records which calls a collector has accepted, and which ones were delivered.
 type callLedger struct {
 	mu                  sync.Mutex
 	accepted, delivered map[string]bool
-	latest              map[int]answers // by status
+	latest              map[int]answers // since the latest take, by status
 }
 
 // answers counts the answers with one status since the latest take.
@@ -184,7 +185,7 @@ type answers struct {
 	Longest time.Duration
 }
 
-// send makes a call, and returns an error for a late answer, and for one other than 200 and a 503 with
+// send makes a call. It returns an error if the answer is late, or is neither 200 nor 503 with
 // Retry-After.
 func (l *callLedger) send(url, id string) error {
 	body := fmt.Sprintf(`{"batch":[{"type":"track","userId":"u","event":"Sent","messageId":%q}]}`, id)
@@ -210,15 +211,15 @@ func (l *callLedger) send(url, id string) error {
 	if resp.StatusCode == http.StatusOK {
 		l.accepted[id] = true
 	} else if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
-		return fmt.Errorf("%s with Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+		return fmt.Errorf("answer %s with Retry-After %q, want 200, or 503 with Retry-After", resp.Status, resp.Header.Get("Retry-After"))
 	}
 	if took > longestAnswer {
-		return fmt.Errorf("%s after %v", resp.Status, took)
+		return fmt.Errorf("answer %s after %v, want at most %v", resp.Status, took, longestAnswer)
 	}
 	return nil
 }
 
-// ServeHTTP is the receiver.
+// ServeHTTP receives webhooks.
 func (l *callLedger) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	var event struct{ MessageID string }
 	if json.NewDecoder(r.Body).Decode(&event) != nil {
@@ -229,7 +230,7 @@ func (l *callLedger) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	l.delivered[event.MessageID] = true
 }
 
-// take returns the answers since it was called last, by status.
+// take returns the answers since the previous take, by status.
 func (l *callLedger) take() map[int]answers {
 	l.mu.Lock()
 	defer l.mu.Unlock()

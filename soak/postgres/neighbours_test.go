@@ -135,15 +135,15 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A house is a database with one node that delivers at full rate, and a neighbour.
+// A house is a database that one node, which delivers at full rate, shares with a neighbour.
 type house struct {
 	db    *pgtest.Server
 	pool  *pgxpool.Pool // of the node
 	other *pgxpool.Pool // of the neighbour
 	store *pgqueue.Store
 
-	delivered []atomic.Int32 // by id
-	distinct  atomic.Int64
+	delivered []atomic.Int32 // how often each event arrived, by id
+	distinct  atomic.Int64   // how many different events arrived
 	accepted  atomic.Int64
 	refused   atomic.Int64
 	largest   int64 // bytes of the tables
@@ -151,12 +151,12 @@ type house struct {
 
 const (
 	mostEvents  = 20_000_000
-	maxWaiting  = 20_000 // that the load keeps in the store
+	maxWaiting  = 20_000 // how many deliveries the load keeps waiting
 	eventsACall = 64
 )
 
-// Each neighbour is at home for the length of the soak. It prints a row of the table in
-// docs/scaling.md.
+// Each neighbour disturbs the database for the length of the soak. No accepted event may be lost.
+// Each logs a row of the table in docs/scaling.md.
 func TestNeighbours(t *testing.T) {
 	length, _ := soak.Long(t, "postgres-neighbours")
 	for _, n := range neighbours {
@@ -220,7 +220,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	after := h.rate(t, measure)
 	stop()
 	load.Wait()
-	testkit.Until(t, "all is delivered", func() bool {
+	testkit.Until(t, "every accepted event has arrived", func() bool {
 		pause(t, 100*time.Millisecond)
 		return h.distinct.Load() >= h.accepted.Load() && f.Stats().InFlight == 0
 	})
@@ -237,10 +237,10 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	}
 	left, err := h.store.Count(t.Context())
 	if err != nil || left.Waiting > 0 || left.Dead > 0 {
-		t.Errorf("%s: %+v is left, %v", n.name, left, err)
+		t.Errorf("%s: Count = %+v, %v; want 0 waiting, 0 dead", n.name, left, err)
 	}
-	// The rates are for who reads the table: those of a machine that others use vary by more
-	// than a neighbour takes.
+	// The test does not check the rates. On a shared machine they vary more than a neighbour
+	// changes them.
 	t.Logf("| %s | %.0f | %.0f | %.0f | %d MB | %d of %d | 0 |", n.name, before, during, after, h.largest>>20, twice, h.accepted.Load())
 }
 
@@ -254,8 +254,8 @@ func (h *house) receive(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// load forwards events while there is room. A call that failed is made again, so that each
-// event is accepted once.
+// load forwards events while fewer than maxWaiting wait. It repeats a call that failed, until it
+// succeeds.
 func (h *house) load(ctx context.Context, f *webhook.Forwarder, ids *atomic.Int64) {
 	for ctx.Err() == nil {
 		if h.accepted.Load()-h.distinct.Load() > maxWaiting || ids.Load() > mostEvents-10_000 {
@@ -265,12 +265,12 @@ func (h *house) load(ctx context.Context, f *webhook.Forwarder, ids *atomic.Int6
 		first := int(ids.Add(eventsACall)) - eventsACall
 		events := make([]event.Event, eventsACall)
 		for i := range events {
-			body := make([]byte, 450) // it begins with the id
+			body := make([]byte, 450) // begins with the id
 			binary.BigEndian.PutUint64(body, uint64(first+i))
 			events[i] = event.Event{ID: strconv.Itoa(first + i), Type: "track", Body: body, Received: time.Now()}
 		}
 		for {
-			// After the end of ctx too: what a call has stored that failed is accepted as well.
+			// A failed call may have stored its events. So repeat it even after the end of ctx.
 			if err := f.ForwardEvents(context.WithoutCancel(ctx), []string{fmt.Sprint("d", first/eventsACall%10)}, events...); err == nil {
 				break
 			}
@@ -281,7 +281,7 @@ func (h *house) load(ctx context.Context, f *webhook.Forwarder, ids *atomic.Int6
 	}
 }
 
-// rate returns how many events are delivered in a second.
+// rate returns how many events arrive in a second, measured over d.
 func (h *house) rate(t *testing.T, d time.Duration) float64 {
 	h.size(t)
 	first, began := h.distinct.Load(), time.Now()
@@ -289,7 +289,7 @@ func (h *house) rate(t *testing.T, d time.Duration) float64 {
 	return float64(h.distinct.Load()-first) / time.Since(began).Seconds()
 }
 
-// size notes how large the tables are.
+// size measures the tables, and keeps the largest size.
 func (h *house) size(t *testing.T) {
 	var n int64
 	if err := h.other.QueryRow(t.Context(), "SELECT coalesce(sum(pg_total_relation_size(relid)), 0) FROM pg_stat_user_tables WHERE schemaname = 'hookferry'").Scan(&n); err == nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package postgres has the soaks of webhook/pgqueue that see its behaviour alone.
+// Package postgres has the soaks of webhook/pgqueue that use only its exported names.
 package postgres
 
 import (
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// open opens the store at an address, which is its Claim and the URL of the database.
+// open opens a store. address is its Claim, a space, and the URL of the database.
 func open(ctx context.Context, address string, log *slog.Logger) (webhook.Store, func(), error) {
 	claim, url, _ := strings.Cut(address, " ")
 	c, err := time.ParseDuration(claim)
@@ -53,7 +53,7 @@ func open(ctx context.Context, address string, log *slog.Logger) (webhook.Store,
 	return q, pool.Close, nil
 }
 
-// Processes are killed, and the database is.
+// TestChaos kills processes that share a store, and restarts the database.
 func TestChaos(t *testing.T) {
 	length, seed := soak.Long(t, "postgres-chaos")
 	db := pgtest.New(t, "fsync=off")
@@ -68,8 +68,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// All processes of the database stand still for a while, or the table of heartbeats is
-// locked, under a backlog. No node takes over what another one that is alive has claimed.
+// All processes of the database are frozen for a while, or the table of heartbeats is locked, while
+// a backlog is delivered. No node declares another one dead that is alive.
 func TestFrozen(t *testing.T) {
 	length, seed := soak.Long(t, "postgres-frozen")
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -81,7 +81,7 @@ func TestFrozen(t *testing.T) {
 	defer pool.Close()
 	nodes := func() (ids []int64) {
 		rows, _ := pool.Query(t.Context(), "SELECT id FROM chaos.node ORDER BY id")
-		ids, _ = pgx.CollectRows(rows, pgx.RowTo[int64]) // none while there is no such table yet
+		ids, _ = pgx.CollectRows(rows, pgx.RowTo[int64]) // none before the table exists
 		return ids
 	}
 	freeze := func(d time.Duration) {
@@ -108,10 +108,10 @@ func TestFrozen(t *testing.T) {
 	}
 	const claim = pgqueue.DefaultClaim
 	chaos.Survive(t, store, claim.String()+" "+db.URL(), seed, 100*time.Millisecond, func() {
-		testkit.Until(t, "three nodes are there", func() bool { return len(nodes()) == 3 })
+		testkit.Until(t, "three nodes have started", func() bool { return len(nodes()) == 3 })
 		before := nodes()
-		// A node whose heartbeats were late of late takes nobody for dead. So each time they
-		// are on time for a while before.
+		// A node with a recent late heartbeat declares no other node dead. So let the heartbeats be
+		// on time for a while before each step, or the test would check nothing.
 		steady := func() { pause(t, claim+time.Duration(r.Int64N(int64(claim)/2))) }
 		for end := time.Now().Add(length); ; {
 			for _, step := range []struct {
@@ -127,11 +127,12 @@ func TestFrozen(t *testing.T) {
 		}
 		steady()
 		if diff := cmp.Diff(before, nodes()); diff != "" {
-			t.Errorf("nodes that were alive have been taken for dead (-before +after):\n%s", diff)
+			t.Errorf("the ids of the nodes have changed, want that no live node is declared dead (-before +after):\n%s", diff)
 		}
 	})
 }
 
+// pause waits for d, or until the test ends.
 func pause(t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -139,7 +140,7 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// dialing opens a store whose connections dial makes of those to the database.
+// dialing opens a store. dial wraps each of its connections to the database.
 func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Conn) net.Conn) (q *pgqueue.Store, end func()) {
 	t.Helper()
 	pc, err := pgxpool.ParseConfig(db.URL())
@@ -163,7 +164,8 @@ func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Co
 	return q, p.Close
 }
 
-// Whatever answer of the server is lost, each delivery that was accepted ends once.
+// TestCut cuts connections at random, so that answers of the server are lost. Each accepted
+// delivery still ends once.
 func TestCut(t *testing.T) {
 	length, seed := soak.Long(t, "postgres-cut")
 	db := pgtest.New(t, "fsync=off")
@@ -173,7 +175,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// A deafConn drops what is sent while it is deaf, so that no answer comes.
+// A deafConn drops the bytes that the client sends while deaf is true, so no answer comes.
 type deafConn struct {
 	net.Conn
 	deaf *atomic.Bool
@@ -186,7 +188,7 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Close does not wait longer than Claim for a network that hangs.
+// Close gives up after about Claim if the network to the database hangs.
 func TestHang(t *testing.T) {
 	length, _ := soak.Long(t, "postgres-hang")
 	db := pgtest.New(t, "fsync=off")
@@ -197,10 +199,10 @@ func TestHang(t *testing.T) {
 		deaf.Store(true)
 		began := time.Now()
 		if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close = %v, want that there was no time", err)
+			t.Errorf("Close = %v, want context.DeadlineExceeded", err)
 		}
 		if took := time.Since(began); took > 2*claim {
-			t.Errorf("Close took %v", took)
+			t.Errorf("Close took %v, want at most %v", took, 2*claim)
 		}
 		end()
 		if time.Now().After(over) {

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// small returns a plan of one cell with 100 destinations and the same rate all day.
+// small returns a plan of one cell with 100 destinations, and a constant rate.
 func small(rate float64) *plan {
 	l := &load{
 		name: "small", calls: rate * 86_400, fanOut: 1, destinations: 100, exponent: 1, peak: 1, body: 450,
@@ -25,8 +25,8 @@ func newCell(p *plan) *cell {
 	return &cell{scenario: &scenario{plan: p}, random: rand.New(rand.NewPCG(1, 1))}
 }
 
-// The flow uses the processor time that its calls and attempts cost. By Little's law the
-// slots in use are the rate times the latency.
+// A cell uses the processor time that its calls and attempts cost. By Little's law the number of
+// slots in use is the rate times the latency.
 func TestUseIsRateTimesCost(t *testing.T) {
 	p := small(5000)
 	p.latency = latency{median: 50 * time.Millisecond}
@@ -49,7 +49,7 @@ func TestUseIsRateTimesCost(t *testing.T) {
 	near(t, "in flight", mean.inFlight, attempts*0.05, 0.01)
 }
 
-// A backlog of the flow takes its size divided by the spare capacity, whatever bounds the
+// The time to drain a backlog is its size divided by the spare capacity, whatever bounds the
 // capacity.
 func TestFlowDrainsAtWhatIsLeft(t *testing.T) {
 	for _, tt := range []struct {
@@ -78,7 +78,8 @@ func TestFlowDrainsAtWhatIsLeft(t *testing.T) {
 	}
 }
 
-// Deliveries above what a destination's slots take wait, and delay no other destination.
+// If a destination gets more deliveries than its slots can attempt, the others wait. They delay no
+// other destination.
 func TestNarrowPartFallsBehindAlone(t *testing.T) {
 	p := small(0)
 	p.failures, p.latency, p.maxConcurrent = 0, latency{median: 100 * time.Millisecond}, 10
@@ -90,7 +91,7 @@ func TestNarrowPartFallsBehindAlone(t *testing.T) {
 	last := c.result.minutes[59]
 	near(t, "waiting", last.waiting, (130-100)*3600, 0.01)
 	if c.backlog > 0 || c.result.overloaded > 0 {
-		t.Errorf("%.0f others wait, in %.0f seconds", c.backlog, c.result.overloaded)
+		t.Errorf("%.0f deliveries of others wait, the cell is overloaded for %.0f seconds; want 0, 0", c.backlog, c.result.overloaded)
 	}
 }
 
@@ -105,14 +106,14 @@ func TestSeedDecides(t *testing.T) {
 		t.Errorf("the same seed (-first +second):\n%s", d)
 	}
 	if cmp.Equal(run(1), run(2)) {
-		t.Error("two seeds have the same result")
+		t.Error("seeds 1 and 2 gave the same result, want different ones")
 	}
 }
 
-// compareCell compares a cell of 100 destinations, the busiest of which is down for an
-// hour, with a webhook.Forwarder in virtual time: how many deliveries wait, and when the
-// backlog is empty. Both draw their own arrivals. With some seeds these differ too much
-// for a comparison, so the seed is fixed and only the forwarder's jitter is random.
+// compareCell compares a cell of 100 destinations with a webhook.Forwarder in virtual time. The
+// busiest destination is down for an hour. The test compares how many deliveries wait, and when the
+// backlog is drained. Each side draws its own arrivals. With some seeds they differ too much for a
+// comparison, so the seed is fixed, and only the forwarder's jitter is random.
 func compareCell(t *testing.T, hangs bool) {
 	p := small(3)
 	p.maxConcurrent = 2
@@ -149,7 +150,7 @@ func compareCell(t *testing.T, hangs bool) {
 	for _, n := range real {
 		most = max(most, float64(n))
 	}
-	near(t, "most that waits", model.peak, most, 0.08)
+	near(t, "most deliveries that wait", model.peak, most, 0.08)
 	over := func(waiting func(i int) float64) (minutes int) {
 		for minutes = 61; waiting(minutes) > most/50; minutes++ {
 		}
@@ -158,11 +159,11 @@ func compareCell(t *testing.T, hangs bool) {
 	got := over(func(i int) float64 { return model.waiting[i] })
 	want := over(func(i int) float64 { return float64(real[i]) })
 	if math.Abs(float64(got-want)) > 4 {
-		t.Errorf("hangs %v: the backlog of the cell is over after %d minutes, that of the forwarder after %d", hangs, got, want)
+		t.Errorf("hangs %v: the cell drains its backlog in %d minutes, want about the %d of the forwarder", hangs, got, want)
 	}
 	for i := range real {
 		if d := math.Abs(model.waiting[i] - float64(real[i])); d > 0.1*most {
-			t.Errorf("hangs %v, minute %d: %.0f wait in the cell, %d in the forwarder", hangs, i+1, model.waiting[i], real[i])
+			t.Errorf("hangs %v, minute %d: %.0f wait in the cell, want about the %d of the forwarder", hangs, i+1, model.waiting[i], real[i])
 		}
 	}
 	t.Logf("hangs %v: at most %.0f wait in the cell, %.0f in the forwarder; for %d and %d minutes after", hangs, model.peak, most, got, want)

@@ -22,8 +22,8 @@ import (
 
 // A sample is the state at the end of a minute.
 type sample struct {
-	waiting      int // with deliveries being attempted
-	done, failed int // attempts
+	waiting      int // includes deliveries that are being attempted
+	done, failed int // attempts so far
 }
 
 // A forwarding is a webhook.Forwarder that runs in virtual time with a store and a network
@@ -38,8 +38,7 @@ type forwarding struct {
 	run     chan error
 }
 
-// forward starts a forwarding in a bubble, with r as the receiver of all destinations, and
-// calls do.
+// forward starts a forwarding in a bubble, and calls do. receivers[i] receives for destinations[i].
 func forward(t *testing.T, destinations []webhook.Destination, receivers []receiver, do func(f *forwarding)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarding{t: t, network: webhooktest.NewNetwork(), store: memqueue.New(memqueue.Config{}), began: time.Now(), run: make(chan error, 1)}
@@ -126,15 +125,15 @@ func TestBytesOfARequest(t *testing.T) {
 			t.Error(err)
 		}
 		if got := int(written.Load()) - len(body); got < head-10 || got > head {
-			t.Errorf("a request has %d bytes beside its body, the plan is for %d", got, head)
+			t.Errorf("a request has %d bytes beside its body, want %d to %d as planned", got, head-10, head)
 		}
 	})
 }
 
-// until waits until a time, counted from the start.
+// until waits until at, counted from the start.
 func (f *forwarding) until(at time.Duration) { time.Sleep(time.Until(f.began.Add(at))) }
 
-// event forwards an event.
+// event forwards an event to a destination.
 func (f *forwarding) event(destination string) {
 	f.ids++
 	e := event.Event{ID: fmt.Sprint("m", f.ids), Type: "track", Body: []byte(`{}`), Received: time.Now()}
@@ -152,8 +151,8 @@ func (f *forwarding) sample() sample {
 	return sample{c.Waiting, int(s.Delivered), int(s.Retried)}
 }
 
-// TestModelDoesWhatTheForwarderDoes compares the simulation with a webhook.Forwarder. The
-// forwarder's jitter has no seed.
+// TestModelDoesWhatTheForwarderDoes compares the simulation with a webhook.Forwarder. The same seed
+// may give slightly different results, because the forwarder's jitter has no seed.
 func TestModelDoesWhatTheForwarderDoes(t *testing.T) {
 	soak.Only(t, "scaling")
 	for seed := range soak.Seeds(t, 1) {
@@ -171,7 +170,7 @@ func TestModelDoesWhatTheForwarderDoes(t *testing.T) {
 // A laneCase is an outage of one destination.
 type laneCase struct {
 	name    string
-	rate    float64 // arrivals a second
+	rate    float64 // arrivals per second
 	latency time.Duration
 	limit   int
 	maxRate float64
@@ -192,8 +191,8 @@ var laneCases = []laneCase{
 	{"longer than the window", 0.1, time.Second, 4, 0, false, 5 * time.Hour, time.Hour, 0.1, 0.1},
 }
 
-// compare gives the same arrivals to a lane and to a webhook.Forwarder in virtual time, and
-// compares them minute by minute, during an outage and after it. Only their jitter
+// compare gives the same arrivals to a lane of the model and to a webhook.Forwarder in virtual
+// time. It compares them minute by minute, during an outage and after it. Only their jitter
 // differs, which moves probes and retries by up to half a minute.
 func (tt laneCase) compare(t *testing.T, seed uint64) {
 	const before = 2 * time.Minute
@@ -239,14 +238,14 @@ func (tt laneCase) compare(t *testing.T, seed uint64) {
 		most = max(most, s.waiting)
 	}
 	end := real[len(real)-1]
-	// One may reach a state up to a minute before or after the other.
+	// The model may reach a state up to a minute before or after the forwarder.
 	differ := func(name string, minute int, of func(s sample) int, tolerance float64, whole int) {
 		d := math.MaxInt
 		for _, m := range model[max(0, minute-1):min(len(model), minute+2)] {
 			d = min(d, max(of(m)-of(real[minute]), of(real[minute])-of(m)))
 		}
 		if d > 6 && float64(d) > tolerance*float64(whole) {
-			t.Errorf("minute %d: %s: the lane has %+v, the forwarder %+v", minute+1, name, model[minute], real[minute])
+			t.Errorf("minute %d: %s: the lane has %+v, want about the forwarder's %+v", minute+1, name, model[minute], real[minute])
 		}
 	}
 	for i := range real {

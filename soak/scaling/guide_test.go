@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// go test ./soak/scaling -update -soak.for 1s writes all of them.
+// go test ./soak/scaling -update -soak.for 1s writes all tables.
 var update = flag.Bool("update", false, "write the tables to docs/scaling.md")
 
 var guide = filepath.Join("..", "..", "docs", "scaling.md")
@@ -25,14 +25,14 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// TestGuideOfAHundredBillion is TestGuide for the table that takes the longest.
+// TestGuideOfAHundredBillion is TestGuide for the table that takes longest to compute.
 func TestGuideOfAHundredBillion(t *testing.T) {
 	soak.Only(t, "scaling")
 	holds(t, "hundred billion", largeTable())
 }
 
-// holds compares a table of the guide with its want, or with -update writes it. A comment
-// above the table has its name.
+// holds checks that the table with a name in the guide is equal to want. With -update it writes the
+// table. A comment above the table has the name.
 func holds(t *testing.T, name, want string) {
 	t.Helper()
 	text, err := os.ReadFile(guide)
@@ -53,8 +53,8 @@ func holds(t *testing.T, name, want string) {
 		return
 	}
 	if runtime.GOARCH != "amd64" {
-		// Other processors fuse a multiplication with an addition and round once, which
-		// changes last digits. There the test compares only the text between the numbers.
+		// Other processors fuse a multiplication and an addition, and round only once. That changes
+		// the last digits. On them the test compares only the text between the numbers.
 		got, want = strings.Map(noDigit, got), strings.Map(noDigit, want)
 	}
 	if d := cmp.Diff(strings.Split(strings.TrimSpace(got), "\n"), strings.Split(strings.TrimSpace(want), "\n")); d != "" {
@@ -62,7 +62,7 @@ func holds(t *testing.T, name, want string) {
 	}
 }
 
-// noDigit drops the characters that numbers are made of.
+// noDigit drops the characters of numbers.
 func noDigit(r rune) rune {
 	if strings.ContainsRune("0123456789,.", r) {
 		return -1

@@ -19,16 +19,15 @@ import (
 
 const forever = 1 << 60 * time.Nanosecond
 
-// near fails the test if got differs from want by more than a share of it.
+// near fails the test if got differs from want by more than the share tolerance of want.
 func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-want) > tolerance*math.Abs(want) {
-		t.Errorf("%s: %.4g, want %.4g within %.0f %%", what, got, want, tolerance*100)
+		t.Errorf("%s: got %.4g, want %.4g within %.0f %%", what, got, want, tolerance*100)
 	}
 }
 
-// serve gives a lane Poisson arrivals for a time, in steps, and calls each after every
-// step.
+// serve gives a lane Poisson arrivals until length, in steps, and calls each after every step.
 func serve(l *lane, rate float64, length, step time.Duration, each func()) {
 	for now := l.told; l.told < length; now = l.told {
 		l.arrive(now, now+step, poisson(rate*step.Seconds(), l.random))
@@ -38,16 +37,16 @@ func serve(l *lane, rate float64, length, step time.Duration, each func()) {
 	}
 }
 
-// steady returns a lane whose receiver's answer times are exponential, and which gives up
-// no delivery.
+// steady returns a lane whose receiver has exponential answer times. The lane never gives up a
+// delivery.
 func steady(slots int, mean time.Duration) *lane {
 	l := newLane(slots, receiver{latency: latency{mean: mean}}, rand.New(rand.NewPCG(1, uint64(slots))))
 	l.timeout, l.slots = forever, slots
 	return l
 }
 
-// A lane with c slots is a queue with Poisson arrivals, exponential service and c servers.
-// Erlang's C formula says how long its deliveries wait.
+// In queueing theory a lane with c slots is a queue with Poisson arrivals, exponential service
+// times and c servers. Erlang's C formula gives the mean waiting time.
 func TestWaitingTimeIsThatOfErlangC(t *testing.T) {
 	soak.Only(t, "scaling")
 	for _, tt := range []struct {
@@ -64,8 +63,7 @@ func TestWaitingTimeIsThatOfErlangC(t *testing.T) {
 	}
 }
 
-// erlangC is the probability that an arrival waits, for c servers and an offered load of
-// a.
+// erlangC returns the probability that an arrival waits, with c servers and an offered load of a.
 func erlangC(c int, a float64) float64 {
 	term, sum := 1.0, 0.0
 	for k := range c {
@@ -76,7 +74,7 @@ func erlangC(c int, a float64) float64 {
 	return last / (sum + last)
 }
 
-// Attempts in flight are the rate times the latency, whatever its distribution.
+// The number of attempts in flight is the rate times the mean latency, for each distribution.
 func TestInFlightIsThatOfLittlesLaw(t *testing.T) {
 	for _, lat := range []latency{{mean: 300 * time.Millisecond}, {median: 60 * time.Millisecond, sigma: 1}, {median: 200 * time.Millisecond}} {
 		const rate = 50
@@ -92,8 +90,8 @@ func TestInFlightIsThatOfLittlesLaw(t *testing.T) {
 	}
 }
 
-// A backlog takes its size divided by the slots' spare rate, both delivery by delivery and
-// as a flow.
+// The time to drain a backlog is its size divided by the spare rate of the slots. The model gives
+// the same time delivery by delivery and as a flow.
 func TestBacklogDrainsAtWhatIsLeft(t *testing.T) {
 	const slots, rate, backlog = 50, 300.0, 200_000
 	lat := latency{median: 80 * time.Millisecond, sigma: 0.7}
@@ -117,26 +115,26 @@ func TestBacklogDrainsAtWhatIsLeft(t *testing.T) {
 		}
 		near(t, fmt.Sprintf("flow %v: seconds", flow), now.Seconds(), want, 0.02)
 		if flow != (flowed > backlog/2) {
-			t.Errorf("flow %v: %d deliveries flowed", flow, flowed)
+			t.Errorf("flow %v: drain took %d deliveries, want most of them with a flow, and few without", flow, flowed)
 		}
 	}
 }
 
-// A lane begins no more attempts than the budget, and begins the rest later.
+// A lane begins at most as many attempts as its budget. It begins the others later.
 func TestBudgetBoundsAttempts(t *testing.T) {
 	l := newLane(64, receiver{latency: latency{median: time.Millisecond}}, rand.New(rand.NewPCG(1, 1)))
 	l.arrive(0, 1, 1000)
 	for now := step; now <= 10*step; now += step {
 		if n := l.advance(now, 100); n != 100 {
-			t.Fatalf("%d attempts to %v, want 100", n, now)
+			t.Fatalf("got %d attempts in the step to %v, want 100", n, now)
 		}
 	}
 	if l.advance(11*step, 100); l.done != 1000 || l.backlog() != 0 {
-		t.Errorf("done %d, waiting %d", l.done, l.backlog())
+		t.Errorf("got %d done, %d waiting; want 1000, 0", l.done, l.backlog())
 	}
 }
 
-// Nothing is lost: every arrival is done, dead, or still there.
+// A lane loses no delivery: each arrival is done, dead, waiting or in flight.
 func TestLaneAddsUp(t *testing.T) {
 	for _, length := range []time.Duration{time.Minute, time.Hour, 6 * time.Hour} {
 		for _, hangs := range []bool{false, true} {
@@ -149,11 +147,11 @@ func TestLaneAddsUp(t *testing.T) {
 				l.arrive(now, now+step, n)
 				l.advance(now+step, math.MaxInt)
 				if sum := l.done + l.dead + l.backlog() + len(l.active); sum != arrived {
-					t.Fatalf("outage of %v, at %v: %d arrived, %d done, %d dead, %d wait, %d in flight", length, now, arrived, l.done, l.dead, l.backlog(), len(l.active))
+					t.Fatalf("outage of %v, at %v: %d arrived, want the sum of %d done, %d dead, %d waiting, %d in flight", length, now, arrived, l.done, l.dead, l.backlog(), len(l.active))
 				}
 			}
 			if dies := length > l.window; dies != (l.dead > 0) {
-				t.Errorf("outage of %v: %d dead", length, l.dead)
+				t.Errorf("outage of %v: got %d dead, want some: %v", length, l.dead, dies)
 			}
 		}
 	}
@@ -169,19 +167,20 @@ func TestRules(t *testing.T) {
 		"firstSlots", "laneRest", "firstProbe", "lastProbe", "retrySpace", "openPoints", "timeoutPoints", "firstWait", "longWait",
 	} {
 		if ours[name] == "" || ours[name] != theirs[name] {
-			t.Errorf("%s is %q, and %q in the forwarder", name, ours[name], theirs[name])
+			t.Errorf("constant %s is %q, want %q as in the forwarder", name, ours[name], theirs[name])
 		}
 	}
 	l := newLane(1, receiver{}, nil)
 	for name, got := range map[string]time.Duration{"DefaultTimeout": l.timeout, "DefaultWindow": l.window} {
 		want := map[string]time.Duration{"5 * time.Second": 5 * time.Second, "4 * time.Hour": 4 * time.Hour}[theirs[name]]
 		if got != want {
-			t.Errorf("a lane has %v for %s, which is %s", got, name, theirs[name])
+			t.Errorf("a lane has %v for %s, want %s", got, name, theirs[name])
 		}
 	}
 }
 
-// constants returns the source text of each constant of the package in a folder.
+// constants returns the source text of the values of all constants and variables of the package in
+// a folder, by name.
 func constants(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))

@@ -21,26 +21,25 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// maxMemory bounds the memory of the server under abuse, in bytes: that of a
-// server of the race detector's too.
+// maxMemory bounds the memory of the server under abuse, in bytes. The bound also holds with the
+// race detector.
 const maxMemory = 1 << 30
 
-// mostDelay is how many times as long as without an attack the requests of others
-// may take during it, by their 99th percentile.
+// mostDelay bounds how much slower the requests of others may become during an attack: the ratio of
+// their 99th percentiles with and without it.
 const mostDelay = 2
 
-// TestAbuse measures how long the requests of others take while somebody does
-// his worst, and that nothing of theirs which was accepted is lost. They are to keep
-// within mostDelay, on a machine that does nothing else. The last line of its log has
-// the result of all attacks.
+// TestAbuse measures how long the requests of other clients take during attacks. On a machine that
+// does nothing else they must stay within mostDelay, and no accepted call may be lost. The last
+// line of its log has the result of all attacks.
 //
-// Linux has all of 127.0.0.0/8, so that the server can tell who is who.
+// On Linux all of 127.0.0.0/8 is local. So the attacker and the others have different addresses.
 func TestAbuse(t *testing.T) {
 	length, seed := soak.Long(t, "abuse")
-	// Each process may have 20,000 files open where this was run, and the server's
-	// default bound is 10,000 connections.
+	// The server's default limit is 10,000 connections. The test was written on a machine that
+	// allows 20,000 open files for each process.
 	const idle, slow = 10_000, 1000
-	span := length / 20 // each attack has one without it and one with it
+	span := length / 20 // each attack takes two: one span without the attack, and one with it
 	l := startLoad(t, "", "log: {access: 0}\n")
 	public, admin := strings.TrimPrefix(l.base, "http://"), strings.Trim(strings.TrimPrefix(l.admin, "http:"), "/")
 	o := &others{load: l}
@@ -108,7 +107,7 @@ func TestAbuse(t *testing.T) {
 			cancel()
 			attacking.Wait()
 			if with == 0 || without == 0 {
-				t.Fatal("nothing of others went well")
+				t.Fatal("all requests of others failed, want some that succeed")
 			}
 			delay := float64(with) / float64(without)
 			attacks++
@@ -118,16 +117,16 @@ func TestAbuse(t *testing.T) {
 			t.Logf("p99 %v without, %v with: %.2f x; %d of the attacker's acts; %d MB", without.Round(time.Microsecond), with.Round(time.Microsecond),
 				delay, a.acts.Load(), resident>>20)
 			if a.acts.Load() == 0 {
-				t.Error("there was no attack")
+				t.Error("the attacker did nothing, want an attack")
 			}
-			// A millisecond is for the scheduler, where both are that short.
+			// If both times are very short, the scheduler may add a millisecond.
 			if with > mostDelay*without+time.Millisecond {
-				t.Errorf("others wait %v, and %v without: more than %d times as long", with, without, mostDelay)
+				t.Errorf("others wait %v with the attack and %v without, want at most %d times as long", with, without, mostDelay)
 			}
 		})
 	}
 	if n := o.failed.Load(); n > 0 {
-		t.Errorf("%d requests of others failed", n)
+		t.Errorf("%d requests of others failed, want 0", n)
 	}
 	accepted := int(o.accepted.Load())
 	l.await(accepted)
@@ -135,25 +134,24 @@ func TestAbuse(t *testing.T) {
 		n, err := l.metric("hookferry_deliveries_" + name + `_total\{destination="crm"\}`)
 		return int(n), err
 	}
-	until(t, "calls that are recorded as delivered", accepted, func() (int, error) { return of("delivered") })
-	// What is retried has been received before, if its answer came after the timeout.
+	until(t, "calls that the server has recorded as delivered", accepted, func() (int, error) { return of("delivered") })
+	// The receiver counts a call again if the server retries it because its answer came too late.
 	received, err := l.received()
 	retried, rerr := of("retried")
 	if err != nil || rerr != nil || received < accepted || received > accepted+retried {
-		t.Errorf("%d calls arrived, %d were accepted, and %d tried again; %v, %v", received, accepted, retried, err, rerr)
+		t.Errorf("%d calls arrived, %d were accepted, %d were retried; %v, %v; want all accepted, and no more than the retried ones twice", received, accepted, retried, err, rerr)
 	}
 	peak := peakMemory()
 	if peak > maxMemory {
-		t.Errorf("the server had %d bytes in memory, more than %d", peak, maxMemory)
+		t.Errorf("the server had %d bytes in memory, want at most %d", peak, maxMemory)
 	}
 	t.Logf("%d attacks: others waited %.2f x as long at worst (%s), of at most %d x; %d of their requests failed; %d calls lost of %d accepted; %d MB at most, of %d MB",
 		attacks, worst, worstAttack, mostDelay, o.failed.Load(), max(accepted-received, 0), accepted, peak>>20, int64(maxMemory)>>20)
 	stop(t, l.server)
 }
 
-// watchMemory looks at the memory of a process until ended, which returns the most
-// that it had, in bytes. The pages of files that are mapped do not count: the system
-// takes them back when it needs them.
+// watchMemory samples the memory of a process until ended is called. ended returns the largest
+// sample, in bytes. Pages of mapped files do not count, as the system can take them back.
 func watchMemory(t *testing.T, pid int) (ended func() int64) {
 	stop, peak := make(chan struct{}), make(chan int64, 1)
 	go func() { // ended by stop, or with the test
@@ -178,6 +176,7 @@ func watchMemory(t *testing.T, pid int) (ended func() int64) {
 	}
 }
 
+// memory returns the anonymous memory of a process, in bytes.
 func memory(t *testing.T, pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -192,13 +191,13 @@ func memory(t *testing.T, pid int) int64 {
 	return kilobytes << 10
 }
 
-// others are clients that behave.
+// others are clients that behave well.
 type others struct {
 	load             *load
 	accepted, failed atomic.Int64
 }
 
-// run lets them work for a while, and returns their 99th percentile.
+// run makes requests of others for a while, and returns the 99th percentile of their times.
 func (o *others) run(span time.Duration) time.Duration {
 	var mu sync.Mutex
 	var took []time.Duration
@@ -234,21 +233,20 @@ func (o *others) run(span time.Duration) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// An attacker does what clients should not. It comes from addresses of its own,
-// many of them.
+// An attacker does what clients should not do. It has many addresses, and others use none of them.
 type attacker struct {
 	t    *testing.T
 	load *load
 	acts atomic.Int64
-	next atomic.Int64 // of its addresses
-	// connections is how many an attack by many connections begins with.
+	next atomic.Int64 // number of its next connection, which selects an address
+	// connections is how many connections an attack opens at first. It is 0 for other attacks.
 	connections atomic.Int64
 }
 
-// begin waits until the attack is under way.
+// begin waits until the attack has begun.
 func (a *attacker) begin(t *testing.T) {
 	t.Helper()
-	until(t, "the attacker's acts, less those that it begins with", 0, func() (int, error) {
+	until(t, "the attacker's acts beyond its first ones", 0, func() (int, error) {
 		return int(a.acts.Load() - max(a.connections.Load(), 3)), nil
 	})
 }
@@ -259,14 +257,14 @@ func (a *attacker) dial(ctx context.Context, network, address string) (net.Conn,
 	return d.DialContext(ctx, network, address)
 }
 
-// slowly keeps n connections open, says begin on each, and then next to nothing.
-// A connection that the server ends is made again.
+// slowly keeps n connections open. On each it sends begin, and then one byte a second. It replaces
+// a connection that the server closes.
 func (a *attacker) slowly(ctx context.Context, address string, n int, begin string) {
 	a.connections.Store(int64(n))
 	var open sync.WaitGroup
 	pause := time.Duration(0)
 	if n > 500 {
-		pause = time.Millisecond // those who dial are not what is measured
+		pause = time.Millisecond // dialing must not use the processors that are measured
 	}
 	for range n {
 		if ctx.Err() != nil {
@@ -296,7 +294,7 @@ func (a *attacker) slowly(ctx context.Context, address string, n int, begin stri
 					}
 					tick.Stop()
 				} else {
-					_, _ = c.Read(make([]byte, 1)) // until somebody closes it
+					_, _ = c.Read(make([]byte, 1)) // until the server or ctx closes it
 				}
 				stop()
 				c.Close()
@@ -306,7 +304,7 @@ func (a *attacker) slowly(ctx context.Context, address string, n int, begin stri
 	open.Wait()
 }
 
-// every acts at intervals until ctx is done.
+// every calls act at intervals until ctx ends.
 func (a *attacker) every(ctx context.Context, interval time.Duration, act func(n int)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -321,7 +319,7 @@ func (a *attacker) every(ctx context.Context, interval time.Duration, act func(n
 	}
 }
 
-// often sends a request so many times a second, from a few connections.
+// often sends rate requests a second, over a few connections.
 func (a *attacker) often(ctx context.Context, rate int, method, path, key string, header http.Header, body func() io.Reader) {
 	transport := &http.Transport{DialContext: a.dial, MaxIdleConnsPerHost: 8, DisableCompression: true}
 	defer transport.CloseIdleConnections()
@@ -345,10 +343,10 @@ func (a *attacker) often(ctx context.Context, rate int, method, path, key string
 				r.SetBasicAuth(key, "")
 				resp, err := transport.RoundTrip(r)
 				if err != nil {
-					return // the server hung up
+					return // the server closed the connection
 				}
 				if resp.StatusCode < 400 {
-					a.t.Errorf("the attack is answered by %d", resp.StatusCode)
+					a.t.Errorf("a request of the attack got status %d, want 400 or more", resp.StatusCode)
 				}
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
@@ -372,7 +370,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// reload writes the configuration anew, and has the server read it.
+// reload replaces the configuration file, and tells the server to read it.
 func (l *load) reload(destination, more string) {
 	if err := os.WriteFile(l.file+".new", []byte(l.config(destination, more)), 0o600); err != nil {
 		l.tb.Error(err)

@@ -22,16 +22,16 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// greedy is the address of a client that takes what it can. Others have another one.
+// greedy is the address of a client that attacks. Other clients have another address.
 var greedy = net.IPv4(127, 0, 0, 2)
 
-// dialGreedy connects from there.
+// dialGreedy connects to address from greedy.
 func dialGreedy(address string) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: greedy}, Timeout: 5 * time.Second}
 	return d.Dial("tcp", address)
 }
 
-// request returns a request with a body.
+// request returns the bytes of a request with a body.
 func request(path, header string, body []byte) []byte {
 	return append(fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n", path, header, len(body)), body...)
 }
@@ -44,8 +44,8 @@ type tally struct {
 
 var statusLine = regexp.MustCompile(`HTTP/1\.1 (\d+) `)
 
-// read reads answers until there are no more. One that is cut by the end of what is read at
-// once is not counted.
+// read counts answers until the connection ends. It misses a status line that is split between two
+// reads.
 func (t *tally) read(c net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -70,7 +70,7 @@ func (t *tally) String() string {
 	return strings.TrimPrefix(fmt.Sprint(t.by), "map")
 }
 
-// stored returns the bytes of the server's data.
+// stored returns the size of the server's data, in bytes.
 func (l *load) stored() (size int64) {
 	_ = filepath.WalkDir(filepath.Join(filepath.Dir(l.file), "data"), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -83,13 +83,13 @@ func (l *load) stored() (size int64) {
 	return size
 }
 
-// processMemory is what the server is told to take in the next two tests, in bytes. What
-// of it is resident may be a tenth more.
+// processMemory is the server's setting limits.processMemory in the next two tests, in bytes. Its
+// resident memory may be a tenth more.
 const processMemory = 512 << 20
 
-// greed starts a server, and measures how long others wait without an attack and beside it.
-// They are to be served, and the server is to keep to its memory. The attack ends with its
-// context, and its result says how it was answered.
+// greed starts a server, and measures how long others wait without an attack and during it. All
+// requests of others must succeed, and the server must keep to its memory. The attack ends with
+// ctx, and counts its answers in answers.
 func greed(t *testing.T, length time.Duration, attack func(ctx context.Context, l *load, address string, answers *tally)) {
 	l := startLoad(t, "", fmt.Sprintf("log: {access: 0}\nlimits: {processMemory: %dMB}\n", processMemory>>20))
 	o := &others{load: l}
@@ -108,20 +108,20 @@ func greed(t *testing.T, length time.Duration, attack func(ctx context.Context, 
 	t.Logf("others waited %v without the attack and %v with it (p99), %d of their requests failed; the attack was answered by %v; %d MB resident, of %d MB; %d MB stored",
 		without.Round(time.Microsecond), with.Round(time.Microsecond), o.failed.Load(), &answers, resident>>20, int64(processMemory)>>20, (l.stored()-before)>>20)
 	if n := o.failed.Load(); n > 0 {
-		t.Errorf("%d requests of others failed", n)
+		t.Errorf("%d requests of others failed, want 0", n)
 	}
 	if resident > processMemory/10*11 {
-		t.Errorf("%d bytes were resident, more than 1.1 x %d", resident, processMemory)
+		t.Errorf("%d bytes were resident, want at most 1.1 x %d", resident, processMemory)
 	}
 	if answers.by == nil {
-		t.Error("there was no attack")
+		t.Error("the attack got no answers, want some")
 	}
 	l.await(int(o.accepted.Load()))
 	stop(t, l.server)
 }
 
-// TestAmplification sends small requests with a public key that become large: a context of
-// 32 KB, 500 times.
+// TestAmplification sends small compressed requests with a public key. Each becomes 500 calls, and
+// each call gets the batch's context of 32 KB.
 func TestAmplification(t *testing.T) {
 	length, _ := soak.Long(t, "amplify")
 	var b bytes.Buffer
@@ -156,8 +156,8 @@ func TestAmplification(t *testing.T) {
 	})
 }
 
-// TestSlowBodies begins requests without a key, as many as one address may, each with as much
-// of a body as makes the server hold the most for it.
+// TestSlowBodies begins as many requests without a key as one address may. Each sends the part of
+// its body for which the server holds the most memory.
 func TestSlowBodies(t *testing.T) {
 	length, _ := soak.Long(t, "slow-bodies")
 	greed(t, length, func(ctx context.Context, l *load, address string, answers *tally) {
@@ -184,12 +184,12 @@ func TestSlowBodies(t *testing.T) {
 	})
 }
 
-// mostFlooded is how many times as long as without it the requests of others may take beside
-// a flood.
+// mostFlooded bounds how much slower the requests of others may become during a flood: the ratio of
+// their 99th percentiles with and without it.
 const mostFlooded = 4
 
-// TestFlood sends requests of one address as fast as they are taken, by a process of its own
-// with the least claim on the processors: what the others wait for is to be the server.
+// TestFlood sends requests from one address as fast as the server takes them. The process that
+// sends them has the lowest priority, so that others wait for the server and not for that process.
 func TestFlood(t *testing.T) {
 	length, _ := soak.Long(t, "flood")
 	batch := newBatch()
@@ -222,15 +222,15 @@ func TestFlood(t *testing.T) {
 			flood, _ := start(t, cmd, regexp.MustCompile("flooding"))
 			with := o.run(length / 16)
 			if status, err := flood.Stop(os.Interrupt); err != nil || status != 0 {
-				t.Errorf("the flood ends with status %d, %v", status, err)
+				t.Errorf("the flood ended with status %d, %v, want 0", status, err)
 			}
 			t.Logf("others waited %v without the flood and %v with it (p99): %.1f x; it was %s", without.Round(time.Microsecond), with.Round(time.Microsecond),
 				float64(with)/float64(without), strings.TrimSpace(flood.Output()))
 			if n := o.failed.Load(); n > 0 {
-				t.Errorf("%d requests of others failed", n)
+				t.Errorf("%d requests of others failed, want 0", n)
 			}
 			if with > mostFlooded*without+time.Millisecond {
-				t.Errorf("others wait %v, and %v without: more than %d times as long", with, without, mostFlooded)
+				t.Errorf("others wait %v with the flood and %v without, want at most %d times as long", with, without, mostFlooded)
 			}
 		})
 	}
@@ -244,8 +244,7 @@ func init() {
 	}
 }
 
-// flood is what the test binary does as a process of its own that floods a server, until it
-// is interrupted.
+// flood runs in a process of its own. It floods a server until the process is interrupted.
 func flood(how string) {
 	var address, file string
 	var connections int

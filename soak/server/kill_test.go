@@ -21,9 +21,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// TestKill runs the server under load from a client, kills it with SIGKILL at
-// random moments, and starts it again on the same data. Every call that was
-// answered with 200 must arrive, and only what was in flight may arrive twice.
+// TestKill runs the server under load from a client, kills it with SIGKILL at random moments, and
+// starts it again on the same data. Every call that was answered with 200 must arrive. Only calls
+// that were in flight at a kill may arrive twice.
 func TestKill(t *testing.T) {
 	length, seed := soak.Long(t, "kill")
 	const secret = "s3cret"
@@ -57,7 +57,7 @@ func TestKill(t *testing.T) {
 				t.Error(uerr)
 			}
 			if err != nil {
-				t.Errorf("message %s was not delivered: %v", m.MessageID, err)
+				t.Errorf("OnDelivery of message %s = %v, want nil", m.MessageID, err)
 			}
 			acknowledged[m.MessageID] = true
 		}
@@ -80,7 +80,7 @@ func TestKill(t *testing.T) {
 	}
 
 	slowest := watchSync(t)
-	killed := map[int]time.Time{} // by launch
+	killed := map[int]time.Time{} // the time of the kill, by launch
 	for end := time.Now().Add(length); len(killed) == 0 || time.Now().Before(end); {
 		pause(t, random.below(2*time.Second))
 		killed[launches] = time.Now()
@@ -90,19 +90,21 @@ func TestKill(t *testing.T) {
 	unload()
 	loading.Wait()
 	if err := client.Shutdown(t.Context()); err != nil {
-		t.Fatalf("Shutdown of the client: %v", err)
+		t.Fatalf("Shutdown of the client = %v, want nil", err)
 	}
 	if len(acknowledged) < 100 {
-		t.Fatalf("only %d calls were acknowledged: no load", len(acknowledged))
+		t.Fatalf("got %d acknowledged calls, want at least 100", len(acknowledged))
 	}
 	until(t, "acknowledged calls that have arrived", len(acknowledged), func() (int, error) { return arrived.of(acknowledged), nil })
 	stop(t, server)
-	// An outcome is recorded by the commit after the one in progress, of two syncs each. They take
-	// milliseconds, unless others keep the disk and the processors busy.
+	// A settlement is durable at the latest with the commit after the one in progress. A commit
+	// takes two syncs. They take milliseconds, unless other processes keep the disk or the
+	// processors busy.
 	arrived.check(t, acknowledged, killed, time.Second+4*slowest())
 }
 
-// watchSync syncs a file again and again until ended, which returns the longest that it took.
+// watchSync syncs a file again and again until ended is called. ended returns the longest time that
+// a sync took.
 func watchSync(t *testing.T) (ended func() time.Duration) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "synced"))
@@ -146,8 +148,8 @@ type arrival struct {
 	answered time.Time // zero: not yet
 }
 
-// arrivals is a receiver that notes what arrives when. Its answers take a
-// moment, so that something is in flight whenever the server dies.
+// arrivals is a receiver that records which message arrives when. Its answers take a moment, so
+// that deliveries are in flight whenever the server dies.
 type arrivals struct {
 	http.Handler
 	random *dice
@@ -186,7 +188,7 @@ func (a *arrivals) take(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of returns how many of these have arrived.
+// of returns how many of ids have arrived.
 func (a *arrivals) of(ids map[string]bool) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,9 +200,9 @@ func (a *arrivals) of(ids map[string]bool) (n int) {
 	return n
 }
 
-// check looks at what arrived more than once: only what the server was
-// delivering when it was killed, or had delivered and not yet recorded, which takes no longer than
-// recorded.
+// check checks the messages that arrived more than once. The server may repeat a message that it
+// was delivering when it was killed. It may also repeat one that it had delivered but not yet
+// recorded: recording takes at most recorded.
 func (a *arrivals) check(t *testing.T, acknowledged map[string]bool, killed map[int]time.Time, recorded time.Duration) {
 	t.Helper()
 	a.mu.Lock()
@@ -211,17 +213,17 @@ func (a *arrivals) check(t *testing.T, acknowledged map[string]bool, killed map[
 	delivering, unrecorded := map[int]int{}, map[int]int{} // by launch
 	for id, as := range a.byID {
 		if !acknowledged[id] {
-			t.Errorf("message %q arrived and was never acknowledged", id)
+			t.Errorf("message %q arrived, but was never acknowledged", id)
 		}
 		for i, again := range as[1:] {
 			first := as[i]
 			switch lived := killed[first.launch].Sub(first.answered); {
 			case first.launch == again.launch:
-				t.Errorf("message %s arrived twice from launch %d", id, first.launch)
+				t.Errorf("message %s arrived twice from launch %d, want once", id, first.launch)
 			case first.answered.IsZero():
 				delivering[first.launch]++
 			case lived > recorded:
-				t.Errorf("message %s arrived again, although launch %d lived for %v after it was answered, over %v", id, first.launch, lived, recorded)
+				t.Errorf("message %s arrived again, although launch %d lived for %v after its answer, longer than the %v to record it", id, first.launch, lived, recorded)
 			default:
 				unrecorded[first.launch]++
 			}
@@ -229,7 +231,7 @@ func (a *arrivals) check(t *testing.T, acknowledged map[string]bool, killed map[
 	}
 	for launch, n := range delivering {
 		if n > webhook.DefaultMaxConcurrent {
-			t.Errorf("launch %d was delivering %d messages, over the limit of %d", launch, n, webhook.DefaultMaxConcurrent)
+			t.Errorf("launch %d was delivering %d messages, want at most %d", launch, n, webhook.DefaultMaxConcurrent)
 		}
 	}
 	t.Logf("%d calls acknowledged, %d arrived, %d kills; arrived again, by launch: delivering %v, not yet recorded %v",

@@ -24,13 +24,13 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A load is a server with a receiver, both processes of their own, and what
-// sends to it.
+// A load has a server and a receiver, each in a process of its own, and the client that sends calls
+// to the server.
 type load struct {
 	tb       testing.TB
 	server   *testkit.Child
-	base     string // of the server
-	admin    string // of its page, with the slash
+	base     string // URL of the server
+	admin    string // URL of its page, with a slash at the end
 	receiver string
 	file     string // its configuration
 	client   *http.Client
@@ -38,8 +38,8 @@ type load struct {
 	next     atomic.Int64 // number of the next call
 }
 
-// config returns a configuration, with what is added to its destination, and
-// more.
+// config returns a configuration. destination is added to the settings of the destination, and more
+// to the end.
 func (l *load) config(destination, more string) string {
 	return fmt.Sprintf(`
 listen: 127.0.0.1:0
@@ -53,7 +53,7 @@ destinations:
 %s`, l.receiver, destination, more)
 }
 
-// startLoad starts both.
+// startLoad starts the receiver and the server.
 func startLoad(tb testing.TB, destination, more string) *load {
 	tb.Helper()
 	l := &load{tb: tb}
@@ -77,13 +77,13 @@ func startLoad(tb testing.TB, destination, more string) *load {
 	return l
 }
 
-// batchSize is how many calls a batch of post has.
+// batchSize is the number of calls in a batch.
 const batchSize = 100
 
-// A batch is one whose message ids are written anew for each request.
+// A batch is the body of a request, with message ids that each request overwrites.
 type batch struct {
 	body []byte
-	ids  []int // where the ids are
+	ids  []int // the offsets of the ids in body
 }
 
 // idDigits is the length of a message id.
@@ -103,7 +103,7 @@ func newBatch() *batch {
 	return b
 }
 
-// number writes the ids, from first on.
+// number overwrites the ids with numbers from first on.
 func (b *batch) number(first int64) {
 	for i, at := range b.ids {
 		n := first + int64(i)
@@ -114,9 +114,9 @@ func (b *batch) number(first int64) {
 	}
 }
 
-// post posts n batches, so many at once, and returns how long that took. Connections are
-// kept for the next call, as the transport of bare keeps its own. Each is used at once: the
-// server closes one that says nothing.
+// post posts n batches, concurrency of them at a time, and returns how long that took. It keeps its
+// connections for the next call, as the transport of bare does. It sends on each new connection at
+// once, because the server closes a silent one.
 func (l *load) post(n, concurrency int) time.Duration {
 	l.tb.Helper()
 	concurrency = min(n, concurrency)
@@ -132,7 +132,7 @@ func (l *load) post(n, concurrency int) time.Duration {
 			for more := true; more; more = left.Add(-1) >= 0 {
 				s.batch.number(l.next.Add(batchSize))
 				if status, err := s.send(); err != nil || status != 200 {
-					l.tb.Errorf("a batch: status %d, %v", status, err)
+					l.tb.Errorf("a batch got status %d, %v, want 200", status, err)
 					return
 				}
 			}
@@ -142,16 +142,16 @@ func (l *load) post(n, concurrency int) time.Duration {
 	return time.Since(begin)
 }
 
-// A sender sends batches over a connection of its own, and takes as little of
-// the processor as may be: the server shares it.
+// A sender sends batches over a connection of its own. It uses little processor time, because the
+// server runs on the same processors.
 type sender struct {
 	batch
 	conn    net.Conn
-	request []byte // its body is that of the batch
+	request []byte // its end is the body of the batch
 	answers *bufio.Reader
 }
 
-// dial returns a sender, which is closed when the test ends.
+// dial returns a sender. The end of the test closes it.
 func (l *load) dial() *sender {
 	l.tb.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(l.base, "http://"))
@@ -167,7 +167,7 @@ func (l *load) dial() *sender {
 	return s
 }
 
-// send sends the batch as it is.
+// send sends the batch, and returns the status of the answer.
 func (s *sender) send() (status int, err error) {
 	if _, err := s.conn.Write(s.request); err != nil {
 		return 0, err
@@ -181,7 +181,7 @@ func (s *sender) send() (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// send sends one batch, by a client that connects again where it has to.
+// send sends one batch, by an http.Client that makes new connections as needed.
 func (l *load) send(body []byte) (status int, err error) {
 	r, err := http.NewRequest("POST", l.base+"/v1/batch", bytes.NewReader(body))
 	if err != nil {
@@ -206,7 +206,7 @@ func (l *load) received() (int, error) {
 	return strconv.Atoi(text)
 }
 
-// get returns the body of an answer.
+// get returns the body of the answer to a GET request.
 func (l *load) get(url string) (string, error) {
 	resp, err := l.client.Get(url)
 	if err != nil {
@@ -220,10 +220,10 @@ func (l *load) get(url string) (string, error) {
 // await waits until the receiver has answered n requests.
 func (l *load) await(n int) {
 	l.tb.Helper()
-	until(l.tb, "deliveries that have arrived", n, l.received)
+	until(l.tb, "deliveries that have arrived at the receiver", n, l.received)
 }
 
-// cpu returns the processor time that the server has taken.
+// cpu returns the processor time that the server has used.
 func (l *load) cpu() time.Duration {
 	l.tb.Helper()
 	seconds, err := l.metric("process_cpu_seconds_total")
@@ -246,8 +246,8 @@ func (l *load) metric(name string) (float64, error) {
 	return strconv.ParseFloat(m[1], 64)
 }
 
-// bare posts n webhooks of about the size of those of a batch to the receiver,
-// by an http.Transport alone.
+// bare posts n webhooks to the receiver by an http.Transport alone. They have about the size of the
+// server's webhooks.
 func (l *load) bare(n, concurrency int) time.Duration {
 	l.tb.Helper()
 	const head, tail = `{"version":1,"type":"track","userId":"user-1","event":"Order Completed","properties":{"note":"`, `"},"timestamp":"2026-01-02T03:04:05.678Z"}`
@@ -287,11 +287,10 @@ func (l *load) bare(n, concurrency int) time.Duration {
 
 var batches = flag.Int("batches", 10, "how many batches of 100 calls each round of BenchmarkServer sends")
 
-// BenchmarkServer prints how many calls a second the whole server accepts and
-// delivers: sender, server and receiver are three processes, the store is in a
-// file and synced, and everything is on that watches. x_bare is the ratio to a
-// bare http.Transport, which posts bodies of the same size to the same receiver,
-// in turn with it. us/call is the processor time of the server.
+// BenchmarkServer reports how many calls a second the whole server accepts and delivers. Sender,
+// server and receiver are three processes. The store is on disk and synced, and logs and metrics
+// are on. x_bare is the ratio to a bare http.Transport that posts bodies of the same size to the
+// same receiver, in turn with the server. us/call is the processor time of the server.
 func BenchmarkServer(b *testing.B) {
 	round := *batches
 	b.Run("deliver", func(b *testing.B) {

@@ -1,5 +1,5 @@
-// Package server_test has the soaks of the server: the program as it is, in processes that
-// are killed, replaced one after the other, and attacked.
+// Package server_test has the soaks of the server. They run the real program in processes, and kill
+// these processes, replace them one after the other, and attack them.
 package server_test
 
 import (
@@ -38,11 +38,10 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// countPath of null says how many requests it has answered.
+// countPath is where null answers with the number of requests that it has received.
 const countPath = "/count"
 
-// null is what the test binary does as a process of its own that receives webhooks: it
-// only counts.
+// null runs in a process of its own. It receives webhooks, and only counts them.
 func null() {
 	var n atomic.Int64
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,15 +59,15 @@ func null() {
 	})))
 }
 
-// program is hookferry, once it was built.
+// program is the hookferry program, built once.
 var program struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// hookferry returns a command that runs the program. It is built as the test binary is,
-// with the race detector or without.
+// hookferry returns a command that runs the program. If the test binary has the race detector, so
+// has the program.
 func hookferry(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	program.once.Do(func() {
@@ -95,7 +94,7 @@ var (
 	pageAt    = regexp.MustCompile(`msg="the page is at" url=(\S+)`)
 )
 
-// start starts a process, and waits until it has printed what matches re.
+// start starts a process, and waits until it has printed text that matches re.
 func start(t testing.TB, cmd *exec.Cmd, re *regexp.Regexp) (c *testkit.Child, found string) {
 	t.Helper()
 	c = testkit.KillAtEnd(t, cmd)
@@ -106,15 +105,15 @@ func start(t testing.TB, cmd *exec.Cmd, re *regexp.Regexp) (c *testkit.Child, fo
 	return c, found
 }
 
-// stop stops a process in order.
+// stop interrupts a process, and expects it to end with status 0.
 func stop(t testing.TB, c *testkit.Child) {
 	t.Helper()
 	if status, err := c.Stop(os.Interrupt); err != nil || status != 0 {
-		t.Fatalf("stopping a server: status %d, %v\n%s", status, err, c.Output())
+		t.Fatalf("stopping a server: got status %d, %v, want 0\n%s", status, err, c.Output())
 	}
 }
 
-// freeAddress returns an address that nothing listens on.
+// freeAddress returns an address on which nothing listens.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
@@ -128,18 +127,18 @@ type dice struct {
 
 func newDice(seed uint64) *dice { return &dice{r: rand.New(rand.NewPCG(seed, 0))} }
 
-// below returns a time that is less than t.
+// below returns a random time that is less than t.
 func (d *dice) below(t time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Duration(d.r.Int64N(int64(t)))
 }
 
-// stalled is how long nothing may happen while something is waited for. The soak command
-// gives its tests no limit of time.
+// stalled is how long a test waits without any progress before it fails. The soak command itself
+// sets no time limit for its tests.
 const stalled = time.Minute
 
-// until waits until count returns at least want. It fails once that has not grown for
+// until waits until count returns at least want. It fails the test if the count has not grown for
 // stalled.
 func until(t testing.TB, what string, want int, count func() (int, error)) {
 	t.Helper()
@@ -153,7 +152,7 @@ func until(t testing.TB, what string, want int, count func() (int, error)) {
 			most, since = n, time.Now()
 		}
 		if time.Since(since) > stalled {
-			t.Fatalf("%s: %d of %d, and none for %v; %v", what, most, want, stalled, err)
+			t.Fatalf("%s: got %d, want %d; no progress for %v; %v", what, most, want, stalled, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -161,7 +160,7 @@ func until(t testing.TB, what string, want int, count func() (int, error)) {
 
 var errStopped = errors.New("the test has ended")
 
-// pause lets the load run for a while.
+// pause waits for d, while the load runs.
 func pause(t testing.TB, d time.Duration) {
 	t.Helper()
 	select {

@@ -24,7 +24,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// A natsServer can be stopped and started again where it was.
+// A natsServer can be stopped, and started again on the same port and folder.
 type natsServer struct {
 	options server.Options
 	running *server.Server
@@ -42,14 +42,14 @@ func startNATS(t *testing.T) *natsServer {
 
 func (s *natsServer) up(t *testing.T) {
 	t.Helper()
-	options := s.options // it writes to them
+	options := s.options // the server writes to its options
 	var err error
 	if s.running, err = server.NewServer(&options); err != nil {
 		t.Fatal(err)
 	}
 	s.running.Start()
 	if !s.running.ReadyForConnections(stalled) {
-		t.Fatal("the NATS server is not ready")
+		t.Fatalf("the NATS server is not ready after %v", stalled)
 	}
 }
 
@@ -60,8 +60,7 @@ func (s *natsServer) down() {
 
 func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
 
-// A node is a server in a process of its own, started again and again on the
-// same address.
+// A node is a server in a process of its own. It can be started again on the same address.
 type node struct {
 	*testkit.Child
 	calls string // the address of its listener for calls
@@ -86,7 +85,7 @@ func nodes(t *testing.T, n int, store, webhook string) []*node {
 	return all
 }
 
-// track sends calls with these ids, and reports whether they were accepted.
+// track sends calls with these ids, and reports whether the server accepted them.
 func track(address string, ids ...string) bool {
 	var b bytes.Buffer
 	b.WriteString(`{"batch":[`)
@@ -111,7 +110,7 @@ func track(address string, ids ...string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// A counter is a receiver that notes how often what arrives, and when first.
+// A counter is a receiver that records how often each message arrives, and when it first did.
 type counter struct {
 	random *dice
 	mu     sync.Mutex
@@ -133,7 +132,7 @@ func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 		c.first[event.MessageID] = time.Now()
 	}
 	c.mu.Unlock()
-	select { // something is in flight whenever a server stops
+	select { // so that deliveries are in flight whenever a server stops
 	case <-time.After(5*time.Millisecond + c.random.below(15*time.Millisecond)):
 	case <-r.Context().Done():
 	}
@@ -145,11 +144,11 @@ func (c *counter) count() (int, error) {
 	return len(c.times), nil
 }
 
-// Three servers are replaced one after the other under load: nothing is lost,
-// nothing arrives twice, and nothing is late.
+// Three servers are restarted one after the other under load. Every accepted call arrives once, and
+// in time.
 func TestRollingRestartOnPostgreSQL(t *testing.T) {
 	length, seed := soak.Long(t, "rolling-postgres")
-	db := pgtest.New(t, "fsync=off") // no test pulls a plug
+	db := pgtest.New(t, "fsync=off") // no test simulates a power cut
 	socket := strings.TrimPrefix(strings.Fields(db.URL())[0], "host=")
 	rollingRestart(t, length, seed, "postgres://test@/postgres?host="+socket)
 }
@@ -168,7 +167,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 
 	var (
 		mu       sync.Mutex
-		accepted = map[string]time.Time{} // when the request began that was answered by 200
+		accepted = map[string]time.Time{} // when the request with this call began; it was answered by 200
 		stopped  atomic.Bool
 		senders  sync.WaitGroup
 	)
@@ -179,7 +178,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 				for i := range ids {
 					ids[i] = fmt.Sprintf("%d-%d-%d", sender, n, i)
 				}
-				for at := sender + n; ; at++ { // the next one, if this one is being replaced
+				for at := sender + n; ; at++ { // try the next server if this one is being restarted
 					began := time.Now()
 					if track(servers[at%len(servers)].calls, ids...) {
 						mu.Lock()
@@ -190,7 +189,7 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 						break
 					}
 					if time.Since(began) > stalled {
-						t.Error("no server accepts calls")
+						t.Errorf("no server has accepted a call for %v", stalled)
 						return
 					}
 				}
@@ -216,25 +215,26 @@ func rollingRestart(t *testing.T, length time.Duration, seed uint64, store strin
 	var delays []time.Duration
 	for id, began := range accepted {
 		if n := arrived.times[id]; n != 1 {
-			t.Errorf("%s arrived %d times", id, n)
+			t.Errorf("call %s arrived %d times, want once", id, n)
 		}
 		delays = append(delays, arrived.first[id].Sub(began))
 	}
 	if len(delays) < 1000 {
-		t.Fatalf("only %d calls were accepted: no load", len(delays))
+		t.Fatalf("got %d accepted calls, want at least 1000", len(delays))
 	}
 	slices.Sort(delays)
 	at := func(share float64) time.Duration { return delays[int(share*float64(len(delays)-1))] }
 	t.Logf("%d accepted; from the call to its arrival: median %v, p99 %v, most %v", len(delays), at(0.5), at(0.99), at(1))
-	// What a server gives back in order waits neither for the next look at the whole store, every 5 seconds,
-	// nor for a claim to expire, which takes 7.5 at the least.
+	// A server that stops gives its deliveries back, so other servers get them at once. They wait
+	// neither for the next poll of the whole store, every 5 seconds, nor until a claim expires,
+	// which takes at least 7.5 seconds.
 	if at(0.99) > 2*time.Second || at(1) > 4*time.Second {
-		t.Errorf("deliveries were late: p99 %v, most %v", at(0.99), at(1))
+		t.Errorf("deliveries took too long: p99 %v, most %v; want at most 2s, 4s", at(0.99), at(1))
 	}
 }
 
-// The NATS server is away now and then: what is sent meanwhile waits or is refused, and
-// all that was accepted arrives once it is back, without anybody's help.
+// The NATS server goes down now and then. Meanwhile hookferry refuses calls. Once NATS is up
+// again, it accepts calls again by itself, and all accepted calls arrive.
 func TestNATSIsAway(t *testing.T) {
 	length, seed := soak.Long(t, "nats-away")
 	random := newDice(seed)
@@ -246,7 +246,7 @@ func TestNATSIsAway(t *testing.T) {
 
 	var accepted atomic.Int64
 	var stopped atomic.Bool
-	ids := map[string]bool{} // that were accepted
+	ids := map[string]bool{} // of the accepted calls
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for n := 0; !stopped.Load(); n++ {
@@ -267,10 +267,10 @@ func TestNATSIsAway(t *testing.T) {
 	flows(20)
 	for end := time.Now().Add(length); ; {
 		store.down()
-		before := accepted.Load() + 1 // one may be on its way to its answer
+		before := accepted.Load() + 1 // the answer of one call may be on its way
 		pause(t, time.Second+random.below(3*time.Second))
 		if n := accepted.Load(); n > before {
-			t.Errorf("%d calls were accepted without the store", n-before)
+			t.Errorf("%d calls were accepted while the store was down, want 0", n-before)
 		}
 		store.up(t)
 		flows(20)
