@@ -145,7 +145,6 @@ type house struct {
 	delivered []atomic.Int32 // how often each event arrived, by id
 	distinct  atomic.Int64   // how many different events arrived
 	accepted  atomic.Int64
-	refused   atomic.Int64
 	largest   int64 // bytes of the tables
 }
 
@@ -274,7 +273,6 @@ func (h *house) load(ctx context.Context, f *webhook.Forwarder, ids *atomic.Int6
 			if err := f.ForwardEvents(context.WithoutCancel(ctx), []string{fmt.Sprint("d", first/eventsACall%10)}, events...); err == nil {
 				break
 			}
-			h.refused.Add(1)
 			sleep(context.WithoutCancel(ctx), 10*time.Millisecond)
 		}
 		h.accepted.Add(eventsACall)

@@ -43,8 +43,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// The series of all 13 reasons exist from the start, with the value zero.
-func TestAllReasonsBeginAtZero(t *testing.T) {
+// reasons lists all 13 reasons that the library counts. Their series exist from the start, at zero.
+func TestReasonsListsAllReasons(t *testing.T) {
 	seen := make(map[webhook.Reason]bool)
 	for _, r := range reasons {
 		seen[r] = true

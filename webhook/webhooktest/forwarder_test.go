@@ -54,7 +54,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 				t.Errorf("ReplayAll yields %d, %v; want 1, nil", n, err)
 			}
 		}
-		time.Sleep(time.Minute) // the next probe of the endpoint comes within half a minute
+		time.Sleep(time.Minute) // the next probe comes within half a minute
 		again := crm.Requests()[len(requests):]
 		if len(again) != 1 || again[0].JSON["event"] != "Signed Up" || again[0].Signature != nil {
 			t.Errorf("requests after the replay = %+v, want the event once, with a valid signature", again)
