@@ -311,7 +311,7 @@ func (f *chaosForwarder) die(over <-chan struct{}, interval time.Duration) {
 			f.process.kill()
 			f.ledger.ended(f.number, f.launch)
 			if s := f.ledger.sum(f.number, f.census()); s.lost > 0 {
-				f.t.Errorf("after launch %d: %+v", f.launch, s)
+				f.t.Errorf("after launch %d got %+v, want 0 lost", f.launch, s)
 			}
 			if err := f.start(); err != nil {
 				f.t.Error(err)

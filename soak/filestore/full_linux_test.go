@@ -196,7 +196,7 @@ func diskFull(d disk) error {
 		delete(stored, d.ID)
 	}
 	if len(stored) > 0 {
-		return fmt.Errorf("%d deliveries are lost", len(stored))
+		return fmt.Errorf("%d deliveries are lost, want 0", len(stored))
 	}
 	fmt.Printf("%d deliveries kept; the first failure: %v\n", len(all), first)
 	return nil

@@ -71,7 +71,7 @@ func TestKill(t *testing.T) {
 			for n := 0; load.Err() == nil; n++ {
 				err := client.Track(&analytics.Track{UserId: strconv.Itoa(worker), Event: "Killed", Properties: map[string]any{"n": n}})
 				if err != nil {
-					t.Errorf("Track: %v", err)
+					t.Errorf("Track = %v, want nil", err)
 					return
 				}
 				<-tick.C

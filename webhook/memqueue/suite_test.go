@@ -96,7 +96,8 @@ func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, 
 	return ds, err
 }
 
-// Heads yields all heads, also those that have not changed. Too many heads do no harm, too few would.
+// Heads yields all heads, also those that have not changed. Too many heads do no harm, too few
+// would.
 func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error] {
 	return n.Store.Heads(ctx, true)
 }

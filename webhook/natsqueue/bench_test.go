@@ -105,7 +105,7 @@ func BenchmarkBacklog(b *testing.B) {
 				ps[i].Delivery = ds[i]
 			}
 			if err := s.Put(context.Background(), ps, out); err != nil || !out[0].Stored {
-				b.Fatalf("Put = %v, %v", out[0], err)
+				b.Fatalf("Put = %v, %v; want stored", out[0], err)
 			}
 		}
 		runtime.GC()

@@ -52,7 +52,7 @@ func BenchmarkBacklog(b *testing.B) {
 				}
 			}
 			if n, err := putSome(context.Background(), q, ds...); n != len(ds) || err != nil {
-				b.Fatalf("Put = %d, %v", n, err)
+				b.Fatalf("Put = %d, %v; want %d", n, err, len(ds))
 			}
 		}
 		return q

@@ -33,7 +33,7 @@ func TestNodesShareDeliveries(t *testing.T) {
 		got := fetchUntil(t, q, 200, "crm")
 		for _, d := range got {
 			if seen[d.ID] {
-				t.Errorf("delivery %s was handed out twice", d.ID)
+				t.Errorf("delivery %s was handed out twice, want once", d.ID)
 			}
 			seen[d.ID] = true
 		}

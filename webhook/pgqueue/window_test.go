@@ -138,7 +138,7 @@ func BenchmarkWindow(b *testing.B) {
 						ds[i].Body = bench.Body
 					}
 					if n, err := putSome(ctx, q, ds...); n != len(ds) || err != nil {
-						b.Errorf("Put = %d, %v", n, err)
+						b.Errorf("Put = %d, %v; want %d", n, err, len(ds))
 					}
 				}
 			})

@@ -632,7 +632,7 @@ func TestDialContextReachesOnlyReceivers(t *testing.T) {
 			for _, addr := range []string{"crm.example:80", "Crm.Example:80", "10.1.2.3:99"} {
 				c, err := n.DialContext(ctx, "tcp", addr)
 				if err != nil {
-					t.Fatalf("DialContext(%s) = %v", addr, err)
+					t.Fatalf("DialContext(%s) = %v; want nil", addr, err)
 				}
 				if _, ok := c.RemoteAddr().(*net.TCPAddr); !ok {
 					t.Errorf("RemoteAddr of %s is %T; want a *net.TCPAddr", addr, c.RemoteAddr())

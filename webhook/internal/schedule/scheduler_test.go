@@ -156,7 +156,7 @@ func (w *testScheduler) check() {
 			w.t.Fatalf("got %d attempts in a lane, want at most %d", l.active, l.limit)
 		}
 		if l.place == inLater && (l.pos >= len(w.places.later) || w.places.later[l.pos] != l) {
-			w.t.Fatalf("lane %s is not at its position %d of later", l.ID, l.pos)
+			w.t.Fatalf("lane %s is not at its position %d of later, want it there", l.ID, l.pos)
 		}
 	}
 	if active != w.shares.active || ready != w.shares.ready || reserved != w.shares.reserved || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
