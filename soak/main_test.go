@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -39,15 +38,12 @@ func TestSoaksAreThere(t *testing.T) {
 			}
 			text.Write(b)
 		}
-		for prefix, pattern := range map[string]string{"Test": s.test, "Benchmark": s.bench, "Fuzz": s.fuzz} {
+		for _, pattern := range []string{s.test, s.bench, s.fuzz} {
 			for name := range strings.SplitSeq(pattern, "|") {
 				name, _, _ = strings.Cut(strings.Trim(name, "^$()"), "/")
-				if name == "" {
-					continue
-				}
-				name = strings.TrimPrefix(strings.TrimRight(name, "$"), prefix)
-				if !regexp.MustCompile(`(?m)^func ` + prefix + `\w*` + name).MatchString(text.String()) {
-					t.Errorf("%s: got no function %s%s in %s", s.name, prefix, name, s.dir)
+				name = strings.TrimRight(name, "$")
+				if name != "" && !strings.Contains(text.String(), "\nfunc "+name+"(") {
+					t.Errorf("%s: got no function %s in %s", s.name, name, s.dir)
 				}
 			}
 		}

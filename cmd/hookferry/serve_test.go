@@ -49,7 +49,7 @@ var settingsAsWritten = cmp.Options{
 
 func TestServeFlags(t *testing.T) {
 	// fromFlags returns the settings that serve makes of its flags, with a change.
-	flagged := func(change func(*config.Settings), urls ...string) *config.Settings {
+	fromFlags := func(change func(*config.Settings), urls ...string) *config.Settings {
 		s := config.Default()
 		s.Sources = []config.Source{{Name: "default", Enabled: true, Destinations: []string{"default"}}}
 		d := config.Destination{ID: "default", Enabled: true}

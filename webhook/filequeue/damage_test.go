@@ -92,7 +92,7 @@ func testBitFlip(t *testing.T, seed uint64) {
 	if len(missing) > 8 || (len(missing) > 0 || len(changed) > 0 || len(got) > 20) && !told {
 		t.Errorf("a bit of %s at %d of %d: missing %v, changed %v, come back %v, %d lost; want few, and an error in the log:\n%s", name, at, len(b), missing, changed, got, s.Lost(), &log)
 	}
-	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+s.Lost() != len(want)+len(got) && !strings.Contains(log.String(), "what was in") {
+	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+s.Lost() != len(want)+len(got) && !strings.Contains(log.String(), "deliveries or outcomes in them") {
 		t.Errorf("a bit of %s at %d: Count = %+v, %v, %d lost, want %d in all; the log:\n%s", name, at, c, err, s.Lost(), len(want), &log)
 	}
 	s.Close()
