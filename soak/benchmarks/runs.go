@@ -79,6 +79,11 @@ var runs = []run{
 		{"the same million, put", "Waiting/deliveries=1000000/destinations=10000", "puts/s", "/s"},
 		{"the same million, fetched and settled", "Waiting/deliveries=1000000/destinations=10000", "drained/s", "/s"},
 	}},
+	{"erase", "webhook/filequeue", "^BenchmarkErase$", glance, glance, []value{
+		{"a user with 10,000 of a million in files is erased", "Erase", "erase-s", " s"},
+		{"the longest `Put` beside the erasure", "Erase", "beside-ms", " ms"},
+		{"the longest `Put` without it", "Erase", "alone-ms", " ms"},
+	}},
 	{"audience", "audience", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
 		{"an audience of a million members, created", "Audience/order=sorted", "created-members/s", " members/s"},
 		{"the same audience, unchanged", "Audience/order=sorted", "unchanged-members/s", " members/s"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -20,7 +21,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.calls.Done()
-	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool)}
+	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool), claimed: make(map[uint64]bool)}
 	select {
 	case s.janitor.busy <- struct{}{}:
 	case <-ctx.Done():
@@ -48,10 +49,7 @@ func (e *eraser) run() error {
 	if err := e.each(e.find); err != nil {
 		return err
 	}
-	// The constant alone, as the size of the op, gives the op a commit of its own. So no other op
-	// settles one of these deliveries in the same commit.
-	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
-		e.erased = 0
+	if err := e.remove(); err != nil {
 		return err
 	}
 	return e.each(e.blank)
@@ -105,23 +103,55 @@ func (e *eraser) find(g *segment, rs []record) error {
 	return nil
 }
 
-// transitions returns the transitions that remove the user's deliveries from the index, except
-// claimed ones, which it notes in e.claimed.
-func (e *eraser) transitions(x *index) (ts []transition) {
-	e.claimed = make(map[uint64]bool)
-	for _, w := range x.queues() {
-		for entry := range x.queue(w).all() {
-			if !e.puts[entry.seq] {
-				continue
-			}
-			if w.kind == claimed {
-				e.claimed[entry.seq] = true
+// remove removes the user's deliveries from the index, except claimed ones, which it notes in
+// e.claimed. It holds index.mu only for a few milliseconds at a time, so deliveries may move to
+// other queues in the meantime. The index lists where they went, and remove looks for them there.
+func (e *eraser) remove() error {
+	watch := func(puts map[uint64]bool) {
+		e.index.mu.Lock()
+		e.index.watched, e.index.moved = puts, nil
+		e.index.mu.Unlock()
+	}
+	watch(e.puts)
+	defer watch(nil)
+	var spots, held []spot
+	e.index.visit(func(w where, found entry) {
+		if e.puts[found.seq] {
+			spots = append(spots, spot{w, found.point()})
+		}
+	})
+	for len(spots) > 0 {
+		var ts []transition
+		for _, s := range spots {
+			if s.kind == claimed {
+				held = append(held, s)
 			} else {
-				ts = append(ts, leaving(kindGone, w, entry.point()))
+				ts = append(ts, leaving(kindGone, s.where, s.point))
 			}
 		}
+		for some := range slices.Chunk(ts, page) {
+			n, err := e.transit(e.ctx, some)
+			if e.erased += n; err != nil {
+				return err
+			}
+		}
+		// The constant alone, as the size of the op, gives the op a commit of its own. So every
+		// delivery is in a queue when the op looks for the claimed ones.
+		err := e.writer.do(e.ctx, func(g *group) error {
+			spots, g.moved = g.moved, nil
+			clear(e.claimed)
+			for _, s := range held {
+				if g.queue(s.where).at(s.point) != nil {
+					e.claimed[s.seq] = true
+				}
+			}
+			return nil
+		}, alone, false)
+		if err != nil {
+			return err
+		}
 	}
-	return ts
+	return nil
 }
 
 // blank overwrites the payloads of the user's records with zeros. Open does not report them as

@@ -3,6 +3,7 @@ package filequeue_test
 import (
 	"bytes"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,70 @@ func testEraseRemovesBytes(t *testing.T) {
 	defer s.Close()
 	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+c.Delivered != n/2+held || s.Lost() != 0 {
 		t.Errorf("Count after a crash = %+v, %v, and %d lost; want %d in all, 0 lost", c, err, s.Lost(), n/2+held)
+	}
+}
+
+// While Erase works, others claim, return and retry the deliveries of the user. Each delivery is
+// erased, or Erase counts it as claimed and it can still be read.
+func TestEraseFindsDeliveriesThatMove(t *testing.T) {
+	s, err := filequeue.OpenOn(simdisk.New(1), filequeue.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const n = 10_000 // more than Erase looks at without releasing the lock
+	ps, out := make([]webhook.Put, n), make([]webhook.Result, n)
+	for i := range ps {
+		ps[i].Delivery = webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2], Body: []byte("text")}
+	}
+	if err := s.Put(t.Context(), ps, out); err != nil {
+		t.Fatal(err)
+	}
+	move := func(retries bool) {
+		ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "a", Retries: retries, Max: 100}}, 1<<20, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		ss := make([]webhook.Settlement, len(ds))
+		for i := range ds {
+			ss[i] = webhook.Settlement{Verdict: webhook.Return, Delivery: ds[i]}
+			if i%2 == 0 {
+				ss[i].Verdict, ss[i].Delivery.Expires = webhook.Retry, ds[i].Due.Add(time.Hour)
+			}
+		}
+		if _, err := s.Settle(t.Context(), ss); err != nil {
+			t.Error(err)
+		}
+	}
+	var moving sync.WaitGroup
+	done := make(chan struct{})
+	for i := range 4 {
+		moving.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					move(i%2 == 0)
+				}
+			}
+		})
+	}
+	erased, claimed, err := s.Erase(t.Context(), "ann")
+	close(done)
+	moving.Wait()
+	if err != nil || erased+claimed != n/2 {
+		t.Errorf("Erase = %d, %d, %v; want %d together", erased, claimed, err, n/2)
+	}
+	left := map[string]int{}
+	for d, err := range s.Waiting(t.Context(), "a", "") {
+		if err != nil || string(d.Body) != "text" {
+			t.Fatalf("Waiting yields the body %q, %v", d.Body, err)
+		}
+		left[d.User]++
+	}
+	if left["ann"] != claimed || left["bob"] != n/2 || s.Lost() != 0 {
+		t.Errorf("left: %v, and %d lost; want %d of ann, %d of bob, none lost", left, s.Lost(), claimed, n/2)
 	}
 }
 

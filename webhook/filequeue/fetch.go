@@ -194,6 +194,7 @@ func (x *index) postpone(c *claim, until time.Time) {
 	e := x.unclaim(c)
 	e.due = until.UnixMicro()
 	c.lane.queue(c.retry).push(e)
+	x.watch(where{waitingKind(c.retry), c.lane.name}, &e)
 	x.announce(c.lane.name)
 }
 

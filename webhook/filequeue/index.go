@@ -85,6 +85,42 @@ type index struct {
 	losses    int             // deliveries in records of kindLost
 	notes     queue           // records of kindSetting and kindLost
 	told      map[uint64]bool // see complain
+
+	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
+	moved   []spot          // where watched deliveries went since then
+}
+
+// A spot is the place of an entry in the index.
+type spot struct {
+	where
+	point
+}
+
+// watch notes that the entry e was pushed to the queue w. It does so for watched deliveries only.
+func (x *index) watch(w where, e *entry) {
+	if x.watched[e.seq] {
+		x.moved = append(x.moved, spot{w, e.point()})
+	}
+}
+
+// visit calls f for each entry. It locks mu, and unlocks it after each 4,096 entries and during f. So
+// it may miss an entry that changes its queue in the meantime, or visit it twice.
+func (x *index) visit(f func(w where, e entry)) {
+	const some = 4096
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []entry
+	for _, w := range x.queues() {
+		for last, more := firstPoint, true; more; more = len(all) == some {
+			all = x.queue(w).after(last, some, all[:0])
+			x.mu.Unlock()
+			for _, e := range all {
+				last = e.point()
+				f(w, e)
+			}
+			x.mu.Lock()
+		}
+	}
 }
 
 // queue returns a queue of the index. If the destination has no lane, it returns a new empty queue
@@ -150,6 +186,7 @@ func (x *index) claim(l *lane, e entry, retry bool) *claim {
 	c := &claim{point: e.point(), id: x.lastClaim, lane: l, retry: retry, body: e.bytes()}
 	x.claims[c.id] = c
 	l.claimed.push(e)
+	x.watch(where{claimed, l.name}, &e)
 	return c
 }
 

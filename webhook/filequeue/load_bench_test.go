@@ -95,3 +95,75 @@ func benchWaiting(b *testing.B, n, destinations int) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkErase reports what others notice while the deliveries of one user are erased. A million
+// deliveries wait, of which every hundredth is the user's. Meanwhile another goroutine puts one
+// delivery after the other. The benchmark reports the longest of these puts without an erasure
+// (alone-ms) and during one (beside-ms), and how long the erasure takes.
+func BenchmarkErase(b *testing.B) {
+	const n = 1_000_000
+	s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, 450)
+	delivery := func(i int, user string) webhook.Put {
+		now := time.Now()
+		return webhook.Put{Delivery: webhook.Delivery{Destination: fmt.Sprint("destination-", i%100), ID: fmt.Sprint(i), User: user, Body: body, Accepted: now, Due: now}}
+	}
+	ps, out := make([]webhook.Put, 1000), make([]webhook.Result, 1000)
+	id := 0
+	// longest puts deliveries until done is closed, and returns how long the longest put took.
+	longest := func(done <-chan struct{}) (most time.Duration) {
+		for {
+			select {
+			case <-done:
+				return most
+			default:
+			}
+			id++
+			began := time.Now()
+			if err := s.Put(b.Context(), []webhook.Put{delivery(id, "other")}, out[:1]); err != nil {
+				b.Error(err)
+				return most
+			}
+			most = max(most, time.Since(began))
+		}
+	}
+	for b.Loop() {
+		for range n / len(ps) {
+			for j := range ps {
+				id++
+				user := "other"
+				if id%100 == 0 {
+					user = "erased"
+				}
+				ps[j] = delivery(id, user)
+			}
+			if err := s.Put(b.Context(), ps, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+		done := make(chan struct{})
+		var took time.Duration
+		go func() {
+			defer close(done)
+			began := time.Now()
+			if erased, _, err := s.Erase(b.Context(), "erased"); err != nil || erased < n/100 {
+				b.Errorf("Erase = %d, %v, want at least %d", erased, err, n/100)
+			}
+			took = time.Since(began)
+		}()
+		beside := longest(done)
+		later := make(chan struct{})
+		time.AfterFunc(took, func() { close(later) })
+		alone := longest(later)
+		b.ReportMetric(took.Seconds(), "erase-s")
+		b.ReportMetric(beside.Seconds()*1e3, "beside-ms")
+		b.ReportMetric(alone.Seconds()*1e3, "alone-ms")
+	}
+	b.ReportMetric(0, "ns/op")
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

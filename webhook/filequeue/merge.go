@@ -49,25 +49,13 @@ func (j *janitor) merge(g *segment) error {
 	return nil
 }
 
-// moves returns a move for each entry that has a record in the segment with the number from. It
-// locks mu, and unlocks it after each 4,096 entries.
+// moves returns a move for each entry that has a record in the segment with the number from.
 func (x *index) moves(from uint32) (moves []move) {
-	const some = 4096
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var all []entry
-	for _, w := range x.queues() {
-		for last, more := firstPoint, true; more; more = len(all) == some {
-			all = x.queue(w).after(last, some, all[:0])
-			x.mu.Unlock()
-			for _, e := range all {
-				if last = e.point(); e.put.seg == from || e.units > 0 && e.state.seg == from {
-					moves = append(moves, move{entry: e, from: w})
-				}
-			}
-			x.mu.Lock()
+	x.visit(func(w where, e entry) {
+		if e.put.seg == from || e.units > 0 && e.state.seg == from {
+			moves = append(moves, move{entry: e, from: w})
 		}
-	}
+	})
 	return moves
 }
 

@@ -67,12 +67,17 @@ func (g *group) transit(ts []transition) (moved int) {
 	g.gone(kindLost, lost)
 	g.undo(func() {
 		for i := range ts {
-			if t := &ts[i]; t.moved && t.id != 0 {
-				g.claims[t.id] = t.claim
-				t.claim.lane.claimed.push(t.entry)
-			} else if t.moved {
-				g.queue(t.from).push(t.entry)
+			t := &ts[i]
+			if !t.moved {
+				continue
 			}
+			from := t.from
+			if t.id != 0 {
+				g.claims[t.id] = t.claim
+				from.kind = claimed
+			}
+			g.queue(from).push(t.entry)
+			g.watch(from, &t.entry)
 		}
 	})
 	g.then(func(seg *segment) {
@@ -99,8 +104,10 @@ func (t *transition) apply(x *index, seg *segment) {
 		x.segs.count(&e, -1)
 	case kindDead, kindDelivered:
 		x.queue(where{kind: t.kind}).push(e)
+		x.watch(where{kind: t.kind}, &e)
 	default:
 		x.lane(destination).queue(t.kind == kindRetry).push(e)
+		x.watch(where{t.kind, destination}, &e)
 		if t.id == 0 { // the scheduler already knows about deliveries that it had claimed
 			x.announce(destination)
 		}
