@@ -14,8 +14,8 @@
 //
 // The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
 // bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
-// usually has them in its cache. For a fast start, each sealed segment has a hint file with all
-// that the index needs from it.
+// usually has them in its cache. For a fast start, each sealed segment but the latest has a hint file
+// with all that the index needs from it.
 //
 // On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
 // stored deliveries, which frees space. While the disk fails, calls return errors, and accepted
