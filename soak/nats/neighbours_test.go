@@ -206,7 +206,7 @@ const (
 	mostEvents  = 20_000_000
 	maxWaiting  = 20_000 // how many deliveries the load keeps waiting
 	eventsACall = 64
-	diskSize    = 256 << 20
+	diskSize    = 2 << 30
 )
 
 // Each neighbour disturbs the servers for the length of the soak. No accepted event may be lost,
