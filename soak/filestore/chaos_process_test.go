@@ -41,8 +41,16 @@ const chaosLaunch = "X-Launch"
 type chaosConfig struct {
 	Dir          string
 	Launch       int
-	Destinations []webhook.Destination
+	Destinations []chaosDestination
 	Root         []byte // DER of the authority of the receivers' certificate
+}
+
+// A chaosDestination has the settings of a webhook.Destination that the processes get. The others
+// cannot be written as JSON.
+type chaosDestination struct {
+	ID        string
+	Endpoints []webhook.Endpoint
+	Disabled  bool
 }
 
 type chaosBatch struct {
@@ -80,15 +88,16 @@ func chaosChild(settings []byte) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
-	for i := range c.Destinations {
-		c.Destinations[i].Secret = chaosSecret // JSON settings have no secrets
+	var destinations []webhook.Destination
+	for _, d := range c.Destinations {
+		destinations = append(destinations, webhook.Destination{ID: d.ID, Endpoints: d.Endpoints, Disabled: d.Disabled, Secret: chaosSecret})
 	}
 	store, err := openStore(c.Dir, filequeue.Config{DedupMax: chaosDedup})
 	if err != nil {
 		return err
 	}
 	f, err := webhook.New(webhook.Config{
-		Store: &chaosStore{Store: store, began: time.Now()}, Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
+		Store: &chaosStore{Store: store, began: time.Now()}, Destinations: destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
 		TLSClientConfig: &tls.Config{RootCAs: roots}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -73,16 +73,16 @@ func (r *chaosReceivers) close() {
 }
 
 // destinations returns the settings of the destinations for one launch of a process.
-func (r *chaosReceivers) destinations(launch int, part bool) []webhook.Destination {
+func (r *chaosReceivers) destinations(launch int, part bool) []chaosDestination {
 	endpoint := func(url string) webhook.Endpoint {
 		return webhook.Endpoint{URL: url, Headers: map[string]string{chaosLaunch: strconv.Itoa(launch)}}
 	}
-	var ds []webhook.Destination
+	var ds []chaosDestination
 	for i, name := range chaosMix {
 		if i > 0 && name == chaosMix[i-1] {
 			continue
 		}
-		d := webhook.Destination{ID: name, Endpoints: []webhook.Endpoint{endpoint(r.plain.URL + "/" + name)}}
+		d := chaosDestination{ID: name, Endpoints: []webhook.Endpoint{endpoint(r.plain.URL + "/" + name)}}
 		switch name {
 		case "pair":
 			d.Endpoints = append(d.Endpoints, endpoint(r.plain.URL+"/pair?second"))
