@@ -171,7 +171,7 @@ const fewSmall = 8
 //   - a segment without needed records
 //   - the smallest segment, if more than fewSmall segments are small
 //   - the segment with the smallest share of needed bytes, if that share is less than a quarter, or
-//     if all files together take more than twice the space of the needed records
+//     if all files together take more than twice the space of the needed records, and a segment more
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -209,7 +209,7 @@ func (j *janitor) choose() (best *segment) {
 	case best == nil:
 	case small > fewSmall:
 		return smallest
-	case best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+2*j.writer.log.segmentBytes:
+	case best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+j.writer.log.segmentBytes:
 		return best
 	}
 	return nil
