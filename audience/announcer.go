@@ -6,11 +6,10 @@
 //	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
 //	err = announcer.Delete(ctx, audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values(ids)))
 //
-// Sync takes the whole list of members and sends only the changes. In the example, a change
-// is an identify with the trait vip_users, which is true for a user who joins and false for a
-// user who leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are
-// streamed. While the queue is full, Sync and Delete wait. After an error, call them again
-// with the same list.
+// Sync takes the whole list of members and sends only the changes. In the example, a change is an
+// identify with the trait vip_users, which is true for a user who joins and false for a user who
+// leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
+// the queue is full, Sync and Delete wait. After an error, call them again with the same list.
 //
 // A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
 // Rosters. Package rostertest tests them, and can test Rosters of your own.

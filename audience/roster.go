@@ -25,20 +25,18 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // nothing: the Announcer does that. All methods may be called concurrently, and by several
 // nodes if the store is shared.
 //
-// An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
-// is a user id of 1 to 255 bytes. The Roster stores each member with the generation of the
-// latest sync whose list had the user. An audience also has at most one chunk in flight:
-// users who are about to join or to leave. They are announced before Confirm changes the
-// members. Begin returns the chunk in flight of an interrupted sync, so that the next sync
-// announces it again.
+// An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member is a
+// user id of 1 to 255 bytes. The Roster stores each member with the generation of the latest sync
+// whose list had the user. An audience also has at most one chunk in flight: users who are about to
+// join or to leave. They are announced before Confirm changes the members. Begin returns the chunk
+// in flight of an interrupted sync, so that the next sync announces it again.
 //
 // The latest generation owns the audience. Join, Leave and Confirm with another generation
 // change nothing and return ErrSuperseded.
 //
-// Each change is atomic: after an error or a crash, either all of it is stored or nothing.
-// If a store cannot make atomic changes, it must write in such an order that the same call
-// can be repeated after a crash. After Close of the store the methods return
-// webhook.ErrClosed.
+// Each change is atomic: after an error or a crash, either all of it is stored or nothing. If a
+// store cannot make atomic changes, it must write in such an order that the same call can be
+// repeated after a crash. After Close of the store the methods return webhook.ErrClosed.
 //
 // A store can embed an Update, which implements the methods that change something.
 type Roster interface {
@@ -93,8 +91,7 @@ type Chunk struct {
 	Users []string
 }
 
-// NewChunk returns a chunk with the current time in At. Without users it returns the zero
-// Chunk.
+// NewChunk returns a chunk with the current time in At. Without users it returns the zero Chunk.
 func NewChunk(generation uint64, left bool, users []string) Chunk {
 	if len(users) == 0 {
 		return Chunk{}

@@ -5,10 +5,9 @@ import (
 	"unicode"
 )
 
-// TraitName returns the name of an audience in snake case. It keeps the letters
-// and digits of any script, in lower case. It puts one "_" in place of each run
-// of other characters, and one between a lower-case and an upper-case letter.
-// "VIP Users 2024" gives "vip_users_2024".
+// TraitName returns the name of an audience in snake case. It keeps the letters and digits of any
+// script, in lower case. It puts one "_" in place of each run of other characters, and one between
+// a lower-case and an upper-case letter. "VIP Users 2024" gives "vip_users_2024".
 func TraitName(name string) string {
 	var b strings.Builder
 	gap, lower := false, false

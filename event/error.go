@@ -26,15 +26,13 @@ const (
 	CodeWrongType Code = "wrong_type"
 	// CodeTimestamp: a timestamp has none of the accepted forms.
 	CodeTimestamp Code = "invalid_timestamp"
-	// CodeMessageID: the messageId has more than analytics.MaxMessageID
-	// characters.
+	// CodeMessageID: the messageId has more than analytics.MaxMessageID characters.
 	CodeMessageID Code = "invalid_message_id"
 )
 
 // A CallError says why a call is refused. Its text holds no value of the call.
 type CallError struct {
-	// Field is the name of the field, such as "userId". It is "" for the call as
-	// a whole.
+	// Field is the name of the field, such as "userId". It is "" for the call as a whole.
 	Field string
 	// Code says what is wrong.
 	Code Code

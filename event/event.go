@@ -34,16 +34,14 @@ type Event struct {
 	User string
 	// Name is the event of a track, or the name of a page or a screen.
 	Name string
-	// Type is "identify", "track", "page", "screen", "group", "alias" or
-	// "delete".
+	// Type is "identify", "track", "page", "screen", "group", "alias" or "delete".
 	Type string
 	// Body is the webhook's body, a fixed point of ECMAScript's
 	// JSON.stringify(JSON.parse(Body)). It is nil if the event is Off.
 	Body []byte
 	// Received is when the call came in. The body has it as "receivedAt".
 	Received time.Time
-	// Off says that the call's integrations switch Webhooks off, so the event
-	// is not forwarded.
+	// Off says that the call's integrations switch Webhooks off, so the event is not forwarded.
 	Off bool
 	// NoDedup keeps the ID out of the dedup window. The event is forwarded even if its ID was
 	// forwarded before, and the store does not remember the ID. It is for large numbers of events
@@ -147,9 +145,8 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 // so that a caller can keep the bodies of many events in one array. The Body of the event is
 // the appended part. On error Append returns dst as it was.
 //
-// The error is a *CallError: the JSON is malformed, the call is larger than
-// analytics.MaxCallSize, a field that its type requires is missing, or a field has the
-// wrong type.
+// The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
+// a field that its type requires is missing, or a field has the wrong type.
 //
 //   - Names of fields match exactly. Of fields with the same name the last one counts.
 //     null counts as missing.
@@ -173,10 +170,9 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 // missing userId is null, and a missing object is {}. Times are in UTC, in milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
-// originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp),
-// which removes the error of the sender's clock. Without a sentAt it is originalTimestamp.
-// Without an originalTimestamp it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z,
-// counts as missing.
+// originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp), which
+// removes the error of the sender's clock. Without a sentAt it is originalTimestamp. Without an
+// originalTimestamp it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts as missing.
 func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)

@@ -11,8 +11,7 @@ import (
 type Trace struct {
 	// Parent is the value of the header traceparent: 55 bytes of version 00.
 	Parent string
-	// State is the value of the header tracestate, at most MaxTraceState bytes. It may be
-	// empty.
+	// State is the value of the header tracestate, at most MaxTraceState bytes. It may be empty.
 	State string
 }
 
@@ -22,15 +21,13 @@ const MaxTraceState = 512
 
 const traceParentLen = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 
-// ParseTrace reads the headers traceparent and tracestate (W3C Trace Context, sections
-// 3.2 and 3.3). If a request has several tracestate headers, the caller joins them with
-// commas.
+// ParseTrace reads the headers traceparent and tracestate (W3C Trace Context, sections 3.2 and
+// 3.3). If a request has several tracestate headers, the caller joins them with commas.
 //
-// ParseTrace returns false, and no Trace, for a traceparent that is malformed, has the
-// version ff, or has a trace id or parent id of zeros. If the version is later than 00,
-// ParseTrace reads the fields that version 00 has, and ignores the rest. It does not
-// check the members of a tracestate, which is passed on unchanged. It drops a tracestate
-// with a byte that is not printable ASCII.
+// ParseTrace returns false, and no Trace, for a traceparent that is malformed, has the version ff,
+// or has a trace id or parent id of zeros. If the version is later than 00, ParseTrace reads the
+// fields that version 00 has, and ignores the rest. It does not check the members of a tracestate,
+// which is passed on unchanged. It drops a tracestate with a byte that is not printable ASCII.
 func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	if len(traceparent) > traceParentLen && traceparent[:2] != "00" && traceparent[traceParentLen] == '-' {
 		traceparent = traceparent[:traceParentLen]
@@ -87,11 +84,10 @@ func cleanTraceState(s string) string {
 // traceKey is the context key of a Trace.
 type traceKey struct{}
 
-// ContextWithTrace returns a context that carries a trace. If a method of a
-// webhook.Forwarder gets this context, the Forwarder stores the trace with the events
-// that it accepts, and sends it. The arguments are the values of the headers traceparent
-// and tracestate, such as those of the request that the caller serves. If traceparent is
-// not valid, ContextWithTrace returns ctx itself.
+// ContextWithTrace returns a context that carries a trace. If a method of a webhook.Forwarder gets
+// this context, the Forwarder stores the trace with the events that it accepts, and sends it. The
+// arguments are the values of the headers traceparent and tracestate, such as those of the request
+// that the caller serves. If traceparent is not valid, ContextWithTrace returns ctx itself.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {

@@ -1,6 +1,5 @@
-// Package webhook delivers events to customers' URLs: each as a signed POST
-// with a JSON body, retried for up to four hours, and never lost once it was
-// accepted.
+// Package webhook delivers events to customers' URLs: each as a signed POST with a JSON body,
+// retried for up to four hours, and never lost once it was accepted.
 //
 //	store, err := filequeue.Open("webhooks", filequeue.Config{})
 //	acme := webhook.Destination{
@@ -17,71 +16,61 @@
 // filequeue keeps it in a folder, package memqueue in memory. From then on the event
 // is delivered, or becomes a dead letter.
 //
-// [Config.Lookup] finds customers that come and go. [Forwarder.ForwardTx]
-// forwards an event if, and only if, a transaction of your database commits.
-// [Forwarder.Dead] lists dead letters, and [Forwarder.ReplayAll] sends them again.
-// Package webhooktest has receivers for your tests.
+// [Config.Lookup] finds customers that come and go. [Forwarder.ForwardTx] forwards an event if, and
+// only if, a transaction of your database commits. [Forwarder.Dead] lists dead letters, and
+// [Forwarder.ReplayAll] sends them again. Package webhooktest has receivers for your tests.
 //
 // # Delivery
 //
-// An attempt posts the body to every endpoint of the destination at once, and
-// each has five seconds for a whole answer. With the first 2xx from any of them
-// the event is delivered, and the others get no further request. Requests to
-// them that are in flight may still arrive.
+// An attempt posts the body to every endpoint of the destination at once, and each has five seconds
+// for a whole answer. With the first 2xx from any of them the event is delivered, and the others
+// get no further request. Requests to them that are in flight may still arrive.
 //
-// Timeouts, failed connections, names that do not resolve, and answers of 5xx,
-// 408, 425 and 429 are retried. The waits are random, and their bound grows from
-// a second to ten minutes. An endpoint that sent a Retry-After does not get the
-// event again before that time. Any other answer closes the endpoint to the event:
-// the endpoint gets no further request for it. So does a certificate that does not
-// verify, or an address that is not public.
+// Timeouts, failed connections, names that do not resolve, and answers of 5xx, 408, 425 and 429 are
+// retried. The waits are random, and their bound grows from a second to ten minutes. An endpoint
+// that sent a Retry-After does not get the event again before that time. Any other answer closes
+// the endpoint to the event: the endpoint gets no further request for it. So does a certificate
+// that does not verify, or an address that is not public.
 //
-// The event becomes a dead letter when all endpoints are closed to it, or four
-// hours after its first attempt. While the destination only fails, new events may
-// wait for their first attempt. After four hours of such a wait, an event becomes a
-// dead letter, too.
+// The event becomes a dead letter when all endpoints are closed to it, or four hours after its
+// first attempt. While the destination only fails, new events may wait for their first attempt.
+// After four hours of such a wait, an event becomes a dead letter, too.
 //
 // # Guarantees
 //
 // At least once: an event that Forward accepted arrives, or becomes a dead
 // letter, whatever ends the process. It arrives more than once
 //
-//   - when the receiver took it and its answer was lost, or came after
-//     [Config.Timeout];
+//   - when the receiver took it and its answer was lost, or came after [Config.Timeout];
 //   - when the process is killed, or its store fails for good, before the outcome
 //     of an attempt was stored. Outcomes wait for the commit before them, and for
 //     up to 10 ms longer while a backlog drains beside new events;
-//   - when the context of [Forwarder.Shutdown] ends before the attempts in flight
-//     have;
+//   - when the context of [Forwarder.Shutdown] ends before the attempts in flight have;
 //   - when the receiver closes a kept connection while a request is sent on it.
 //     The request is made again at once, and counted in [Stats.Resent];
 //   - at several endpoints of a destination, which all get a request at once;
 //   - when the clock of the machine is set forward by more than twelve times [Config.Timeout],
 //     which is a minute by default, while the event is in flight;
-//   - when it is replayed, or forwarded again after the store has forgotten its
-//     ID.
+//   - when it is replayed, or forwarded again after the store has forgotten its ID.
 //
-// So the receiver may have taken even an event that became a dead letter, if its
-// answers were lost.
+// So the receiver may have taken even an event that became a dead letter, if its answers were lost.
 //
 // No order: events are attempted concurrently, and a retried event may arrive after
 // events that were forwarded later. A receiver that keeps a state should apply an
 // event only if its timestamp is not before that of the event that it applied last.
 //
-// An idempotent receiver inserts the webhook-id, under a unique key, in the
-// transaction that does the work, and answers 2xx after the commit. If the key is
-// there already, it answers 2xx without the work. It keeps the keys for longer
-// than the retry window, or for ever if dead letters are replayed. The example
-// IdempotentReceiver does so.
+// An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
+// the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without
+// the work. It keeps the keys for longer than the retry window, or for ever if dead letters are
+// replayed. The example IdempotentReceiver does so.
 //
 // Without [Destination.StandardSecrets] there is no webhook-id. The messageId serves
 // instead, unless an untrusted sender can use the messageId of a trusted one.
 // Bodies of the type "delete" have none, but deleting twice does no harm.
 //
-// Times are stored by the clock of the machine. When the clock is set back, waiting
-// deliveries are due later by as much; new ones are not. When it is set forward,
-// retry windows end earlier by as much, and dead letters reach
-// [Config.DeadMaxAge] earlier.
+// Times are stored by the clock of the machine. When the clock is set back, waiting deliveries are
+// due later by as much; new ones are not. When it is set forward, retry windows end earlier by as
+// much, and dead letters reach [Config.DeadMaxAge] earlier.
 //
 // Each destination has a lane of its own. A destination that hangs, fails, or has a million events
 // waiting does not hold up another. [Config.MaxInFlight] bounds the attempts of all destinations
@@ -109,9 +98,8 @@
 //
 // # Addresses
 //
-// Certificates are always verified. Redirects are not followed. No proxy is used
-// but [Config.Proxy]. Connections go to public addresses only, unless the operator
-// wrote the address or allows it; see [Config.Destinations] and
-// [Config.AllowAddresses]. Logs, errors and stored attempts hold no secret, and no
-// user, password or query of a URL.
+// Certificates are always verified. Redirects are not followed. No proxy is used but
+// [Config.Proxy]. Connections go to public addresses only, unless the operator wrote the address or
+// allows it; see [Config.Destinations] and [Config.AllowAddresses]. Logs, errors and stored
+// attempts hold no secret, and no user, password or query of a URL.
 package webhook

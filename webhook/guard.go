@@ -104,11 +104,10 @@ func (g *guard) allowed(ip netip.Addr) bool {
 }
 
 // globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
-// Internet Protocol Version 6 Address Space). It leaves out, among others, the
-// unspecified and the loopback address, IPv4-compatible and -translated ones
-// (::/96, ::ffff:0:0:0/96), local NAT64 (64:ff9b:1::/48), discard-only and dummy
-// prefixes (100::/64, 100:0:0:1::/64), segment routing (5f00::/16), and
-// unique local, link-local, site-local and multicast addresses.
+// Internet Protocol Version 6 Address Space). It leaves out, among others, the unspecified and the
+// loopback address, IPv4-compatible and -translated ones (::/96, ::ffff:0:0:0/96), local NAT64
+// (64:ff9b:1::/48), discard-only and dummy prefixes (100::/64, 100:0:0:1::/64), segment routing
+// (5f00::/16), and unique local, link-local, site-local and multicast addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 // special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA

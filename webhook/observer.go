@@ -25,8 +25,7 @@ type Observer interface {
 	// Accepted is called by Forward and ForwardEvents once events are durable, before these methods
 	// return. Under load, Attempted may be called for these events first.
 	Accepted(Accepted)
-	// Attempted is called after each request to an endpoint. The outcome may not be stored
-	// yet.
+	// Attempted is called after each request to an endpoint. The outcome may not be stored yet.
 	Attempted(Attempted)
 	// Ended is called once the store has stored that a delivery was delivered or given up. After a
 	// crash it may be called again for the same delivery, which may then be delivered again.

@@ -45,8 +45,7 @@ const (
 	ReasonServerError Reason = "server_error"
 	// ReasonExpired: the retry window ended before an endpoint took the delivery.
 	ReasonExpired Reason = "expired"
-	// ReasonDisabled: the forwarder has disabled the destination, and Config.BuryDisabled is
-	// set.
+	// ReasonDisabled: the forwarder has disabled the destination, and Config.BuryDisabled is set.
 	ReasonDisabled Reason = "disabled"
 )
 

@@ -63,10 +63,9 @@ type pace struct {
 //	     12           10 m            27 m  3 s
 //	    ...           10 m           ... to the end of the window
 //
-// Most attempts come early, because most failures are a restart or a short
-// overload. Most other failures last so long that an attempt each minute would
-// be wasted. Jitter over the whole wait keeps the deliveries that failed
-// together from coming back together.
+// Most attempts come early, because most failures are a restart or a short overload. Most other
+// failures last so long that an attempt each minute would be wasted. Jitter over the whole wait
+// keeps the deliveries that failed together from coming back together.
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]

@@ -22,8 +22,7 @@ type Stats struct {
 	Off int64
 	// Filtered counts the deliveries that their destination's filter or Transform left out.
 	Filtered int64
-	// TransformErrors counts the deliveries left out because their destination's Transform
-	// failed.
+	// TransformErrors counts the deliveries left out because their destination's Transform failed.
 	TransformErrors int64
 	// Delivered counts the deliveries that an endpoint took.
 	Delivered int64

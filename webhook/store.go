@@ -31,27 +31,24 @@ var ErrConflict = errors.New("webhook: the setting has another version")
 // A store that failed may recover, so callers try again. No method keeps its arguments or
 // anything that they refer to.
 type Store interface {
-	// Put stores all of ps, or stores none and returns an error. It returns once the
-	// deliveries would survive the loss of the process. It sets out[i] for each ps[i];
-	// out is as long as ps.
+	// Put stores all of ps, or stores none and returns an error. It returns once the deliveries
+	// would survive the loss of the process. It sets out[i] for each ps[i]; out is as long as ps.
 	//
 	// Put leaves out a delivery if one with the same Destination and ID was put before,
 	// or is earlier in ps, unless its NoDedup is set. Settings of the store bound how
 	// many puts the store remembers, and for how long. Within these bounds it remembers
 	// a put after a restart and after the delivery has been settled.
 	//
-	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may
-	// decline. After an error nothing is claimed, even if the error came too late and
-	// some of ps are stored.
+	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline.
+	// After an error nothing is claimed, even if the error came too late and some of ps are stored.
 	//
 	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than
 	// it can ever store at once. A delivery outside the limits of its fields is an error.
 	Put(ctx context.Context, ps []Put, out []Result) error
 
-	// Fetch claims, for each of wants, up to Max deliveries of its queue that are due,
-	// the earliest first, and appends them to dst in the order of wants. It stops at
-	// maxBytes of bodies, but claims one delivery if any is due. It does not wait for
-	// deliveries.
+	// Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest
+	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but
+	// claims one delivery if any is due. It does not wait for deliveries.
 	//
 	// It sets Next of each want to the earliest Due that is left in the queue and not
 	// claimed, zero if there is none.
@@ -96,8 +93,7 @@ type Put struct {
 	Delivery
 	// Keep asks the store to claim the delivery for the caller.
 	Keep bool
-	// NoDedup stores the delivery even if it was put before. The store does not remember
-	// this put.
+	// NoDedup stores the delivery even if it was put before. The store does not remember this put.
 	NoDedup bool
 }
 
@@ -105,8 +101,7 @@ type Put struct {
 type Result struct {
 	// Stored is false if the delivery was left out, because it was put before.
 	Stored bool
-	// Claim is the claim of the delivery if the store has kept it for the caller,
-	// otherwise zero.
+	// Claim is the claim of the delivery if the store has kept it for the caller, otherwise zero.
 	Claim uint64
 }
 
@@ -195,16 +190,14 @@ type Keeper interface {
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
 
-	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the
-	// order of Due. If after is the ID of a delivery that waits, the list begins behind it.
-	// Otherwise the list begins with the first. It holds no lock between two yields. An error
-	// ends it.
+	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order
+	// of Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the
+	// list begins with the first. It holds no lock between two yields. An error ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
-	// Change makes the given change to the waiting deliveries that filter selects, except
-	// claimed ones. It returns how many it has changed, and how many it has skipped
-	// because they are claimed. After an error, at least n of them are changed. A
-	// delivery that Change makes due is news for Heads. A filter without a destination is
-	// an error.
+	// Change makes the given change to the waiting deliveries that filter selects, except claimed
+	// ones. It returns how many it has changed, and how many it has skipped because they are
+	// claimed. After an error, at least n of them are changed. A delivery that Change makes due is
+	// news for Heads. A filter without a destination is an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters of a user, by their User, in every
 	// destination, except claimed deliveries. It returns how many it has removed, and how
@@ -218,9 +211,8 @@ type Keeper interface {
 	// It holds no lock between two yields. An error ends it.
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 
-	// Settings yields the settings whose names begin with prefix, in the order of their names.
-	// The caller must not change their Values. It holds no lock between two yields. An error ends
-	// it.
+	// Settings yields the settings whose names begin with prefix, in the order of their names. The
+	// caller must not change their Values. It holds no lock between two yields. An error ends it.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
 	// Set stores a setting if the store has it with the version s.Version. Zero stands for a
 	// setting that the store does not have. If the store has another version, Set returns
@@ -235,8 +227,7 @@ type Setting struct {
 	Name string
 	// Value has up to MaxSetting bytes.
 	Value []byte
-	// Version is the number that the store gave this version of the setting. It is above
-	// zero.
+	// Version is the number that the store gave this version of the setting. It is above zero.
 	Version uint64
 }
 

@@ -43,8 +43,7 @@ func (q *list) remove(l *Lane) {
 	q.n--
 }
 
-// A laneHeap is a container/heap of lanes. The first lane is the one whose Lane.at is
-// the earliest.
+// A laneHeap is a container/heap of lanes. The first lane is the one whose Lane.at is the earliest.
 type laneHeap []*Lane
 
 func (h laneHeap) Len() int           { return len(h) }

@@ -33,9 +33,8 @@ func (e ProtocolError) Error() string { return "malformed answer: " + string(e) 
 type Config struct {
 	// Context ends all requests when it is done. They return its cause.
 	Context context.Context
-	// Dial opens connections. It must return when its context ends. The connections need
-	// not support deadlines, but reads and writes must return when the connection is
-	// closed.
+	// Dial opens connections. It must return when its context ends. The connections need not
+	// support deadlines, but reads and writes must return when the connection is closed.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Proxy is the proxy of all requests. Nil means none.
 	Proxy *url.URL
@@ -126,9 +125,8 @@ type Answer struct {
 	closing bool // the receiver closes the connection after this answer
 }
 
-// forIdle reports whether the receiver may have sent this answer before the request
-// arrived. Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they
-// close an idle connection.
+// forIdle reports whether the receiver may have sent this answer before the request arrived. Some
+// receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they close an idle connection.
 func (a *Answer) forIdle() bool {
 	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
@@ -147,10 +145,9 @@ type Buffer struct {
 // is called with nil.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
-// Post posts body to t, and reads the answer to its end or to MaxBody. lines are header
-// lines for this request, each with its CRLF. Post does not change body and lines. The
-// caller may reuse them once Post has returned, unless net/http made the request:
-// net/http may still read them.
+// Post posts body to t, and reads the answer to its end or to MaxBody. lines are header lines for
+// this request, each with its CRLF. Post does not change body and lines. The caller may reuse them
+// once Post has returned, unless net/http made the request: net/http may still read them.
 //
 // The whole request, from the dial to the end of the answer, ends at deadline or with
 // ctx, whichever is first. Watching a ctx costs something, unless ctx is Config.Context

@@ -30,9 +30,8 @@ func (cn *conn) http2() bool {
 	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// interrupt makes all reads and writes fail, including those in progress. It may be
-// called at any time. It does not send the close_notify of TLS, because that could block
-// on the receiver.
+// interrupt makes all reads and writes fail, including those in progress. It may be called at any
+// time. It does not send the close_notify of TLS, because that could block on the receiver.
 func (cn *conn) interrupt() { cn.tap.Close() }
 
 // forget removes cn from the client's list of connections.
@@ -125,9 +124,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	return a, false, err
 }
 
-// exchangeLarge does the same as exchange, but for a request that may not fit into the
-// socket buffers of the two ends. It reads the answer while a goroutine writes the
-// request.
+// exchangeLarge does the same as exchange, but for a request that may not fit into the socket
+// buffers of the two ends. It reads the answer while a goroutine writes the request.
 func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	written := make(chan error, 1)
 	go func() { // waited for below

@@ -29,9 +29,8 @@
 //     got both requests, which at-least-once delivery allows.
 //   - The same happens if the answer is a 408 or 400 that closes the connection, because
 //     some receivers send these on an idle connection before they close it.
-//   - A request of over 32 KB is written by a goroutine while the answer is read. With a
-//     single goroutine, a receiver that answers without reading could block both sides for
-//     ever.
+//   - A request of over 32 KB is written by a goroutine while the answer is read. With a single
+//     goroutine, a receiver that answers without reading could block both sides for ever.
 //   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It waits
 //     at most 1 ms for a receiver that does not read.
 //   - nethttp.go makes requests with net/http for receivers that choose HTTP/2 in the TLS

@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// speaksHTTP2 reports whether net/http speaks HTTP/2. GODEBUG=http2client=0 switches it
-// off.
+// speaksHTTP2 reports whether net/http speaks HTTP/2. GODEBUG=http2client=0 switches it off.
 func speaksHTTP2() bool {
 	t := http.Transport{ForceAttemptHTTP2: true}
 	t.CloseIdleConnections() // sets TLSNextProto
@@ -41,9 +40,8 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 		return h.transport
 	}
 	c := &client.config
-	// When a request ends, net/http continues its dial for the next request. So the dial
-	// has a timeout of its own. Otherwise sockets to a receiver that does not answer
-	// would pile up.
+	// When a request ends, net/http continues its dial for the next request. So the dial has a
+	// timeout of its own. Otherwise sockets to a receiver that does not answer would pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()

@@ -110,8 +110,7 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	closeAll(old, nil)
 }
 
-// take returns another idle connection of h, or nil, for a request whose first one was
-// stale.
+// take returns another idle connection of h, or nil, for a request whose first one was stale.
 func (c *Client) take(h *host) *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 // bufferSize is the size, in bytes, of the buffer that answers are read into.
 const bufferSize = 4 << 10
 
-// A reader reads the lines and bodies of answers. It must not be copied after its
-// first use.
+// A reader reads the lines and bodies of answers. It must not be copied after its first use.
 type reader struct {
 	src    io.Reader
 	buf    *bufio.Reader // reads from src by way of reader.Read
@@ -42,9 +41,8 @@ func (in *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// line returns the next line with its LF. The line is valid until the next read.
-// Only a line that is longer than the buffer takes an allocation, of at most
-// twice MaxHeader.
+// line returns the next line with its LF. The line is valid until the next read. Only a line that
+// is longer than the buffer takes an allocation, of at most twice MaxHeader.
 func (in *reader) line() ([]byte, error) {
 	var long []byte
 	for {
