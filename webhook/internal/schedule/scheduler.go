@@ -51,14 +51,14 @@ type Scheduler struct {
 	shares  shares
 	places  places
 	run     runQueue
-	taken   slots
-	open    bool   // between Open and Close
-	reading uint64 // the highest number of a read that SetPaused has got
+	slots   map[*Slot]bool // those of all workers
+	open    bool           // between Open and Close
+	reading uint64         // the highest number of a read that SetPaused has got
 }
 
 // New returns a Scheduler. It makes no reservations until Open is called.
 func New(c Config) *Scheduler {
-	s := &Scheduler{config: c}
+	s := &Scheduler{config: c, slots: make(map[*Slot]bool)}
 	s.lanes = lanes{config: &s.config, byID: make(map[string]*Lane)}
 	s.shares = shares{slots: c.Slots, maxBytes: c.Bytes}
 	s.places = places{shares: &s.shares, window: c.Window, wake: c.Wake}

@@ -11,7 +11,6 @@ type Slot struct {
 	began   time.Time // by the clock of the process, because the store's clock may be set forward
 	period  int64     // the argument for backlog.end
 	overdue bool      // Scheduler.Overdue has returned the delivery
-	pos     int       // the index in Scheduler.taken
 }
 
 // Outcome is what an attempt has shown about the destination.
@@ -34,16 +33,18 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	defer s.mu.Unlock()
 	if t.Lane != nil {
 		s.release(t, o)
+	} else {
+		s.slots[t] = true
 	}
 	*t = Slot{}
 	l := s.run.next()
 	if l == nil {
+		delete(s.slots, t)
 		return false
 	}
 	now := s.config.Now()
 	s.shares.clock = now
 	t.Lane, t.Item, t.began = l, l.ready.pop(), time.Now()
-	s.taken.add(t)
 	l.active++
 	s.shares.active++
 	s.shares.ready--
@@ -68,7 +69,6 @@ func (s *Scheduler) release(t *Slot, o Outcome) {
 		l.answer(now)
 		s.shares.setStanding(l, proven)
 	}
-	s.taken.remove(t)
 	l.active--
 	s.shares.active--
 	s.shares.drop(l, 1, t.Size)
@@ -85,8 +85,8 @@ func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	for _, t := range s.taken {
-		if !t.overdue && time.Since(t.began) > limit {
+	for t := range s.slots {
+		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
 			t.overdue = true
 			items = append(items, t.Item)
 		}
@@ -98,20 +98,4 @@ func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 		}
 	}
 	return items
-}
-
-// slots holds the slots that have a delivery, in no order.
-type slots []*Slot
-
-func (q *slots) add(t *Slot) {
-	t.pos = len(*q)
-	*q = append(*q, t)
-}
-
-func (q *slots) remove(t *Slot) {
-	last := len(*q) - 1
-	moved := (*q)[last]
-	moved.pos = t.pos
-	(*q)[t.pos], (*q)[last] = moved, nil
-	*q = (*q)[:last]
 }
