@@ -64,15 +64,15 @@ func (b *backlog) free(now time.Time) bool {
 // advance makes the period of now the current one. It drops the counts of attempts that began
 // before the previous period.
 func (b *backlog) advance(now time.Time) {
-	switch p := now.UnixNano() / int64(backlogPeriod); {
-	case p == b.period:
-	case p == b.period+1:
-		b.begun[1], b.begun[0] = b.begun[0], 0
-		b.period = p
+	p := now.UnixNano() / int64(backlogPeriod)
+	switch p - b.period {
+	case 0:
+	case 1:
+		b.begun = [2]int{0, b.begun[0]}
 	default:
 		b.begun = [2]int{}
-		b.period = p
 	}
+	b.period = p
 }
 
 // begin counts an attempt of a lane that is behind, and returns its period, which is the argument

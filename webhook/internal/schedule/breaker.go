@@ -40,15 +40,13 @@ const (
 	// retrySpace is the least time between two attempts while the breaker is open.
 	retrySpace = time.Second
 
-	// The breaker opens at openPoints. A failure counts for one point, or for timeoutPoints if it
-	// was a timeout. A timeout says more than a refused connection, and costs more.
+	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A failure
+	// counts for one point, or for timeoutPoints if it was a timeout: that says more than a refused
+	// connection, and costs more.
 	openPoints    = 10
 	doubtPoints   = 3
 	timeoutPoints = 3
 )
-
-// doubtful reports whether enough attempts have failed to doubt the destination.
-func (b *breaker) doubtful() bool { return b.points >= doubtPoints }
 
 // answer records an answer of the destination, which closes the breaker. It reports whether the
 // breaker was open.

@@ -66,11 +66,6 @@ func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// fetched records the result of a fetch: next is when the first delivery that it has left in the
-// queue is due. The fetch may have missed deliveries that were stored in the meantime, so the time
-// in noted counts, too.
-func (h *head) fetched(next time.Time) { h.due = earlier(next, h.noted) }
-
 // earlier returns the earlier of two times. A zero time stands for none: then earlier returns the
 // other time.
 func earlier(a, b time.Time) time.Time {
@@ -78,13 +73,6 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func (l *Lane) queue(retries bool) *head {
-	if retries {
-		return &l.retry
-	}
-	return &l.fresh
 }
 
 // holds returns how many deliveries of l are in memory: active, ready or reserved.
@@ -150,18 +138,6 @@ func (l *Lane) answer(now time.Time) {
 	if l.slots >= min(firstSlots, l.limit) {
 		l.breaker.forgive()
 	}
-}
-
-// fail records a failed attempt, and reports whether it opens the breaker. A timeout costs the lane
-// an eighth of its slots. So a hanging destination soon has a single slot, while one that is slow
-// now and then keeps most of its slots.
-func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
-	if f.TimedOut {
-		l.slots = max(l.slots-(l.slots+7)/8, 1)
-	}
-	trial := l.trial
-	l.trial = false
-	return l.breaker.fail(f, trial, now, jitter)
 }
 
 // stop records that the destination cannot be used from now on. resume records that it can be used

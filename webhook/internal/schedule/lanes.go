@@ -20,7 +20,6 @@ func (ls *lanes) of(destination string, now time.Time) *Lane {
 			l.stopped, l.paused = ls.paused[destination].Since, true
 		}
 		if c := ls.config.Limits(destination); c.Slots > 0 {
-			l.slots = c.Slots
 			l.setLimits(c, now)
 		}
 		l.slots = min(firstSlots, l.limit)

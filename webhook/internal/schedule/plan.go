@@ -75,7 +75,11 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	now := s.config.Now()
 	for i := range wants {
 		w := &wants[i]
-		w.Lane.queue(w.Retries).fetched(w.Next)
+		h := &w.Lane.fresh
+		if w.Retries {
+			h = &w.Lane.retry
+		}
+		h.due = earlier(w.Next, h.noted) // the fetch may have missed what was stored in the meantime
 	}
 	s.shares.offered = [standings]int{}
 	for _, it := range items {

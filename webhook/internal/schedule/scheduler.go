@@ -179,13 +179,19 @@ func (s *Scheduler) Settled(bytes int64) {
 }
 
 // Fail records that an attempt of l failed because of the destination. If that opens the breaker,
-// Fail returns true and the ready deliveries of l, which the caller returns to the store.
+// Fail returns true and the ready deliveries of l, which the caller returns to the store. A timeout
+// costs the lane an eighth of its slots. So a hanging destination soon has a single slot, while one
+// that is slow now and then keeps most of its slots.
 func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	opened = l.fail(f, now, s.config.Jitter)
-	if l.breaker.doubtful() {
+	if f.TimedOut {
+		l.slots = max(l.slots-(l.slots+7)/8, 1)
+	}
+	opened = l.breaker.fail(f, l.trial, now, s.config.Jitter)
+	l.trial = false
+	if l.breaker.points >= doubtPoints {
 		s.shares.setStanding(l, doubtful)
 	}
 	if opened {
