@@ -37,8 +37,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		d.Expires = now.Add(t.window).UTC()
 	}
 	if len(w.open) == 1 {
-		p := postingOf(d)
-		w.results[0] = w.sender.send(w.attempts, &p, w.open[0])
+		w.results[0] = w.sender.send(w.attempts, d, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
@@ -63,11 +62,11 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		result
 	}
 	ends := make(chan ending, len(w.open))
-	p := postingOf(d)
+	of := *d // the caller clears d, perhaps before the last request has ended
 	for i, e := range w.open {
 		w.workers.Go(func() {
 			s := w.senders.Get().(*sender)
-			ends <- ending{i, s.send(ctx, &p, e)}
+			ends <- ending{i, s.send(ctx, &of, e)}
 			w.senders.Put(s)
 		})
 	}
@@ -86,7 +85,6 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			l.stragglers.Add(-1)
 			cut(errTaken)
 		}
-		of := *d // the caller clears d
 		w.workers.Go(func() {
 			for range left {
 				end := <-ends

@@ -56,14 +56,14 @@ func newEngine(c Config) (*engine, error) {
 	if err := e.destinations.add(c.Destinations, g); err != nil {
 		return nil, err
 	}
-	e.senders.New = func() any { return newSender(e) }
+	e.senders.New = func() any { return &sender{client: e.client} }
 	e.schedule = schedule.New(schedule.Config{
 		Slots:   c.MaxInFlight,
 		Bytes:   c.MaxBytesInFlight,
 		Window:  c.Window,
 		Limits:  e.destinations.limits,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
-		Start:   func() { e.workers.Go(newWorker(e).run) },
+		Start:   func() { e.workers.Go((&worker{engine: e, sender: &sender{client: e.client}}).run) },
 		Wake:    e.wake,
 		Now:     c.Store.Now,
 		Jitter:  jitter,

@@ -88,7 +88,7 @@ func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 				continue
 			}
 			e.wire, e.timeout = wire.NewTarget(e.url, e.header, nil), Never
-			res := s.send(t.Context(), &posting{id: "id", body: []byte("{}"), try: 1}, e)
+			res := s.send(t.Context(), &Delivery{ID: "id", Body: []byte("{}")}, e)
 			if res.outcome != OutcomePermanent || res.attempt.Reason != ReasonAddress {
 				t.Errorf("%s%s: got the error %s and the reason %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
 			}

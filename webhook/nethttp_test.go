@@ -53,7 +53,7 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()
 			s := &sender{client: c}
-			res := s.send(t.Context(), &posting{id: "m1", body: []byte("{}"), try: 1}, to.endpoints[0])
+			res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0])
 			if res.attempt.Reason != tt.reason || res.attempt.Took > config.Timeout {
 				t.Errorf("%s: send = %+v, want the reason %q", tt.name, res.attempt, tt.reason)
 			}

@@ -55,35 +55,19 @@ type sender struct {
 	authorized http.Header // the headers that Authorize has set; nil without Authorize
 }
 
-func newSender(e *engine) *sender {
-	return &sender{client: e.client}
-}
-
-// A posting is the part of a delivery that a request needs.
-type posting struct {
-	id    string
-	body  []byte
-	trace event.Trace
-	try   int // the number of the attempt, counted from 1
-}
-
-func postingOf(d *Delivery) posting {
-	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
-}
-
-// send posts p to e. The request ends with ctx and with the timeout of e.
-func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
+// send posts d to e. The request ends with ctx and with the timeout of e.
+func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
 	start := time.Now()
-	res := s.roundTrip(ctx, start, p, e)
+	res := s.roundTrip(ctx, start, d, e)
 	res.attempt.At = start.UTC()
 	res.attempt.Took = time.Since(start)
-	res.attempt.Try = p.try
+	res.attempt.Try = d.Tries + 1
 	res.attempt.Endpoint = e.name
 	return res
 }
 
 // roundTrip makes the request and reads the answer to its end.
-func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *endpoint) result {
+func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *endpoint) result {
 	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
 	deadline := now.Add(e.timeout)
 	if e.authorize != nil {
@@ -93,16 +77,16 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	}
 	if e.signer != nil {
 		s.lines = append(s.lines, signature.Header+": "...)
-		s.lines = e.signer.Append(s.lines, p.body)
+		s.lines = e.signer.Append(s.lines, d.Body)
 		s.lines = append(s.lines, "\r\n"...)
 	}
 	if e.standard != nil {
-		s.lines = appendStandard(s.lines, e.standard, p.id, now, p.body)
+		s.lines = appendStandard(s.lines, e.standard, d.ID, now, d.Body)
 	}
 	if !e.traced {
-		s.lines = appendTrace(s.lines, p.trace)
+		s.lines = appendTrace(s.lines, d.Trace)
 	}
-	a, err := s.client.Post(ctx, deadline, e.wire, s.lines, p.body, &s.buffer)
+	a, err := s.client.Post(ctx, deadline, e.wire, s.lines, d.Body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
 		return s.failed(ctx, out, reason, err)

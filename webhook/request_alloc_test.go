@@ -53,7 +53,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	s := &sender{client: client}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
-		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != OutcomeDelivered {
+		if r := s.send(ctx, &Delivery{ID: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", Body: body}, e); r.outcome != OutcomeDelivered {
 			t.Fatalf("send() = %+v, want it delivered", r)
 		}
 	}

@@ -77,7 +77,7 @@ func FuzzSettings(f *testing.F) {
 		}, nil, t.Context())
 		const body = `{"a":1}`
 		s := &sender{client: c}
-		res := s.send(t.Context(), &posting{id: id, body: []byte(body), try: 1}, e)
+		res := s.send(t.Context(), &Delivery{ID: id, Body: []byte(body)}, e)
 		c.Close()
 		client.Close()
 		sent := <-requests

@@ -83,12 +83,12 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
 	}
-	p := posting{id: deliveryID(&t.Event), body: body, trace: f.trace(ctx), try: 1}
+	d := Delivery{ID: deliveryID(&t.Event), Body: body, Trace: f.trace(ctx)}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
 		requests.Go(func() {
-			exchanges[i] = f.exchange(ctx, client, &p, e)
+			exchanges[i] = exchange(ctx, client, &d, e)
 			exchanges[i].Filtered = left || !t.Destination.takes(&t.Event)
 		})
 	}
@@ -97,7 +97,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 }
 
 // exchange makes one request of a Trial.
-func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, to *endpoint) Exchange {
+func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
 	var (
 		mu                           sync.Mutex // IPv4 and IPv6 are dialled at once
 		resolved, connected, secured time.Time
@@ -114,13 +114,12 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 		ConnectDone:      func(_, _ string, err error) { now(&connected, err) },
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
 	})
-	s := newSender(e)
-	s.client, s.keepAll = client, true
+	s := &sender{client: client, keepAll: true}
 	var notes wire.Notes
 	s.buffer.Note(&notes)
-	res := s.send(ctx, p, to)
+	res := s.send(ctx, d, to)
 
-	x := Exchange{Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(p.body)}
+	x := Exchange{Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body)}
 	after := func(t time.Time) time.Duration {
 		if t.IsZero() {
 			return 0

@@ -15,10 +15,6 @@ type worker struct {
 	results [MaxEndpoints]result // of the endpoints in open
 }
 
-func newWorker(e *engine) *worker {
-	return &worker{engine: e, sender: newSender(e)}
-}
-
 func (w *worker) run() {
 	var t schedule.Slot
 	o := schedule.NoAttempt
