@@ -2,16 +2,14 @@ package webhook
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // A logState keeps a destination that always fails from filling the log. It lets at most one line
 // a second pass, and counts the others.
 type logState struct {
-	failing atomic.Bool
-
 	mu       sync.Mutex
+	failing  bool
 	last     time.Time // when a line was logged
 	unlogged int
 }
@@ -21,7 +19,7 @@ type logState struct {
 func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failing.Store(true)
+	s.failing = true
 	if now.Sub(s.last) < time.Second {
 		s.unlogged++
 		return false, 0
@@ -32,16 +30,11 @@ func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 
 // recovered records a success. It reports whether to log that a series of failures has ended.
 func (s *logState) recovered() bool {
-	if !s.failing.Load() { // the usual case, without the lock
-		return false
-	}
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.failing.Load() || now.Sub(s.last) < time.Second {
+	if !s.failing || time.Since(s.last) < time.Second {
 		return false
 	}
-	s.failing.Store(false)
-	s.last = now
+	s.failing, s.last = false, time.Now()
 	return true
 }
