@@ -172,7 +172,10 @@ func (as *accounts) of(destination string) *account {
 		return a
 	}
 	if len(as.byID) >= maxAccounts {
-		as.forget()
+		used := func(a, b *account) int { return cmp.Compare(a.used.Load(), b.used.Load()) }
+		for _, a := range slices.SortedFunc(maps.Values(as.byID), used)[:maxAccounts/8] {
+			delete(as.byID, a.id)
+		}
 	}
 	now := time.Now()
 	a := &account{id: strings.Clone(destination), since: now}
@@ -182,16 +185,6 @@ func (as *accounts) of(destination string) *account {
 	}
 	as.byID[a.id] = a
 	return a
-}
-
-// forget evicts the least recently used eighth of the accounts. The caller holds as.mu.
-func (as *accounts) forget() {
-	all := slices.SortedFunc(maps.Values(as.byID), func(a, b *account) int {
-		return cmp.Compare(a.used.Load(), b.used.Load())
-	})
-	for _, a := range all[:len(all)/8+1] {
-		delete(as.byID, a.id)
-	}
 }
 
 func (as *accounts) all() []*account {

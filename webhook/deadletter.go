@@ -62,7 +62,7 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 // ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
 // endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
+	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
 // Discard removes the dead letters with these keys, and returns how many it has removed. An unknown
@@ -74,7 +74,7 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 // DiscardAll does the same as Discard, but for the dead letters that filter selects. Like
 // ReplayAll, it works while the caller ranges over it, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
+	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
 
 // deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
@@ -93,22 +93,27 @@ func deadKeys(f *Forwarder, ctx context.Context, filter DeadFilter) iter.Seq2[st
 	}
 }
 
-// chunk is how many dead letters are replayed or discarded in one commit.
-const chunk = 256
+// The bounds of what is replayed, discarded or sent again in one commit. The bound of the bodies is
+// approximate.
+const (
+	chunk      = 256
+	chunkBytes = 4 << 20
+)
 
-func fullOfKeys(keys []string) bool { return len(keys) == chunk }
+func noSize(string) int { return 0 }
 
-// inChunks collects values of seq until full returns true. Then it passes them to the function do,
-// and yields the total of all numbers that do has returned. It repeats this until seq ends or an
-// error occurs. It yields the error together with the total.
-func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) (int, error)) iter.Seq2[int, error] {
+// inChunks collects values of seq up to the bounds of a chunk. size returns the size of a value's
+// body. Then inChunks passes the values to the function do, and yields the total of all numbers
+// that do has returned. It repeats this until seq ends or an error occurs. It yields the error
+// together with the total.
+func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
-		total := 0
+		total, bytes := 0, 0
 		var gathered []T
 		flush := func() bool {
 			n, err := do(gathered)
 			total += n
-			gathered = gathered[:0]
+			gathered, bytes = gathered[:0], 0
 			return yield(total, err) && err == nil
 		}
 		for v, err := range seq {
@@ -116,7 +121,8 @@ func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) 
 				yield(total, err)
 				return
 			}
-			if gathered = append(gathered, v); full(gathered) && !flush() {
+			gathered, bytes = append(gathered, v), bytes+size(v)
+			if (len(gathered) == chunk || bytes >= chunkBytes) && !flush() {
 				return
 			}
 		}
@@ -181,10 +187,21 @@ func (e *engine) sweep(ctx context.Context) error {
 	if e.config.DeadMaxBytes == Unlimited {
 		return nil
 	}
-	bytes, err := e.deadBytes(ctx)
-	excess := bytes - e.config.DeadMaxBytes
-	if err != nil || excess <= 0 {
+	if counts, err = e.config.Store.Count(ctx); err != nil {
 		return err
+	}
+	excess := counts.DeadBytes - e.config.DeadMaxBytes
+	if counts.DeadBytes < 0 { // the store does not know the total
+		excess = -e.config.DeadMaxBytes
+		for d, err := range e.config.Store.Dead(ctx, DeadFilter{}, "") {
+			if err != nil {
+				return err
+			}
+			excess += d.Size()
+		}
+	}
+	if excess <= 0 {
+		return nil
 	}
 	over := func(d *DeadLetter) bool {
 		was := excess
@@ -192,23 +209,6 @@ func (e *engine) sweep(ctx context.Context) error {
 		return was > 0
 	}
 	return e.forget(ctx, DeadFilter{}, over, "size", &e.count.forgottenSize)
-}
-
-// deadBytes returns the total Size of all dead letters. It reads them only if the store does not
-// know the total.
-func (e *engine) deadBytes(ctx context.Context) (int64, error) {
-	counts, err := e.config.Store.Count(ctx)
-	if err != nil || counts.DeadBytes >= 0 {
-		return counts.DeadBytes, err
-	}
-	bytes := int64(0)
-	for d, err := range e.config.Store.Dead(ctx, DeadFilter{}, "") {
-		if err != nil {
-			return 0, err
-		}
-		bytes += d.Size()
-	}
-	return bytes, nil
 }
 
 // forget discards the dead letters that filter selects, the oldest first, until over returns false.
@@ -223,7 +223,7 @@ func (e *engine) forget(ctx context.Context, filter DeadFilter, over func(*DeadL
 	}
 	total := 0
 	discard := func(keys []string) (int, error) { return e.config.Store.Discard(ctx, keys...) }
-	for total, err = range inChunks(keys, fullOfKeys, discard) {
+	for total, err = range inChunks(keys, noSize, discard) {
 	}
 	count.Add(int64(total))
 	if total > 0 {

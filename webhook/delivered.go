@@ -47,14 +47,8 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 			}
 		}
 	}
-	bytes := 0
-	full := func(ps []Put) bool {
-		bytes += len(ps[len(ps)-1].Body)
-		return len(ps) == chunk || bytes >= resendBytes
-	}
 	var b batch
-	return inChunks(again, full, func(ps []Put) (int, error) {
-		bytes = 0
+	return inChunks(again, func(p Put) int { return len(p.Body) }, func(ps []Put) (int, error) {
 		if f.open.Err() != nil {
 			return 0, ErrClosed
 		}
@@ -62,9 +56,6 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 		return f.put(ctx, &b)
 	})
 }
-
-// resendBytes is the approximate size of the bodies that Resend stores in one commit.
-const resendBytes = 4 << 20
 
 // resendID returns the ID of a copy that Resend makes of a delivery. id is the ID of the original,
 // and now is the time of the copy, in nanoseconds since 1970.

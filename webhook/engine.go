@@ -27,9 +27,9 @@ type engine struct {
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // and requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
-	count        counters
-	total        tally // of all destinations
+	total        tally          // of all destinations
 	accounts     accounts
+	count        struct{ accepted, inTransaction, duplicates, off, discarded, forgottenAge, forgottenSize atomic.Int64 }
 	observed     *observed // nil without an Observer
 
 	attempts      context.Context // parent of every request

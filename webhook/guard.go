@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,7 +68,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 				return err
 			}
 			ip := ap.Addr().Unmap().WithZone("")
-			if !written && !(localhost && ip.IsLoopback()) && !g.allowed(ip) && !IsPublic(ip) {
+			if !written && !(localhost && ip.IsLoopback()) && !contains(g.allow, ip) && !IsPublic(ip) {
 				return &AddressError{Addr: ip}
 			}
 			mu.Lock()
@@ -94,13 +95,8 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return c, err
 }
 
-func (g *guard) allowed(ip netip.Addr) bool {
-	for _, p := range g.allow {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
+func contains(ps []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
@@ -177,10 +173,5 @@ func IsPublic(ip netip.Addr) bool {
 			}
 		}
 	}
-	for _, p := range special {
-		if p.Contains(ip) {
-			return false
-		}
-	}
-	return ip.IsValid()
+	return ip.IsValid() && !contains(special, ip)
 }

@@ -3,6 +3,7 @@ package webhook
 import (
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -38,10 +39,8 @@ func checkHost(field string, u *url.URL) error {
 		}
 	}
 	labels := strings.Split(strings.TrimSuffix(strings.Map(folded, host), "."), ".")
-	for _, l := range labels {
-		if l == "" {
-			return refuse(field, "has a host with an empty label")
-		}
+	if slices.Contains(labels, "") {
+		return refuse(field, "has a host with an empty label")
 	}
 	if !isNumber(labels[len(labels)-1]) {
 		return nil

@@ -29,9 +29,6 @@ type route struct {
 	transformErrors int
 }
 
-// routesSpace is how many destinations a call may have before its routes take an allocation.
-const routesSpace = 8
-
 // forward makes a delivery of each event for each destination, and calls store with them. If filter
 // is true, it first applies the filters and Transforms of the destinations.
 func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
@@ -43,7 +40,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	}
 	var routes []route // nil: no destination has a filter or a Transform
 	if filter && f.destinations.filtering {
-		var space [routesSpace]route
+		var space [8]route // saves an allocation for calls with few destinations
 		var err error
 		if routes, err = f.destinations.routes(ctx, destinations, space[:0]); err != nil {
 			return err

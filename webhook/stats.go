@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -108,13 +107,6 @@ type Failure struct {
 	Attempt
 	// Due is when the delivery is attempted again. It is zero if it was given up.
 	Due time.Time
-}
-
-// counters holds the counts of a Forwarder that are not in a tally.
-type counters struct {
-	accepted, inTransaction, duplicates, off, discarded atomic.Int64
-
-	forgottenAge, forgottenSize atomic.Int64
 }
 
 // DestinationStats returns the stats of every destination that was attempted, is held, or has

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -143,14 +142,11 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 
 // shownHeader returns the header of the latest request, which went to e, with its secrets redacted.
 func (s *sender) shownHeader(e *endpoint) http.Header {
-	h := make(http.Header)
-	for name, values := range e.header {
+	h := e.header.Clone()
+	for name := range h {
 		if name != "User-Agent" && name != "Content-Type" {
-			values = []string{redacted}
-		} else {
-			values = slices.Clone(values)
+			h[name] = []string{redacted}
 		}
-		h[name] = values
 	}
 	for line := range strings.Lines(string(s.lines)) {
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")

@@ -2,10 +2,27 @@ package webhook
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
+
+// A lane is the forwarder's state of one destination. The embedded schedule.Lane is the
+// scheduler's.
+type lane struct {
+	*schedule.Lane
+
+	target     atomic.Pointer[target] // nil until the destination was looked up
+	stragglers atomic.Int32           // deliveries that one endpoint has taken while requests to others are in flight
+	failures   logState
+	deaths     logState
+}
+
+// itemOf returns the claimed delivery d in the form that the scheduler uses.
+func itemOf(d *Delivery) schedule.Item {
+	return schedule.Item{Destination: d.Destination, Value: d, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
+}
 
 // A worker attempts one delivery after another.
 type worker struct {
@@ -39,27 +56,40 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 		l.target.Store(t)
 	}
 	tries := d.Tries
-	s, ok := w.attempt(l, d, t)
-	w.report(l, d, &s, ok)
-	if !ok {
+	s, counts := w.attempt(l, d, t)
+	var due time.Time
+	if counts && s.Verdict == Retry {
+		due = s.Delivery.Due
+	}
+	for i := range w.open {
+		if r := &w.results[i]; r.attempt.Try > 0 { // the request has ended
+			w.requested(l, d, r, due)
+		}
+	}
+	if !counts {
 		w.settler.giveBack(d)
 		return schedule.NoAttempt
 	}
 	o := schedule.NoAttempt
+	var f schedule.Failure
 	switch {
 	case s.Verdict == Done:
 		o = schedule.Answered
 	case s.Delivery.Tries > tries:
-		o = schedule.Answered
-		if f, failing := failureOf(w.results[:len(w.open)], &s); failing {
-			o = schedule.Failing
-			defer w.failed(l, f)
-		}
+		f, o = failureOf(w.results[:len(w.open)], &s)
 		if w.config.DisableGone || w.config.DisableAfter > 0 {
 			w.disableIfDue(l, &s)
 		}
 	}
 	w.settle(l, d, s)
+	if o == schedule.Failing {
+		back, opened := w.schedule.Fail(l.Lane, f)
+		w.returnAll(back)
+		if opened {
+			w.config.Logger.Warn("webhook: destination keeps failing; its new deliveries wait, and it is probed at intervals",
+				"destination", l.ID, "reason", f.Reason)
+		}
+	}
 	return o
 }
 
@@ -71,46 +101,21 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	*d = Delivery{}
 }
 
-// report counts the requests of an attempt that have ended, and tells the observer of them. d is
-// the delivery as it was before the attempt. counts is false if the attempt was cut off and will be
-// repeated: then s is not its outcome.
-func (w *worker) report(l *lane, d *Delivery, s *Settlement, counts bool) {
-	var due time.Time
-	if counts && s.Verdict == Retry {
-		due = s.Delivery.Due
-	}
-	for i := range w.open {
-		if r := &w.results[i]; r.attempt.Try > 0 {
-			w.requested(l, d, r, due)
-		}
-	}
-}
-
-// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint
-// answered and refused the delivery for good: then the destination does not count as failing.
-func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
+// failureOf describes a failed attempt for the scheduler. If every endpoint answered and refused
+// the delivery for good, the destination does not count as failing.
+func failureOf(results []result, s *Settlement) (f schedule.Failure, o schedule.Outcome) {
 	f.Reason = string(lastReason(&s.Delivery))
 	if s.Verdict == Retry {
 		f.Due = s.Delivery.Due
 	}
+	o = schedule.Answered
 	for i := range results {
 		if r := &results[i]; r.outcome == OutcomeRetryable {
-			failing = true
+			o = schedule.Failing
 			f.TimedOut = f.TimedOut || r.attempt.Reason == ReasonTimeout
 		}
 	}
-	return f, failing
-}
-
-// failed tells the scheduler that the destination failed. It gives the deliveries that the lane may
-// not attempt now back to the store.
-func (w *worker) failed(l *lane, f schedule.Failure) {
-	back, opened := w.schedule.Fail(l.Lane, f)
-	w.returnAll(back)
-	if opened {
-		w.config.Logger.Warn("webhook: destination keeps failing; its new deliveries wait, and it is probed at intervals",
-			"destination", l.ID, "reason", f.Reason)
-	}
+	return f, o
 }
 
 // hold suspends a destination that cannot be used, for a while. It returns d and the other ready
