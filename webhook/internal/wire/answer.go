@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // The reasons why an answer is malformed.
@@ -166,12 +167,10 @@ func field(line []byte) (f fieldName, name, value []byte, err error) {
 	if !ok || len(name) == 0 || !isValue(value) {
 		return fieldNone, nil, nil, errField
 	}
-	spaced := false
 	for _, c := range name {
-		if !isTokenByte(c) && c != ' ' {
+		if !tokenBytes[c] && c != ' ' {
 			return fieldNone, nil, nil, errField
 		}
-		spaced = spaced || c == ' '
 	}
 	switch bare := bytes.Trim(name, " "); {
 	case equalFold(bare, "connection"):
@@ -183,7 +182,7 @@ func field(line []byte) (f fieldName, name, value []byte, err error) {
 	case equalFold(bare, "transfer-encoding"):
 		f = fieldCoding
 	}
-	if spaced && f != fieldNone {
+	if f != fieldNone && bytes.IndexByte(name, ' ') >= 0 {
 		return fieldNone, nil, nil, errField // only some readers take the line for that field
 	}
 	return f, name, value, nil
@@ -264,10 +263,7 @@ func chunkSize(line []byte) (n int64, err error) {
 	if !ok || bytes.IndexByte(line, '\r') >= 0 {
 		return 0, errChunk
 	}
-	line = bytes.TrimRight(line, " \t")
-	if i := bytes.IndexByte(line, ';'); i >= 0 {
-		line = line[:i]
-	}
+	line, _, _ = bytes.Cut(bytes.TrimRight(line, " \t"), []byte{';'})
 	size, err := strconv.ParseUint(string(line), 16, 63)
 	if err != nil || len(line) > 16 {
 		return 0, errChunk
@@ -293,30 +289,14 @@ func (in *reader) trailer() error {
 }
 
 // trimEnd returns a line without its LF or CRLF.
-func trimEnd(line []byte) []byte {
-	line = line[:len(line)-1]
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
-	return line
-}
+func trimEnd(line []byte) []byte { return bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}) }
 
 func trim(s []byte) []byte { return bytes.Trim(s, " \t") }
 
-// equalFold compares ASCII text without regard to case. lower must be in lower case.
-func equalFold(s []byte, lower string) bool {
-	if len(s) != len(lower) {
-		return false
-	}
-	for i, c := range s {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
+// equalFold compares s with an ASCII text without regard to case. The lengths keep out other letters
+// that fold to ASCII ones, such as the Kelvin sign: they all have more bytes.
+func equalFold(s []byte, ascii string) bool {
+	return len(s) == len(ascii) && strings.EqualFold(string(s), ascii)
 }
 
 // isValue reports whether s has no control characters except tabs (RFC 9110, section 5.5).
@@ -336,5 +316,3 @@ var tokenBytes = func() (is [256]bool) {
 	}
 	return is
 }()
-
-func isTokenByte(c byte) bool { return tokenBytes[c] }

@@ -106,10 +106,9 @@ func (c *Client) abort() {
 	}
 }
 
-// Resent counts the requests that were made twice. If a kept connection ends without a
-// byte of an answer, or with an answer that was meant for an idle connection (see
-// Answer.forIdle), the Client repeats the request at once on another connection. Most of
-// these requests had not reached the receiver; some may have.
+// Resent counts the requests that were made twice. If a kept connection ends without a byte of an
+// answer, or with an answer that was meant for an idle connection, the Client repeats the request at
+// once on another connection. Most of these requests had not reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.
@@ -123,12 +122,6 @@ type Answer struct {
 	Kept []byte
 
 	closing bool // the receiver closes the connection after this answer
-}
-
-// forIdle reports whether the receiver may have sent this answer before the request arrived. Some
-// receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they close an idle connection.
-func (a *Answer) forIdle() bool {
-	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
 
 // A Buffer holds a request and the beginning of its answer. It serves one request after
@@ -191,7 +184,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			if cn, err = c.dial(ctx, deadline, h); err != nil {
 				return Answer{}, err
 			}
-			if cn.http2() {
+			if tc, ok := cn.nc.(*tls.Conn); ok && tc.ConnectionState().NegotiatedProtocol == "h2" {
 				h.h2.Store(true)
 				return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
 			}
@@ -203,10 +196,14 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		}
 		cn.abandon()
 		if err == errStale {
-			cn = c.take(h) // nothing was written
+			c.mu.Lock()
+			cn = c.pop(h) // nothing was written
+			c.mu.Unlock()
 			continue
 		}
-		ended := a.forIdle()
+		// Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they close an idle
+		// connection.
+		ended := a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 		if err != nil {
 			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
 		}

@@ -3,7 +3,6 @@ package wire
 import (
 	"container/list"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -22,12 +21,6 @@ type conn struct {
 	place *list.Element // in Client.conns
 	idle  bool
 	used  time.Time // the deadline of its last request
-}
-
-// http2 reports whether client and receiver have agreed on HTTP/2.
-func (cn *conn) http2() bool {
-	tc, ok := cn.nc.(*tls.Conn)
-	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 // interrupt makes all reads and writes fail, including those in progress. It may be called at any

@@ -22,9 +22,8 @@ func speaksHTTP2() bool {
 	return t.TLSNextProto["h2"] != nil
 }
 
-// A handover passes a connection that this package has dialled to net/http's transport.
-type handover struct{ conn atomic.Pointer[tls.Conn] }
-
+// handoverKey is the context key of an *atomic.Pointer[tls.Conn]: a connection that this package has
+// dialled, and that net/http's transport may take.
 type handoverKey struct{}
 
 // byNetHTTP reports whether net/http, and not this package, makes the requests to t.
@@ -57,8 +56,8 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 			return nc, err
 		},
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			if o, ok := ctx.Value(handoverKey{}).(*handover); ok {
-				if tc := o.conn.Swap(nil); tc != nil {
+			if dialled, ok := ctx.Value(handoverKey{}).(*atomic.Pointer[tls.Conn]); ok {
+				if tc := dialled.Swap(nil); tc != nil {
 					return tc, nil
 				}
 			}
@@ -121,32 +120,6 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// A sending records how far net/http has got with a request.
-type sending struct{ connected, begun atomic.Bool }
-
-// trace returns a context that makes net/http record the progress of the request in s.
-// When the request gets a proxied connection, trace also stops the timer of that
-// connection: from then on the deadline of the request applies.
-func (s *sending) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			s.connected.Store(true)
-			nc := i.Conn
-			if tc, ok := nc.(*tls.Conn); ok {
-				nc = tc.NetConn()
-			}
-			if p, ok := nc.(*proxied); ok {
-				p.limit.Stop()
-			}
-		},
-		WroteHeaders: func() { s.begun.Store(true) },
-	})
-}
-
-// unsent reports whether the request got a connection but was not sent, because that
-// connection had already ended.
-func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
-
 // postNetHTTP does the same as post, but by net/http. If cn is not nil, it hands cn over
 // to net/http.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
@@ -154,17 +127,30 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	defer cancel()
 	if cn != nil {
 		cn.forget()
-		var o handover
-		o.conn.Store(cn.nc.(*tls.Conn))
-		ctx = context.WithValue(ctx, handoverKey{}, &o)
+		var dialled atomic.Pointer[tls.Conn]
+		dialled.Store(cn.nc.(*tls.Conn))
+		ctx = context.WithValue(ctx, handoverKey{}, &dialled)
 		defer func() {
-			if tc := o.conn.Swap(nil); tc != nil {
+			if tc := dialled.Swap(nil); tc != nil {
 				tc.Close() // net/http has used another connection
 			}
 		}()
 	}
-	var first sending
-	req, err := http.NewRequestWithContext(first.trace(ctx), http.MethodPost, "/", bytes.NewReader(body))
+	var connected, begun atomic.Bool // the request has a connection; its header was written
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			connected.Store(true)
+			nc := i.Conn
+			if tc, ok := nc.(*tls.Conn); ok {
+				nc = tc.NetConn()
+			}
+			if p, ok := nc.(*proxied); ok {
+				p.limit.Stop() // from now on the deadline of the request applies
+			}
+		},
+		WroteHeaders: func() { begun.Store(true) },
+	})
+	req, err := http.NewRequestWithContext(traced, http.MethodPost, "/", bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -180,7 +166,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	}
 	transport := c.httpTransport(h)
 	resp, err := transport.RoundTrip(req)
-	if err != nil && first.unsent() && ctx.Err() == nil {
+	if err != nil && connected.Load() && !begun.Load() && ctx.Err() == nil {
 		// net/http may give a spare connection to the next request. If that connection
 		// has ended since, net/http does not repeat the request, so repeat it here.
 		req.Body, _ = req.GetBody()

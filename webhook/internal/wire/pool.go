@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -58,14 +59,7 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 
 // baseTLS returns the TLS configuration for k, without the parts that depend on the host.
 func (c *Client) baseTLS(k key) *tls.Config {
-	base := k.tls
-	if base == nil {
-		base = c.config.TLS
-	}
-	if base == nil {
-		return new(tls.Config)
-	}
-	return base.Clone()
+	return cmp.Or(k.tls, c.config.TLS, new(tls.Config)).Clone()
 }
 
 // hostTLS returns the TLS configuration of connections to k. Each host has a session
@@ -108,13 +102,6 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	}
 	c.mu.Unlock()
 	closeAll(old, nil)
-}
-
-// take returns another idle connection of h, or nil, for a request whose first one was stale.
-func (c *Client) take(h *host) *conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pop(h)
 }
 
 // pop removes and returns the idle connection of h that was released last, or nil. The

@@ -34,9 +34,7 @@ func (in *reader) Read(p []byte) (int, error) {
 	n, err := in.src.Read(p)
 	if n > 0 {
 		in.got = true
-		if in.notes != nil {
-			in.notes.began()
-		}
+		in.notes.began()
 	}
 	return n, err
 }
@@ -90,9 +88,9 @@ type Notes struct {
 	Header http.Header
 }
 
-// began records the time of the first call as FirstByte.
+// began records the time of the first call as FirstByte, unless n is nil.
 func (n *Notes) began() {
-	if n.FirstByte.IsZero() {
+	if n != nil && n.FirstByte.IsZero() {
 		n.FirstByte = time.Now()
 	}
 }

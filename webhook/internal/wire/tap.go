@@ -29,10 +29,8 @@ type tap struct {
 func newTap(nc net.Conn, secure bool) *tap {
 	t := &tap{Conn: nc, secure: secure}
 	switch s := nc.(type) {
-	case *net.TCPConn:
-		t.raw, _ = s.SyscallConn()
-	case *net.UnixConn:
-		t.raw, _ = s.SyscallConn()
+	case *net.TCPConn, *net.UnixConn:
+		t.raw, _ = s.(syscall.Conn).SyscallConn()
 	}
 	return t
 }
