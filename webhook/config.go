@@ -15,29 +15,19 @@ import (
 	"time"
 )
 
-// The defaults of Config. DefaultTimeout and DefaultWindow are the values of the public webhook
-// documentation.
+// The defaults of the fields of Config. DefaultTimeout and DefaultWindow are the values of the public
+// webhook documentation.
 const (
-	// DefaultTimeout is the time an endpoint has for a complete answer.
-	DefaultTimeout = 5 * time.Second
-	// DefaultWindow is how long a delivery is attempted, from the start of its first attempt.
-	DefaultWindow = 4 * time.Hour
-	// DefaultServiceName is the product in the User-Agent of every request.
-	DefaultServiceName = "Hookferry"
-	// DefaultMaxConcurrent is how many deliveries of one destination are attempted at once.
-	DefaultMaxConcurrent = 64
-	// DefaultMaxInFlight is how many deliveries of all destinations are attempted at once.
-	DefaultMaxInFlight = 1024
-	// DefaultMaxBytesInFlight bounds the memory for bodies: 64 MiB.
-	DefaultMaxBytesInFlight = 64 << 20
-	// DefaultPoll is how often a Forwarder looks for deliveries that other processes have put into
-	// the store.
-	DefaultPoll = time.Second
+	DefaultTimeout          = 5 * time.Second
+	DefaultWindow           = 4 * time.Hour
+	DefaultServiceName      = "Hookferry"
+	DefaultMaxConcurrent    = 64
+	DefaultMaxInFlight      = 1024
+	DefaultMaxBytesInFlight = 64 << 20 // 64 MiB
+	DefaultPoll             = time.Second
+	DefaultDeadMaxAge       = 30 * 24 * time.Hour
+	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
 
-	// DefaultDeadMaxAge is how long dead letters are kept.
-	DefaultDeadMaxAge = 30 * 24 * time.Hour
-	// DefaultDeadMaxBytes bounds the total size of all dead letters: 1 GiB.
-	DefaultDeadMaxBytes = 1 << 30
 	// Unlimited, as the value of Config.DeadMaxAge or Config.DeadMaxBytes, switches that bound off.
 	Unlimited = -1
 )
@@ -56,32 +46,28 @@ type Config struct {
 	// text has more than MaxNote bytes, no text is shown. Nil means no text.
 	Note func() []byte
 
-	// Destinations lists the destinations, each with an id of its own. The address guard refuses
-	// connections to addresses that are not public, but it trusts these URLs: it allows any IP
-	// address in them, and "localhost". Any other host name must resolve to addresses that are
-	// public or listed in AllowAddresses.
+	// Destinations lists the destinations, each with an id of its own. The address guard trusts
+	// their URLs: it allows any IP address in them, and "localhost". Any other host name must
+	// resolve to addresses that are public or listed in AllowAddresses.
 	Destinations []Destination
 
-	// Lookup finds a destination by its id. A Config has either Lookup or Destinations. The
-	// forwarder calls Lookup before every attempt, concurrently, so a change of a destination takes
-	// effect at once. To keep that cheap, Lookup returns the same pointer for an unchanged
-	// destination. Nobody may change a destination after Lookup has returned it.
+	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls Lookup
+	// before every attempt, concurrently, so a change of a destination takes effect at once. To keep
+	// that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may change a
+	// destination after Lookup has returned it.
 	//
 	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
 	// seconds after a failure, otherwise every half minute. Retry windows are treated as during a
 	// pause; see Forwarder.Pause. A call may take as long as Timeout, and must end with its
-	// context. A panic in Lookup counts as a failure. Lookup must not end its goroutine in another
-	// way, such as runtime.Goexit.
+	// context. A panic in Lookup counts as a failure, but Lookup may not call runtime.Goexit.
 	//
-	// The URLs that Lookup returns are not trusted, because customers may have written them. The
-	// address guard allows IP addresses and "localhost" in them only if AllowAddresses lists them,
-	// or if TrustLookup is set.
+	// Customers may have written the URLs that Lookup returns. So the address guard allows IP
+	// addresses and "localhost" in them only if AllowAddresses or TrustLookup does.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
-	// TrustLookup makes the URLs that Lookup returns as trusted as those of Destinations. Set it if
-	// the operator wrote them, for example in a configuration file that is reloaded when it
-	// changes.
+	// TrustLookup makes the guard trust the URLs that Lookup returns as those of Destinations. Set
+	// it if the operator wrote them, for example in a file that is reloaded when it changes.
 	TrustLookup bool
 
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then
@@ -105,9 +91,8 @@ type Config struct {
 	Window time.Duration
 
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
-	// it. The forwarder logs that and calls a DisableObserver. It keeps the deliveries until
-	// Resume, as Pause does, or buries them if BuryDisabled is set. Each node measures the time on
-	// its own, and starts again with its process. Zero means never.
+	// it. Then it calls a DisableObserver, and keeps the deliveries until Resume, as Pause does.
+	// Each node measures the time on its own, since the start of its process. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone makes the forwarder disable a destination, as DisableAfter does, when all
 	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
@@ -159,10 +144,9 @@ type Config struct {
 	// store. Zero means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses lists addresses that the address guard allows although they are private,
-	// loopback, link-local or otherwise not public. If the guard refuses all addresses that a name
-	// resolves to, the delivery is given up with ReasonAddress. Otherwise the forwarder tries the
-	// allowed addresses, and only their errors count.
+	// AllowAddresses lists addresses that the address guard allows although they are not public; see
+	// IsPublic. If the guard refuses all addresses that a name resolves to, the delivery is given up
+	// with ReasonAddress. Otherwise the forwarder tries the allowed ones, and only their errors count.
 	AllowAddresses []netip.Prefix
 
 	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
@@ -185,8 +169,8 @@ type Config struct {
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge. Unlimited means
-	// that they may have any age.
+	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge, and Unlimited for
+	// ever.
 	//
 	// Run discards the dead letters that exceed DeadMaxAge or DeadMaxBytes, a minute after its
 	// start and then every hour. In between, the store may have more. Run logs how many dead
@@ -198,8 +182,7 @@ type Config struct {
 	// does not know the total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
-	// Observer is told of accepted events, of each request, and of the end of each delivery. Nil
-	// means no observer, which costs nothing.
+	// Observer is told what happens to deliveries. Nil means no observer, which costs nothing.
 	Observer Observer
 
 	// Trace returns the values of the headers traceparent and tracestate for the context of a call

@@ -24,10 +24,9 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. If filter is the zero value, CountDead
-// asks the store for the number of all dead letters. For any other filter, it reads every dead
-// letter that died between From and To. With an error, it also returns the number that it has
-// counted so far.
+// CountDead returns how many dead letters filter selects. For the zero filter it asks the store. For
+// any other, it reads every dead letter that died between From and To. With an error, it also returns
+// the number that it has counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -53,11 +52,10 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll does the same as Replay, but for the dead letters that filter selects. It works while
-// the caller ranges over it. It commits up to 256 dead letters at a time, and after each commit
-// yields how many were replayed so far. It yields nothing if there are none. If the caller breaks
-// the loop, the number that was yielded last stays correct. An error ends the loop, too, and is
-// yielded with that number. A further call continues with the rest.
+// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges over
+// it. It commits up to 256 dead letters at a time, and after each commit yields how many were
+// replayed so far. It yields nothing if there are none. An error ends the loop, and is yielded with
+// that number. A further call continues with the rest.
 //
 // ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
 // endpoint that refuses everything would never end.
@@ -71,8 +69,8 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll does the same as Discard, but for the dead letters that filter selects. Like
-// ReplayAll, it works while the caller ranges over it, and yields how many it has removed so far.
+// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it works while the
+// caller ranges over it, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
@@ -132,24 +130,21 @@ func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (in
 	}
 }
 
+// The time from the start of Run to the first sweep, which must not slow down the start, and the time
+// from one sweep to the next.
 const (
-	// firstSweep is the time from the start of Run to the first sweep. The delay keeps the sweep
-	// from slowing down the start.
 	firstSweep = time.Minute
-	// sweepEvery is the time from one sweep to the next.
 	sweepEvery = time.Hour
 )
 
-// Forgotten counts the dead letters that the forwarder has discarded because they exceeded the
-// bounds of its Config.
+// Forgotten counts the dead letters that the forwarder has discarded.
 type Forgotten struct {
 	Age  int64 // older than Config.DeadMaxAge
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
 // keepBounds calls sweep at intervals until ctx is done. The forwarder enforces the bounds, not the
-// store, so that they are the same for every store. Several forwarders on one store do not disturb
-// each other: each counts only the dead letters that it has discarded itself.
+// store, so that they are the same for every store. Several forwarders on one store may do so.
 func (e *engine) keepBounds(ctx context.Context) {
 	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
 		return

@@ -10,9 +10,8 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// Delivered yields the deliveries in the store's History that filter selects, the latest first. If
-// after is the Key of a delivery, the sequence begins behind it. If after is empty, it begins with
-// the latest. An error ends the sequence: ErrUnsupported if the store has no History.
+// Delivered yields the deliveries in the store's History that filter selects, as History.Delivered
+// does. The error is ErrUnsupported if the store has no History.
 func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
 	h, ok := f.config.Store.(History)
 	if !ok {
@@ -21,13 +20,11 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 	return h.Delivered(ctx, filter, after)
 }
 
-// Resend selects deliveries in the store's History by filter, and sends each of them again. Each
-// becomes a new delivery with the same body and an ID of its own, so a receiver that deduplicates
-// by webhook-id takes it. Resend leaves out deliveries that were delivered after the loop began,
-// and copies that an earlier Resend has made. It works as ReplayAll does: after each commit it
-// yields how many it has sent so far, and it yields an error with that number. The error is
-// ErrUnsupported if the store has no History, ErrClosed after Shutdown, or another error of
-// Forward.
+// Resend sends again the deliveries in the store's History that filter selects. Each becomes a new
+// delivery with the same body and an ID of its own, so a receiver that deduplicates by webhook-id
+// takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that an
+// earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store has no
+// History, ErrClosed after Shutdown, or another error of Forward.
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter

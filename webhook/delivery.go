@@ -17,8 +17,8 @@ var ErrClosed = errors.New("webhook: closed")
 // at once.
 var ErrTooLarge = errors.New("webhook: one call has more than the store can ever hold")
 
-// ErrQueueFull is returned by Forward and Put when the store has reached its bound. The store has
-// stored nothing of the call. The caller may make the same call again.
+// ErrQueueFull is returned by Forward and Put when the store has reached its bound. Nothing of the
+// call is stored, and the caller may repeat it.
 var ErrQueueFull = errors.New("webhook: queue is full")
 
 // A Delivery is one event on its way to one destination.
@@ -26,10 +26,9 @@ type Delivery struct {
 	// Destination is the id of the destination, in 1 to 255 bytes.
 	Destination string
 	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
-	// and requests carry it in the header webhook-id. For an event without a Source the ID is the
-	// MessageID. For an event with a Source the ID is the first 18 bytes of a SHA-256, in base64url
-	// without padding. The hash covers the length of the Source as a uvarint, then the Source, then
-	// the MessageID.
+	// and requests carry it in the header webhook-id. For an event without a Source it is the
+	// MessageID, otherwise the first 18 bytes of a SHA-256, in base64url without padding. The hash
+	// covers the length of the Source as a uvarint, the Source, and the MessageID.
 	ID string
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the event.Event. Each
 	// has at most 255 bytes.
@@ -44,8 +43,7 @@ type Delivery struct {
 	Due time.Time
 	// Expires is the end of the retry window, set at the first attempt. It is zero before that.
 	Expires time.Time
-	// Tries counts the attempts so far. It is not negative, and neither are the numbers in
-	// Attempts.
+	// Tries counts the attempts so far. It and the numbers in Attempts are not negative.
 	Tries int
 	// Closed lists the endpoints that get no request for this delivery, for a time or for good: at
 	// most MaxEndpoints.
@@ -122,13 +120,10 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// If one of Destination, ID, Type, Reason and User is not empty, the dead letter must have the
-	// same value. ID may equal either the ID or the MessageID of the delivery.
-	Destination string
-	ID          string
-	Type        string
-	Reason      Reason
-	User        string
+	// If one of these is not empty, the dead letter must have the same value. ID may equal either the
+	// ID or the MessageID of the delivery.
+	Destination, ID, Type, User string
+	Reason                      Reason
 	// From and To bound the time of death, which must not be before From, and must be before To.
 	// Zero means no bound.
 	From, To time.Time
@@ -147,19 +142,17 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
-// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or
-// discarded.
+// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried, including claimed ones.
-	Waiting int
-	// Claimed counts the claimed ones among them.
-	Claimed int
+	// Waiting counts the deliveries that are neither done nor buried, and Claimed the claimed ones
+	// among them.
+	Waiting, Claimed int
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
-	// not know the sum. OldestDead is when the oldest dead letter died. It is zero if there is
-	// none, or if the store does not know the time.
+	// not know the sum. OldestDead is when the oldest one died, zero if there is none, or if the
+	// store does not know.
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
@@ -167,13 +160,11 @@ type Counts struct {
 	// Both are zero if the store keeps no History.
 	Delivered      int
 	DeliveredBytes int64
-	// Oldest is the earliest Due of the deliveries that wait and are not claimed, zero if there
-	// are none.
+	// Oldest is the earliest Due of the waiting deliveries that are not claimed, zero if there are none.
 	Oldest time.Time
 }
 
-// DestinationCounts says how much a store holds for one destination. The
-// fields are those of Counts.
+// DestinationCounts says how much a store holds for one destination; see Counts.
 type DestinationCounts struct {
 	Destination      string
 	Waiting, Claimed int

@@ -16,12 +16,9 @@ import (
 // The limits of Destination and Endpoint. MaxEndpoints and MaxHeaders are those of the public
 // webhook documentation.
 const (
-	// MaxEndpoints is how many endpoints a destination may have.
-	MaxEndpoints = 5
-	// MaxHeaders is how many static headers an endpoint may have.
-	MaxHeaders = 5
-	// MaxStandardSecrets is how many secrets for Standard Webhooks a destination may have.
-	MaxStandardSecrets = 5
+	MaxEndpoints       = 5 // of a destination
+	MaxHeaders         = 5 // static headers of an endpoint
+	MaxStandardSecrets = 5 // of a destination
 
 	maxURL         = 8 << 10 // bytes of an endpoint's URL
 	maxHeaderValue = 8 << 10 // bytes of a static header's value
@@ -36,18 +33,17 @@ type Destination struct {
 	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
 	// Secret is the key of the signature in the X-Signature header of every request; see package
-	// signature. If Secret is empty, the header is not sent. A request has one such signature, so
-	// there is only one Secret. Before you replace it, make the receiver accept the old secret and
-	// the new one.
+	// signature. If Secret is empty, the header is not sent. Before you replace it, make the receiver
+	// accept the old secret and the new one.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
 	// each secret. There may be up to MaxStandardSecrets. Use several only while one replaces
 	// another. Empty means no such headers.
 	//
 	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret makes
-	// it. A private key may take its place: "whsk_" and the base64 of an Ed25519 key, as
-	// signature.NewStandardPrivateKey makes it. The receiver then needs only the public key, and a
-	// signature takes about 25 us.
+	// it, or a private key: "whsk_" and the base64 of an Ed25519 key, as
+	// signature.NewStandardPrivateKey makes it. With a private key the receiver needs only the public
+	// one, and a signature takes about 25 us.
 	//
 	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
 	// ASCII in it are percent-encoded.
@@ -59,8 +55,8 @@ type Destination struct {
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
 	// for a receiver whose answers that client refuses as malformed (ReasonProtocol) although other
 	// clients accept them. A request then costs two to four times as much CPU, and about 60
-	// allocations. The time limits, the bounds and the address guard still apply, and redirects are
-	// still not followed. HTTP/2, proxies and internationalised host names use net/http anyway.
+	// allocations. All limits and the address guard still apply. HTTP/2, proxies and
+	// internationalised host names use net/http anyway.
 	NetHTTP bool
 	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means Config.Timeout.
 	Timeout time.Duration
@@ -82,14 +78,13 @@ type Destination struct {
 	FilterFunc func(*event.Event) bool
 	// Transform makes the body that this destination gets for an event. It is called for events
 	// that the filters take, before Forward and its variants store them. Transform may change the
-	// event that it is given. The Body of its result must be a JSON object of at most 128 KB. The
-	// forwarder re-encodes the object in the form that all bodies have, which is that of
-	// JSON.stringify. If the result is Off, the destination does not get the event, and Stats
-	// counts it as Filtered. The other fields of the result have no effect.
+	// event that it is given. The Body of its result must be a JSON object of at most 128 KB, which
+	// is re-encoded as JSON.stringify would. If the result is Off, the destination does not get the
+	// event, and Stats counts it as Filtered. The other fields of the result have no effect.
 	//
-	// Transform has 1 s for an event, and must end with its context. Forward waits for it. If
+	// Forward waits for Transform, which has 1 s for an event, and must end with its context. If
 	// Transform returns an error, panics, is late, or returns a result that is not valid, the
-	// destination does not get the event. Stats counts that in TransformErrors. The error is
+	// destination does not get the event, and Stats counts it in TransformErrors. The error is
 	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
 	// that it cannot change as they are.
 	//
@@ -109,8 +104,7 @@ type Destination struct {
 	// of the error are stored and logged, without the values that were set. Authorize is called
 	// concurrently, also by Try. Nil sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
-	// MaxConcurrent bounds the deliveries that are attempted at once. Zero means
-	// Config.MaxConcurrent.
+	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
 	MaxConcurrent int
 	// MaxRate bounds the attempts a second: from 1/86,400, which is one attempt a day, to
 	// 1,000,000. Further deliveries wait in the store. The retry window of a delivery that was

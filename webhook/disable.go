@@ -9,7 +9,6 @@ import (
 
 // Disabled describes a destination that the forwarder has disabled; see Config.DisableAfter.
 type Disabled struct {
-	// Destination is its id.
 	Destination string
 	// Reason is why the latest attempt failed. Status is the HTTP status of that attempt, 0 if
 	// there was none.
@@ -27,23 +26,20 @@ type DisableObserver interface {
 
 // Enabled describes a destination that the forwarder had disabled and Resume has enabled.
 type Enabled struct {
-	// Destination is its id.
 	Destination string
 	// Reason is why the destination was disabled, and Since is when.
 	Reason Reason
 	Since  time.Time
 }
 
-// An EnableObserver is an Observer that is told when Resume enables a destination that the
-// forwarder had disabled. Only the node whose Resume enables the destination calls it, once, before
-// Resume returns. It is not called for the end of a pause.
+// An EnableObserver is an Observer that is told when Resume enables a destination that the forwarder
+// had disabled. Only the node of that Resume calls it, once, before Resume returns.
 type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled logs that a destination was enabled, and tells the observer. It is called after Resume
-// has removed the setting that paused or disabled the destination. If the setting was only a pause,
-// enabled does nothing.
+// enabled logs that a destination was enabled, and tells the observer, unless the setting that Resume
+// has removed was only a pause.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {

@@ -72,29 +72,21 @@
 // due later by as much; new ones are not. When it is set forward, retry windows end earlier by as
 // much, and dead letters reach [Config.DeadMaxAge] earlier.
 //
-// Each destination has a lane of its own. A destination that hangs, fails, or has a million events
-// waiting does not hold up another. [Config.MaxInFlight] bounds the attempts of all destinations
-// together.
+// A destination that hangs, fails, or has a million events waiting does not hold up another. One that
+// only fails is probed at intervals; see [Config.MaxConcurrent].
 //
-// A destination that only fails is probed at intervals. Events that were attempted
-// before keep their schedule, however many wait behind them. Once the destination
-// answers, all events are delivered, except those whose retry window has ended.
-//
-// Requests are signed in X-Signature with [Destination.Secret], and by Standard
-// Webhooks with each of [Destination.StandardSecrets]. The latter signs the time,
-// too, so that a captured request is soon worthless. Package signature verifies both.
+// Requests are signed with [Destination.Secret], and by Standard Webhooks with each of
+// [Destination.StandardSecrets]. The latter signs the time, too, so that a captured request is soon
+// worthless. Package signature verifies both.
 //
 // # Observability
 //
-// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. They
-// count the deliveries that wait, that are in flight, that were delivered or retried, and the dead
-// letters by [Reason]. They have percentiles of latency, and say why a destination is held. An
+// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. An
 // [Observer] is called for each request. The module webhook/webhookprom turns all of this into
 // Prometheus metrics, in three lines.
 //
 // With OpenTelemetry, Attempted of your Observer can make a span from a.At to a.At+a.Took. Its
-// parent is the span context in a.Trace, which [Config.Trace] took from the caller's context. Log
-// lines have the keys that [Config.Logger] lists.
+// parent is the span context in a.Trace, which [Config.Trace] took from the caller's context.
 //
 // # Addresses
 //

@@ -83,9 +83,8 @@ func (e *engine) wake() {
 	}
 }
 
-// stored is the settler's storedFunc, which is called after each commit. It counts the settlements,
-// and tells the scheduler which deliveries wait again. If late is set, the fetcher is waiting for
-// the settler to catch up, so stored wakes it.
+// stored is the settler's stored, which is called after each commit. It counts the settlements, and
+// tells the scheduler which deliveries wait again. If late is set, it wakes the fetcher.
 func (e *engine) stored(ss []Settlement, late bool) {
 	now := time.Now()
 	bytes := int64(0)
@@ -144,8 +143,7 @@ func (e *engine) run(ctx, open context.Context) error {
 	stopFetching()
 	aside.Wait()
 
-	// Give back the deliveries that are not being attempted. From now on other nodes can take them,
-	// however long the attempts in flight last.
+	// Give back the deliveries that are not being attempted, so that other nodes can take them.
 	e.returnAll(e.schedule.Close())
 	if isShared {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Timeout)
@@ -165,9 +163,8 @@ func (e *engine) run(ctx, open context.Context) error {
 }
 
 // present returns the note of this node for the store's heartbeats, and reports whether the node is
-// alive. The node is not alive if the fetcher has made no progress for three times Config.Timeout,
-// plus Config.Poll. Then other nodes take over its claims. After Run the node always counts as
-// alive, because it has no claims left.
+// alive. If the fetcher has made no progress for three times Config.Timeout, plus Config.Poll, it is
+// not, and other nodes take over its claims. After Run it is, because it has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()

@@ -27,9 +27,6 @@ type fetcher struct {
 	trouble outage
 }
 
-// fetchSpace is the capacity of a new fetcher.buf, in deliveries.
-const fetchSpace = 256
-
 // run supplies the scheduler with deliveries until ctx is done. While the store fails, run keeps
 // trying. It returns an error only if the store was closed.
 func (r *fetcher) run(ctx context.Context) error {
@@ -134,8 +131,8 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 		p := &plan[i]
 		r.wants = append(r.wants, Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max})
 	}
-	if cap(r.buf) < fetchSpace/8 {
-		r.buf = make([]Delivery, 0, fetchSpace)
+	if cap(r.buf) < 32 {
+		r.buf = make([]Delivery, 0, 256)
 	}
 	ds, err := r.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
 	if err != nil {

@@ -79,14 +79,14 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 	return events, nil
 }
 
-// ForwardEvents does the same as Forward, but for several destinations, and for events that the
-// caller has made with package event. It stores all deliveries in one commit.
+// ForwardEvents is Forward for several destinations, and for events that the caller has made with
+// package event. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, true, f.put)
 }
 
-// Announce does the same as ForwardEvents, but does not apply filters or a Transform. It is for the
-// events of audiences and deletions, which package audience makes.
+// Announce is ForwardEvents without filters and Transforms. It is for the events of audiences and
+// deletions, which package audience makes.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	return forward(f, ctx, destinations, events, false, f.put)
 }
@@ -109,10 +109,10 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.run(ctx, f.open)
 }
 
-// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as if its context were
-// done. Shutdown returns when Run has returned. If ctx is done before that, Shutdown cuts off the
-// attempts in flight, and returns the error of ctx. These attempts may be repeated after the next
-// start. Shutdown may be called again, and without Run.
+// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops. Shutdown returns when Run
+// has returned. If ctx is done before that, Shutdown cuts off the attempts in flight, which may be
+// repeated after the next start, and returns the error of ctx. It may be called again, and without
+// Run.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	f.close()
 	if !f.running.Load() {

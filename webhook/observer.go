@@ -16,14 +16,14 @@ import (
 // Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the first
 // one is logged. A method must not end its goroutine in another way, as a test's FailNow would.
 //
-// The arguments hold no secrets, except those that callers put into bodies. They are valid only
-// during the call. A method must copy what it keeps, and must not change its arguments.
+// The arguments hold no secrets, except those that callers put into bodies. A method must not change
+// them, and must copy what it keeps.
 //
 // An Observer may implement further interfaces: DisableObserver, EnableObserver, and those that
 // later versions add.
 type Observer interface {
-	// Accepted is called by Forward and ForwardEvents once events are durable, before these methods
-	// return. Under load, Attempted may be called for these events first.
+	// Accepted is called once events are durable, before Forward or ForwardEvents returns. Under
+	// load, Attempted may be called for these events first.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may not be stored yet.
 	Attempted(Attempted)
@@ -36,8 +36,8 @@ type Observer interface {
 type Accepted struct {
 	// Deliveries are all deliveries of the call, with their Trace.
 	Deliveries []Delivery
-	// Stored is how many of the Deliveries were stored. The store left out the others because it
-	// remembers their IDs. Accepted does not say which ones these are.
+	// Stored is how many of them were stored. The store left out the others, whichever these are,
+	// because it remembers their IDs.
 	Stored int
 }
 

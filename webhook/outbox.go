@@ -20,9 +20,8 @@ type Outbox interface {
 	FirstClaims() int64
 }
 
-// ForwardTx does the same as Forward, but in a transaction of the caller: the transactional outbox
-// pattern. The event is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a
-// *sql.Tx.
+// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event is
+// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
@@ -32,8 +31,7 @@ type Outbox interface {
 //	})
 //
 // ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
-// an error the caller rolls the transaction back. With a Config.Lookup any id of 1 to 255 bytes is
-// accepted, and the deliveries wait until Lookup knows the destination.
+// an error the caller rolls the transaction back.
 //
 // Stats.InTransaction counts the deliveries at the time of the call. Stats.Accepted counts a
 // delivery on the node that is the first to claim it. No Observer is told that it was accepted.
@@ -45,8 +43,8 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
 }
 
-// ForwardEventsTx does the same as ForwardTx, but for several destinations, and for events that the
-// caller has made with package event. Event.NoDedup has no effect.
+// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made with
+// package event. Event.NoDedup has no effect.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {

@@ -19,8 +19,7 @@ import (
 // after Resume. The same holds while a destination is disabled or unknown.
 //
 // A pause is a setting of the store. It applies to all nodes that share the store, within about a
-// second, and survives restarts, until Resume. After an error of the store the destination may be
-// paused or not, for example if only the answer was lost.
+// second, and survives restarts. After an error of the store the destination may be paused or not.
 //
 // Pause returns ErrUnknownDestination for a destination that Forward would refuse. A second Pause
 // changes nothing.
@@ -64,8 +63,7 @@ type pause struct {
 }
 
 // setPause pauses a destination in the store, unless it is paused already, and then calls
-// learnPauses. stored reports whether this call has stored the pause. If only learnPauses fails,
-// setPause returns true and that error.
+// learnPauses. stored reports whether this call has stored the pause, even if learnPauses fails.
 func (e *engine) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
 	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: why})
 	if err == nil {
@@ -114,13 +112,10 @@ func (e *engine) learnPauses(ctx context.Context) error {
 	return nil
 }
 
-// pausesEvery is how often a node asks the store for the pauses.
-const pausesEvery = time.Second
-
 // followPauses calls learnPauses every second until ctx is done. It drops errors: while the store
 // fails, the pauses stay as they are, and the fetcher logs the failure.
 func (e *engine) followPauses(ctx context.Context) {
-	t := time.NewTicker(pausesEvery)
+	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	for {
 		select {
@@ -139,8 +134,8 @@ type Hold string
 const (
 	// HoldPaused: Pause was called.
 	HoldPaused Hold = "paused"
-	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination. If
-	// the forwarder did, Held.Reason is not empty, and Resume enables the destination.
+	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination: then
+	// Held.Reason is not empty, and Resume enables the destination.
 	HoldDisabled Hold = "disabled"
 	// HoldUnknown: there is no such destination.
 	HoldUnknown Hold = "unknown"
@@ -148,22 +143,19 @@ const (
 	HoldInvalid Hold = "invalid"
 	// HoldLookup: Lookup fails.
 	HoldLookup Hold = "lookup"
-	// HoldFailing: the destination failed too often in a row. It is probed at intervals.
-	// Deliveries that were attempted before keep their schedule.
+	// HoldFailing: the destination failed too often in a row, and is probed; see
+	// Config.MaxConcurrent.
 	HoldFailing Hold = "failing"
 )
 
 // Held describes a destination whose deliveries wait although they are due.
 type Held struct {
-	// Destination is its id.
 	Destination string
-	// Hold is why.
-	Hold Hold
-	// Since is when the hold began. It is zero if the hold began at an unknown time before the
-	// start of this process.
+	Hold        Hold
+	// Since is when the hold began, zero if that was at an unknown time before this process started.
 	Since time.Time
-	// Until is when the forwarder checks next whether the hold is over. For HoldFailing the check
-	// is an attempt, so it also waits for a delivery that is due. Until is zero for HoldPaused.
+	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
+	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
 	Until time.Time
 	// Reason is set for HoldFailing, and for HoldDisabled if the forwarder has disabled the
 	// destination: it is why the latest attempt failed.

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the
-// next ones gather, so that under load one commit holds many.
-//
-// If the store refuses an outcome, the settler sets it aside and offers it again later, so that it
-// does not hold up the others.
+// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the next
+// ones gather, so that under load one commit holds many. The settler sets aside an outcome that the
+// store refuses, and offers it again later, so that it does not hold up the others.
 type settler struct {
 	store  Store
 	logger *slog.Logger
-	stored storedFunc  // called after each commit
+	// stored is called after each commit, with the settlements that were stored, and must not keep
+	// them. late says that the fetcher waits for the store: behind has returned true since the
+	// previous call with late set, and the store works now.
+	stored func(ss []Settlement, late bool)
 	calm   func() bool // reports whether to commit less often
 	limits settleLimits
 
@@ -36,11 +37,6 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// A storedFunc is called after each commit, with the settlements that were stored. late says that
-// the fetcher waits for the store: settler.behind has returned true since the previous call with
-// late set, and the store works now. The function must not keep ss.
-type storedFunc func(ss []Settlement, late bool)
-
 // settleLimits bound the settlements of one call of Store.Settle.
 type settleLimits struct {
 	count int
@@ -56,11 +52,10 @@ var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 // a commit of ten times as many outcomes takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
-// errNothingSettled is the error of a store that breaks its contract: it settled less than it was
-// given, and returned no error.
+// errNothingSettled is the error of a store that breaks its contract.
 var errNothingSettled = errors.New("webhook: the store settled nothing and returned no error")
 
-func newSettler(store Store, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
+func newSettler(store Store, logger *slog.Logger, stored func([]Settlement, bool), calm func() bool) *settler {
 	return &settler{store: store, logger: logger, stored: stored, calm: calm, limits: defaultSettleLimits,
 		news: make(chan struct{}, 1)}
 }
@@ -86,9 +81,9 @@ func (s *settler) giveBack(d *Delivery) {
 	*d = Delivery{}
 }
 
-// behind reports whether the store is behind. The store is behind if it stores nothing at all, if
-// more than limit outcomes wait for it, or if the bodies of the waiting outcomes have at least
-// maxBytes. The caller can then wait: once the store works, the settler calls stored with late set.
+// behind reports whether the store stores nothing at all, more than limit outcomes wait for it, or
+// the bodies of the waiting outcomes have at least maxBytes. The caller can then wait: once the store
+// works, the settler calls stored with late set.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +179,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	return true
 }
 
-// move appends the elements of its second argument to its first. It returns the longer slice, and
-// the second one emptied. Both keep their arrays.
+// move appends from to to, and returns both, from without its elements. Both keep their arrays.
 func move(to, from []Settlement) (_, _ []Settlement) {
 	to = append(to, from...)
 	clear(from)
@@ -219,9 +213,8 @@ func (s *settler) finish(ss []Settlement) {
 }
 
 // setFailing records, at the end of a flush, whether the store stores nothing at all. The end of an
-// outage must not be recorded before the flush is over. Claims may have ended during the outage, so
-// an earlier fetch could return deliveries whose outcomes are not stored yet, and the forwarder
-// would attempt them again.
+// outage must not be recorded before: claims may have ended during the outage, so an earlier fetch
+// could return deliveries whose outcomes are not stored yet, and they would be attempted again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing
@@ -258,8 +251,7 @@ func (o *outage) over() bool {
 	return was
 }
 
-// wait blocks for the pause after a failure, or until ctx is done. The pause doubles with each
-// failure in a row.
+// wait blocks for the pause after a failure, or until ctx is done.
 func (o *outage) wait(ctx context.Context) {
 	t := time.NewTimer(o.pause)
 	defer t.Stop()

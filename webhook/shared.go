@@ -9,10 +9,9 @@ import (
 // once. Each node stores a heartbeat at intervals. When the last heartbeat of a node is too old,
 // its claims end, and it may no longer settle them.
 //
-// A node stops fetching and settling before others may judge it dead. It measures the age of its
-// last heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. A node
-// judges another one dead only if it has stored its own heartbeats without a gap for at least the
-// age at which a heartbeat is too old.
+// A node stops fetching and settling before others may judge it dead. It measures the age of its last
+// heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. It judges
+// another node dead only if its own heartbeats had no gap for the age at which one is too old.
 type Shared interface {
 	// Present makes the store call note for each heartbeat, until Close. note returns a text that
 	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes
@@ -33,14 +32,12 @@ const MaxNote = 4096
 
 // A Node is one Store value that is open on a shared store.
 type Node struct {
-	// Name is the name that its process has given it.
-	Name string
+	Name string // as its process has given it
 	// Self marks the node on which Nodes was called.
 	Self bool
 	// Opened is when the node was opened, or when it started over after other nodes had judged it
 	// dead. Seen is the time of its last heartbeat. Both are by the store's clock, and zero if they
 	// are not known.
 	Opened, Seen time.Time
-	// Note is the text that the node has presented; see Shared.Present.
-	Note []byte
+	Note         []byte // see Shared.Present
 }

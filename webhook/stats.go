@@ -9,41 +9,35 @@ import (
 
 // Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
 type Stats struct {
-	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on
-	// the node that is the first to claim them.
-	Accepted int64
-	// InTransaction counts the deliveries that ForwardTx has stored on this node, whether
-	// their transactions were committed or not.
-	InTransaction int64
+	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the node
+	// that is the first to claim them. InTransaction counts the deliveries that ForwardTx has stored
+	// on this node, whether their transactions were committed or not.
+	Accepted, InTransaction int64
 	// Duplicates counts the deliveries left out because the store remembers their IDs.
 	Duplicates int64
 	// Off counts the events left out because their integrations switch Webhooks off.
 	Off int64
-	// Filtered counts the deliveries that their destination's filter or Transform left out.
-	Filtered int64
-	// TransformErrors counts the deliveries left out because their destination's Transform failed.
-	TransformErrors int64
-	// Delivered counts the deliveries that an endpoint took.
-	Delivered int64
-	// Retried counts the attempts that failed and are repeated later.
-	Retried int64
-	// Resent counts the requests that were made twice within an attempt, because the receiver
-	// closed the kept connection. Either the connection ended without a byte of an answer, or with
-	// a 408 or 400, as some receivers send on an idle connection. The receiver may have got both
-	// requests.
+	// Filtered counts the deliveries that their destination's filter or Transform left out, and
+	// TransformErrors those left out because the Transform failed.
+	Filtered, TransformErrors int64
+	// Delivered counts the deliveries that an endpoint took, and Retried the attempts that failed
+	// and are repeated later.
+	Delivered, Retried int64
+	// Resent counts the requests that were made twice within an attempt, because the receiver closed
+	// the kept connection without an answer, or with the 408 or 400 that some send on an idle
+	// connection. The receiver may have got both requests.
 	Resent int64
 	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
 	Dead map[Reason]int64
 	// Discarded counts the deliveries that ChangeWaiting discarded.
 	Discarded int64
-	// Forgotten counts the dead letters that the forwarder has discarded because they exceeded the
-	// bounds of its Config.
+	// Forgotten counts the dead letters that exceeded Config.DeadMaxAge or Config.DeadMaxBytes.
 	Forgotten Forgotten
 	// ObserverPanics counts the calls of Config.Observer that panicked.
 	ObserverPanics int64
 
-	// InFlight counts the deliveries that are being attempted now. Ready counts those that
-	// are claimed and wait in memory for an attempt.
+	// InFlight counts the deliveries that are being attempted now, and Ready those that are claimed
+	// and wait in memory for an attempt.
 	InFlight, Ready int
 	// Latency is how long requests took.
 	Latency Latency
@@ -52,7 +46,6 @@ type Stats struct {
 // Latency says how long requests took, from the dial to the end of the answer, whatever its status.
 // It leaves out requests that were cut off.
 type Latency struct {
-	// Requests counts the requests.
 	Requests int64
 	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed. They are
 	// estimates, at most an eighth too high. Later requests weigh more.
@@ -61,7 +54,6 @@ type Latency struct {
 
 // DestinationStats is what a Forwarder and its store know of one destination.
 type DestinationStats struct {
-	// Destination is its id.
 	Destination string
 
 	// Since is when this node began to count for the destination: at its first attempt, filtered
@@ -74,28 +66,26 @@ type DestinationStats struct {
 	Latency                   Latency
 	Filtered, TransformErrors int64
 
-	// Outcome is the result of the latest attempt whose outcome is stored: OutcomeDelivered,
-	// OutcomeRetryable or OutcomePermanent. It is empty if there was no attempt after Since.
+	// Outcome is that of the latest attempt whose outcome is stored: OutcomeDelivered,
+	// OutcomeRetryable or OutcomePermanent, empty if there was no attempt after Since.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended,
 	// or at least half of the latest eight. Each refused delivery is a dead letter.
 	Refusing bool
-	// Failure is the latest attempt that failed, nil if none did. The destination may have
-	// taken other deliveries since.
+	// Failure is the latest attempt that failed, nil if none did. The destination may have taken
+	// other deliveries since.
 	Failure *Failure
 
 	// InFlight and Ready are as in Stats.
 	InFlight, Ready int
-	// Held says why the deliveries of the destination wait although they are due. It is nil if the
-	// destination is not held.
+	// Held is nil if the destination is not held.
 	Held *Held
 
 	// Counted says that Waiting and Oldest are known. If the store failed, they are not.
 	Counted bool
 	// Waiting counts the deliveries in the store, including those in flight.
 	Waiting int
-	// Oldest is the earliest Due of the deliveries that are not claimed. It is zero if there
-	// is none.
+	// Oldest is the earliest Due of the deliveries that are not claimed, zero if there are none.
 	Oldest time.Time
 }
 
@@ -110,9 +100,8 @@ type Failure struct {
 }
 
 // DestinationStats returns the stats of every destination that was attempted, is held, or has
-// deliveries in the store, in the order of their ids. It visits all of them, so call it for a
-// status page or a scrape, and not for each event. The error is the store's. With an error it
-// returns the stats that are known without the store.
+// deliveries in the store, in the order of their ids. It visits all of them, so do not call it for
+// each event. With an error of the store it returns the stats that are known without the store.
 func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
 	byID := make(map[string]*DestinationStats)
 	of := func(id string) *DestinationStats {

@@ -20,9 +20,7 @@ import (
 type Trial struct {
 	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
 	Destination *Destination
-	// Trusted makes the URLs of Destination as trusted as those of Config.Destinations: the address
-	// guard allows IP addresses and "localhost" in them. Otherwise the URLs are treated as a
-	// customer's.
+	// Trusted makes the address guard trust the URLs of Destination as those of Config.Destinations.
 	Trusted bool
 	Event   event.Event
 }
@@ -32,20 +30,19 @@ type Exchange struct {
 	// Attempt describes the request. Its Answer is set even if the endpoint took the event.
 	Attempt
 	// Filtered says that Forward would not store the event, because the destination's filter or
-	// Transform leaves it out. Try has sent it nevertheless.
+	// Transform leaves it out.
 	Filtered bool
 	// Outcome is the outcome that the request would have in an attempt.
 	Outcome Outcome
 	// Header is the header of the request, without Host and Content-Length. The values of static
 	// headers, of headers that Authorize has set, and of credentials in the URL are redacted.
 	Header http.Header
-	// Body is the body of the request.
-	Body []byte
+	Body   []byte
 	// AnswerHeader is the header of the answer, nil if there was none.
 	AnswerHeader http.Header
-	// Resolved, Connected, Secured and FirstByte are the times from At until the name was resolved,
-	// the connection was open, the TLS handshake was done, and the first byte of the answer
-	// arrived. A zero means that this did not happen, or is not known.
+	// These are the times from At until the name was resolved, the connection was open, the TLS
+	// handshake was done, and the first byte of the answer arrived. A zero means that this did not
+	// happen, or is not known.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 
@@ -72,8 +69,8 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, under("Destination", err)
 	}
-	// The trial uses a client of its own, and closes its connections at the end, because they may
-	// have used the client certificate of this destination.
+	// The trial has a client of its own, because its connections may use the client certificate of
+	// this destination.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
