@@ -22,7 +22,6 @@ type tally struct {
 	latency                      histogram
 }
 
-// requested counts a request.
 func (t *tally) requested(took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +29,6 @@ func (t *tally) requested(took time.Duration) {
 	t.latency.add(took)
 }
 
-// settled counts the outcome of a delivery.
 func (t *tally) settled(s *Settlement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,7 +45,6 @@ func (t *tally) settled(s *Settlement) {
 	}
 }
 
-// stats returns the counts in a DestinationStats.
 func (t *tally) stats() DestinationStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,9 +70,8 @@ func (t *tally) stats() DestinationStats {
 // recently used eighth of the others.
 const maxAccounts = 16 << 10
 
-// An account holds the statistics of one destination: its counts, the outcome of its latest
-// attempts, and its latest failure. It takes about 900 bytes, and up to 512 more for the latest
-// failure.
+// An account holds the statistics of one destination. It takes about 900 bytes, and up to 512 more
+// for the latest failure.
 type account struct {
 	tally
 	id            string
@@ -92,8 +88,7 @@ type account struct {
 	}
 }
 
-// settled counts a settlement and updates the condition of the destination: its outcome, its
-// refusals and its latest failure.
+// settled counts a settlement and updates the condition of the destination.
 func (a *account) settled(s *Settlement, now time.Time) {
 	a.tally.settled(s)
 	a.used.Store(now.Unix())
@@ -124,8 +119,6 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 }
 
-// stats returns the counts, the outcome and the latest failure of the account as a
-// DestinationStats.
 func (a *account) stats() DestinationStats {
 	s := a.tally.stats()
 	s.Destination, s.Since = a.id, a.since
@@ -151,14 +144,14 @@ func (a *account) failingSince(now time.Time) time.Time {
 	return a.condition.failing
 }
 
-// forgive ends the current series of failures. The next failed attempt starts a new one.
+// forgive ends the current series of failures.
 func (a *account) forgive() {
 	a.condition.Lock()
 	defer a.condition.Unlock()
 	a.condition.failing = time.Time{}
 }
 
-// accounts holds the accounts of the destinations, by id. It is safe for concurrent use.
+// accounts holds the accounts of the destinations. It is safe for concurrent use.
 type accounts struct {
 	mu   sync.Mutex
 	byID map[string]*account

@@ -8,8 +8,8 @@ import (
 )
 
 // attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
-// returns the settlement of d. It returns false if the forwarder was stopped before an endpoint
-// took d. The settlement does not count then, and d goes back to the store.
+// returns the settlement of d, and whether it counts: it does not if the forwarder was stopped
+// before an endpoint took d.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := w.now()
 	w.open = w.open[:0]
@@ -26,8 +26,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// The settings of the destination must have changed: d became due when one of its endpoints
-		// was open, but now all of them are closed to d.
+		// The settings have changed: when d became due, an endpoint was open to it.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -45,8 +44,6 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
 }
 
-// errTaken is the cancel cause of a request that was cut off because another endpoint took the
-// delivery.
 var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 
 // sendToAll sends d to several endpoints at once. It returns when one endpoint has taken d, or when
@@ -110,14 +107,13 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// decide turns the results of an attempt into the settlement of d. endpoints are the endpoints that
-// were open, and results has the result of each. If an endpoint took d, d is done. If no endpoint
-// may take d any more, or the retry window is over, d is buried. Otherwise d becomes due again by
-// its schedule.
+// decide turns the results of an attempt into the settlement of d. endpoints are those that were
+// open. opens is when the first of the others opens again, zero if none does. If an endpoint took
+// d, d is done. If no endpoint may take d any more, or the retry window is over, d is buried.
+// Otherwise d becomes due again by its schedule.
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but not beyond the last
-// attempt of the window. The other endpoints do not wait for it. Some endpoints may have been
-// closed before the attempt: opens is when the first of these opens again, zero if none does.
+// attempt of the window. The other endpoints do not wait for it.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
@@ -156,8 +152,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
-		// The list exceeds MaxEndpoints only if the settings of the destination have changed. The
-		// oldest entries belong to endpoints that the destination no longer has.
+		// The oldest entries belong to endpoints that the destination no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
 	if !again {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The defaults of the fields of Config. DefaultTimeout and DefaultWindow are the values of the public
-// webhook documentation.
+// The defaults of the fields of Config. DefaultTimeout and DefaultWindow are the values of the
+// public webhook documentation.
 const (
 	DefaultTimeout          = 5 * time.Second
 	DefaultWindow           = 4 * time.Hour
@@ -52,9 +52,9 @@ type Config struct {
 	Destinations []Destination
 
 	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls Lookup
-	// before every attempt, concurrently, so a change of a destination takes effect at once. To keep
-	// that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may change a
-	// destination after Lookup has returned it.
+	// before every attempt, concurrently, so a change of a destination takes effect at once. To
+	// keep that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may
+	// change a destination after Lookup has returned it.
 	//
 	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
@@ -144,9 +144,10 @@ type Config struct {
 	// store. Zero means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses lists addresses that the address guard allows although they are not public; see
-	// IsPublic. If the guard refuses all addresses that a name resolves to, the delivery is given up
-	// with ReasonAddress. Otherwise the forwarder tries the allowed ones, and only their errors count.
+	// AllowAddresses lists addresses that the address guard allows although they are not public;
+	// see IsPublic. If the guard refuses all addresses that a name resolves to, the delivery is
+	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones, and only their
+	// errors count.
 	AllowAddresses []netip.Prefix
 
 	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy

@@ -24,9 +24,9 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. For the zero filter it asks the store. For
-// any other, it reads every dead letter that died between From and To. With an error, it also returns
-// the number that it has counted so far.
+// CountDead returns how many dead letters filter selects. For the zero filter it asks the store.
+// For any other, it reads every dead letter that died between From and To. With an error, it also
+// returns the number that it has counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -52,8 +52,8 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges over
-// it. It commits up to 256 dead letters at a time, and after each commit yields how many were
+// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
+// over it. It commits up to 256 dead letters at a time, and after each commit yields how many were
 // replayed so far. It yields nothing if there are none. An error ends the loop, and is yielded with
 // that number. A further call continues with the rest.
 //
@@ -69,8 +69,8 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it works while the
-// caller ranges over it, and yields how many it has removed so far.
+// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it works while
+// the caller ranges over it, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
@@ -130,8 +130,8 @@ func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (in
 	}
 }
 
-// The time from the start of Run to the first sweep, which must not slow down the start, and the time
-// from one sweep to the next.
+// The time from the start of Run to the first sweep, which must not slow down the start, and the
+// time from one sweep to the next.
 const (
 	firstSweep = time.Minute
 	sweepEvery = time.Hour

@@ -22,9 +22,9 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 
 // Resend sends again the deliveries in the store's History that filter selects. Each becomes a new
 // delivery with the same body and an ID of its own, so a receiver that deduplicates by webhook-id
-// takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that an
-// earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store has no
-// History, ErrClosed after Shutdown, or another error of Forward.
+// takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
+// an earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store
+// has no History, ErrClosed after Shutdown, or another error of Forward.
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter

@@ -120,8 +120,8 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// If one of these is not empty, the dead letter must have the same value. ID may equal either the
-	// ID or the MessageID of the delivery.
+	// If one of these is not empty, the dead letter must have the same value. ID may equal either
+	// the ID or the MessageID of the delivery.
 	Destination, ID, Type, User string
 	Reason                      Reason
 	// From and To bound the time of death, which must not be before From, and must be before To.
@@ -142,7 +142,8 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
-// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or discarded.
+// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or
+// discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
@@ -160,7 +161,8 @@ type Counts struct {
 	// Both are zero if the store keeps no History.
 	Delivered      int
 	DeliveredBytes int64
-	// Oldest is the earliest Due of the waiting deliveries that are not claimed, zero if there are none.
+	// Oldest is the earliest Due of the waiting deliveries that are not claimed, zero if there are
+	// none.
 	Oldest time.Time
 }
 

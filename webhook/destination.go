@@ -33,8 +33,8 @@ type Destination struct {
 	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
 	// Secret is the key of the signature in the X-Signature header of every request; see package
-	// signature. If Secret is empty, the header is not sent. Before you replace it, make the receiver
-	// accept the old secret and the new one.
+	// signature. If Secret is empty, the header is not sent. Before you replace it, make the
+	// receiver accept the old secret and the new one.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
 	// each secret. There may be up to MaxStandardSecrets. Use several only while one replaces
@@ -42,8 +42,8 @@ type Destination struct {
 	//
 	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret makes
 	// it, or a private key: "whsk_" and the base64 of an Ed25519 key, as
-	// signature.NewStandardPrivateKey makes it. With a private key the receiver needs only the public
-	// one, and a signature takes about 25 us.
+	// signature.NewStandardPrivateKey makes it. With a private key the receiver needs only the
+	// public one, and a signature takes about 25 us.
 	//
 	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
 	// ASCII in it are percent-encoded.

@@ -62,8 +62,7 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 	return t, nil
 }
 
-// check returns an error if ids is empty, or if Forward refuses events for one of these
-// destinations.
+// check returns an error if ids is empty, or if Forward refuses events for one of them.
 func (ds *destinations) check(ids []string) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
@@ -117,8 +116,8 @@ func holdOf(err error) Hold {
 	return HoldUnknown
 }
 
-// resolve returns the target of the lane's destination as it is now. If the destination has not
-// changed, resolve returns l.target.
+// resolve returns the target of the lane's destination as it is now: l.target, if it has not
+// changed.
 func (ds *destinations) resolve(l *lane) (*target, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {

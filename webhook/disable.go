@@ -32,14 +32,14 @@ type Enabled struct {
 	Since  time.Time
 }
 
-// An EnableObserver is an Observer that is told when Resume enables a destination that the forwarder
-// had disabled. Only the node of that Resume calls it, once, before Resume returns.
+// An EnableObserver is an Observer that is told when Resume enables a destination that the
+// forwarder had disabled. Only the node of that Resume calls it, once, before Resume returns.
 type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled logs that a destination was enabled, and tells the observer, unless the setting that Resume
-// has removed was only a pause.
+// enabled logs that a destination was enabled, and tells the observer, unless the setting that
+// Resume has removed was only a pause.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {

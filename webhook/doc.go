@@ -72,8 +72,8 @@
 // due later by as much; new ones are not. When it is set forward, retry windows end earlier by as
 // much, and dead letters reach [Config.DeadMaxAge] earlier.
 //
-// A destination that hangs, fails, or has a million events waiting does not hold up another. One that
-// only fails is probed at intervals; see [Config.MaxConcurrent].
+// A destination that hangs, fails, or has a million events waiting does not hold up another. One
+// that only fails is probed at intervals; see [Config.MaxConcurrent].
 //
 // Requests are signed with [Destination.Secret], and by Standard Webhooks with each of
 // [Destination.StandardSecrets]. The latter signs the time, too, so that a captured request is soon

@@ -163,8 +163,8 @@ func (e *engine) run(ctx, open context.Context) error {
 }
 
 // present returns the note of this node for the store's heartbeats, and reports whether the node is
-// alive. If the fetcher has made no progress for three times Config.Timeout, plus Config.Poll, it is
-// not, and other nodes take over its claims. After Run it is, because it has no claims left.
+// alive. If the fetcher has made no progress for three times Config.Timeout, plus Config.Poll, it
+// is not, and other nodes take over its claims. After Run it is, because it has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()

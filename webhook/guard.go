@@ -100,10 +100,9 @@ func contains(ps []netip.Prefix, ip netip.Addr) bool {
 }
 
 // globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
-// Internet Protocol Version 6 Address Space). It leaves out, among others, the unspecified and the
-// loopback address, IPv4-compatible and -translated ones (::/96, ::ffff:0:0:0/96), local NAT64
-// (64:ff9b:1::/48), discard-only and dummy prefixes (100::/64, 100:0:0:1::/64), segment routing
-// (5f00::/16), and unique local, link-local, site-local and multicast addresses.
+// Internet Protocol Version 6 Address Space). It leaves out loopback, local and multicast
+// addresses, IPv4-compatible and -translated ones, local NAT64, discard-only prefixes and segment
+// routing.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 // special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA
@@ -149,9 +148,8 @@ func prefixes(ss ...string) []netip.Prefix {
 }
 
 // IsPublic reports whether ip is a public unicast address. A Forwarder connects to any other
-// address only if Config allows it. A program that stores customers' URLs can call IsPublic to
-// refuse addresses in them. The Forwarder itself checks the addresses that names resolve to, for
-// each connection.
+// address only if Config allows it, and checks this for each connection. A program that stores
+// customers' URLs can call IsPublic to refuse addresses in them at once.
 //
 // An IPv6 address that carries an IPv4 address is public if the IPv4 address is. IsPublic does not
 // recognise a NAT64 prefix that a network has taken from its own addresses (RFC 6052), because it

@@ -6,9 +6,8 @@ import (
 )
 
 // A histogram counts durations from a microsecond to 35 minutes in 232 buckets. The width of a
-// bucket is at most an eighth of the durations in it, which bounds the error of quantiles. At
-// maxSamples the histogram halves all counts, so that later durations weigh more. It is not
-// safe for concurrent use.
+// bucket is at most an eighth of the durations in it. At maxSamples the histogram halves all
+// counts, so that later durations weigh more.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint16

@@ -16,8 +16,8 @@ import (
 // Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the first
 // one is logged. A method must not end its goroutine in another way, as a test's FailNow would.
 //
-// The arguments hold no secrets, except those that callers put into bodies. A method must not change
-// them, and must copy what it keeps.
+// The arguments hold no secrets, except those that callers put into bodies. A method must not
+// change them, and must copy what it keeps.
 //
 // An Observer may implement further interfaces: DisableObserver, EnableObserver, and those that
 // later versions add.

@@ -20,8 +20,8 @@ type Outbox interface {
 	FirstClaims() int64
 }
 
-// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event is
-// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
+// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event
+// is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
@@ -43,8 +43,8 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
 }
 
-// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made with
-// package event. Event.NoDedup has no effect.
+// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made
+// with package event. Event.NoDedup has no effect.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {

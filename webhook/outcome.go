@@ -65,7 +65,6 @@ func (r Reason) final() bool {
 	return false
 }
 
-// errStopped is the cancel cause of a request that was cut off because the forwarder stops.
 var errStopped = errors.New("webhook: stopped")
 
 // statusOutcome returns the outcome and the reason for an answer with this status. It treats a

@@ -134,8 +134,8 @@ type Hold string
 const (
 	// HoldPaused: Pause was called.
 	HoldPaused Hold = "paused"
-	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination: then
-	// Held.Reason is not empty, and Resume enables the destination.
+	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination:
+	// then Held.Reason is not empty, and Resume enables the destination.
 	HoldDisabled Hold = "disabled"
 	// HoldUnknown: there is no such destination.
 	HoldUnknown Hold = "unknown"
@@ -152,7 +152,8 @@ const (
 type Held struct {
 	Destination string
 	Hold        Hold
-	// Since is when the hold began, zero if that was at an unknown time before this process started.
+	// Since is when the hold began, zero if that was at an unknown time before this process
+	// started.
 	Since time.Time
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.

@@ -16,11 +16,8 @@ type batch struct {
 	results []Result
 }
 
-// batches is a pool of *batch. A batch with space for more than maxSpace deliveries does not go
-// back to the pool.
+// batches is a pool of *batch, each with space for at most 4096 deliveries.
 var batches = sync.Pool{New: func() any { return new(batch) }}
-
-const maxSpace = 4096
 
 // A route is one destination of a call. It counts the events that the destination does not get.
 type route struct {
@@ -29,8 +26,8 @@ type route struct {
 	transformErrors int
 }
 
-// forward makes a delivery of each event for each destination, and calls store with them. If filter
-// is true, it first applies the filters and Transforms of the destinations.
+// forward makes a delivery of each event for each destination, and calls store with them. filter
+// applies the filters and Transforms of the destinations.
 func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
@@ -49,7 +46,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	b := batches.Get().(*batch)
 	defer func() {
 		// Stores and observers keep no reference to b, so another call can use it.
-		if clear(b.puts); cap(b.puts) <= maxSpace {
+		if clear(b.puts); cap(b.puts) <= 4096 {
 			b.puts = b.puts[:0]
 			batches.Put(b)
 		}
@@ -101,9 +98,8 @@ func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([
 	return rs, nil
 }
 
-// appendDeliveries appends the deliveries of events to b. In routes it counts the events that
-// filters and Transforms leave out. It returns how many events are Off. The error is that of ctx,
-// which may end during a Transform.
+// appendDeliveries appends the deliveries of events to b. It counts in routes what they leave out,
+// and returns how many events are Off. The error is that of ctx, which may end during a Transform.
 func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
@@ -152,8 +148,8 @@ func (e *engine) trace(ctx context.Context) event.Trace {
 }
 
 // put stores the deliveries of b, and returns how many had not been put before. The store claims
-// the deliveries that the scheduler can attempt at once. For the others, put tells the scheduler
-// when they are due.
+// the deliveries that the scheduler can attempt at once. The scheduler is told when the others are
+// due.
 func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {
@@ -192,7 +188,6 @@ func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	return stored, nil
 }
 
-// deliveries returns the deliveries of b.
 func (b *batch) deliveries() []Delivery {
 	ds := make([]Delivery, len(b.puts))
 	for i := range ds {

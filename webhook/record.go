@@ -19,8 +19,8 @@ type Attempt struct {
 	At time.Time
 	// Took is how long it took.
 	Took time.Duration
-	// Try numbers the tries of the delivery from 1. A try sends a request to each endpoint that is
-	// still open, and all these requests have the same number.
+	// Try numbers the tries of the delivery from 1. The requests of a try to several endpoints have
+	// the same number.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string
@@ -132,10 +132,9 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// A record writes or reads a delivery in binary form, field by field. The same methods do both:
-// they take pointers to the fields, and the field reading says whether they read or write. Writing
-// appends to b. Reading consumes b. After the first malformed field, failed is set, b is empty, and
-// all other fields read as zero.
+// A record writes or reads a delivery in binary form, field by field. Its methods take pointers to
+// the fields, and the field reading says what they do: append to b, or consume b. After the first
+// malformed field, failed is set, b is empty, and all other fields read as zero.
 type record struct {
 	b       []byte
 	reading bool

@@ -18,8 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// newClient returns the HTTP client of a forwarder. The guard checks its connections, unless a
-// proxy or Config.DialContext makes them. All requests end when the context attempts is done.
+// newClient returns an HTTP client. The guard checks its connections, unless a proxy or
+// Config.DialContext makes them. All requests end when the context attempts is done.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {
@@ -118,8 +118,8 @@ func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err err
 // maxKept bounds the part of an answer or an error that is stored, in bytes.
 const maxKept = wire.MaxKept
 
-// clean makes a text from the endpoint safe to store and print: valid UTF-8 of at most maxKept
-// bytes, with secrets redacted.
+// clean makes a text safe to store and print: valid UTF-8 of at most maxKept bytes, with secrets
+// redacted.
 func clean(s string, secrets []string) string {
 	cut := len(s) == maxKept // s was probably cut off, as Answer.Kept is
 	for _, secret := range secrets {
@@ -136,7 +136,6 @@ func clean(s string, secrets []string) string {
 	return s
 }
 
-// clean cleans a text that the endpoint of the latest request has sent.
 func (s *sender) clean(text string) string { return clean(text, s.secrets) }
 
 const redacted = "[redacted]"
@@ -165,8 +164,8 @@ const (
 	headerTraceState  = "Tracestate"
 )
 
-// appendTrace appends the header lines of a trace, each with its CRLF. It checks the trace again,
-// because other programs may write to the store.
+// appendTrace appends the header lines of a trace. It checks the trace again, because other
+// programs may write to the store.
 func appendTrace(dst []byte, t event.Trace) []byte {
 	if t.Parent == "" || !t.Valid() {
 		return dst
@@ -182,8 +181,7 @@ func appendTrace(dst []byte, t event.Trace) []byte {
 	return dst
 }
 
-// appendStandard appends the header lines of Standard Webhooks for an attempt that starts now:
-// webhook-id, webhook-timestamp and webhook-signature, each with its CRLF.
+// appendStandard appends the header lines of Standard Webhooks for an attempt that starts now.
 func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) []byte {
 	id = standardID(id)
 	dst = append(dst, signature.StandardID+": "...)
@@ -195,10 +193,9 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id for the ID of a delivery. An ID may be any text, but a header
-// value may not. A full stop is not allowed either, because it separates the id from the rest of
-// the signed text. So full stops, percent signs and all bytes but visible ASCII are
-// percent-encoded. Different IDs stay different.
+// standardID returns the webhook-id for the ID of a delivery, which may be any text. A header value
+// may not, nor may it have the full stop, which separates the id from the rest of the signed text.
+// So full stops, percent signs and all bytes but visible ASCII are percent-encoded.
 func standardID(id string) string {
 	plain := true
 	for i := range len(id) {

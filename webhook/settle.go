@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the next
-// ones gather, so that under load one commit holds many. The settler sets aside an outcome that the
-// store refuses, and offers it again later, so that it does not hold up the others.
+// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the
+// next ones gather, so that under load one commit holds many. The settler sets aside an outcome
+// that the store refuses, and offers it again later, so that it does not hold up the others.
 type settler struct {
 	store  Store
 	logger *slog.Logger
@@ -82,8 +82,8 @@ func (s *settler) giveBack(d *Delivery) {
 }
 
 // behind reports whether the store stores nothing at all, more than limit outcomes wait for it, or
-// the bodies of the waiting outcomes have at least maxBytes. The caller can then wait: once the store
-// works, the settler calls stored with late set.
+// the bodies of the waiting outcomes have at least maxBytes. The caller can then wait: once the
+// store works, the settler calls stored with late set.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,10 @@ import (
 // once. Each node stores a heartbeat at intervals. When the last heartbeat of a node is too old,
 // its claims end, and it may no longer settle them.
 //
-// A node stops fetching and settling before others may judge it dead. It measures the age of its last
-// heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. It judges
-// another node dead only if its own heartbeats had no gap for the age at which one is too old.
+// A node stops fetching and settling before others may judge it dead. It measures the age of its
+// last heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. It
+// judges another node dead only if its own heartbeats had no gap for the age at which one is too
+// old.
 type Shared interface {
 	// Present makes the store call note for each heartbeat, until Close. note returns a text that
 	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes

@@ -9,9 +9,9 @@ import (
 
 // Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
 type Stats struct {
-	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the node
-	// that is the first to claim them. InTransaction counts the deliveries that ForwardTx has stored
-	// on this node, whether their transactions were committed or not.
+	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the
+	// node that is the first to claim them. InTransaction counts the deliveries that ForwardTx has
+	// stored on this node, whether their transactions were committed or not.
 	Accepted, InTransaction int64
 	// Duplicates counts the deliveries left out because the store remembers their IDs.
 	Duplicates int64
@@ -23,9 +23,9 @@ type Stats struct {
 	// Delivered counts the deliveries that an endpoint took, and Retried the attempts that failed
 	// and are repeated later.
 	Delivered, Retried int64
-	// Resent counts the requests that were made twice within an attempt, because the receiver closed
-	// the kept connection without an answer, or with the 408 or 400 that some send on an idle
-	// connection. The receiver may have got both requests.
+	// Resent counts the requests that were made twice within an attempt, because the receiver
+	// closed the kept connection without an answer, or with the 408 or 400 that some send on an
+	// idle connection. The receiver may have got both requests.
 	Resent int64
 	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
 	Dead map[Reason]int64

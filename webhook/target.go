@@ -162,18 +162,15 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	}, nil
 }
 
-// minQueryValue is the length of the shortest query value that counts as a secret, in bytes. A
-// shorter one is more likely a setting, and may occur in any answer.
-const minQueryValue = 8
-
 // queryValues returns the values of a query that may be secrets, both as they are and unescaped.
+// One of less than eight bytes is more likely a setting, and may occur in any answer.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")
 		if !named {
 			value = pair
 		}
-		if len(value) < minQueryValue {
+		if len(value) < 8 {
 			continue
 		}
 		values = append(values, value)

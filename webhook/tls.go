@@ -26,9 +26,8 @@ type TLS struct {
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used. A certificate must come with its private key.
-// This also protects other destinations: those with the same certificates share connections, and a
-// certificate alone is public.
+// check refuses certificates that cannot be used. A certificate must come with its private key:
+// those with the same certificates share connections, and a certificate alone is public.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {
 		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
@@ -91,8 +90,7 @@ func (t *TLS) hash() [sha256.Size]byte {
 }
 
 // tlsConfigs holds the TLS configurations of destinations that set TLS. Destinations with equal
-// settings share one configuration. Requests with different configurations never share a
-// connection.
+// settings share one configuration, and only they share connections.
 type tlsConfigs struct {
 	base *tls.Config
 
@@ -114,8 +112,7 @@ func newTLSConfigs(base *tls.Config) *tlsConfigs {
 	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
 }
 
-// of returns the configuration for t. If t is nil it returns nil, which stands for the
-// configuration of the forwarder.
+// of returns the configuration for t, or nil, which stands for that of the forwarder, if t is nil.
 func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	if t == nil {
 		return nil

@@ -13,15 +13,11 @@ import (
 )
 
 const (
-	// transformTime is the time that Destination.Transform has for an event.
-	transformTime = time.Second
-	// maxTransformed is the largest body that Transform may return, in bytes. A body that was not
-	// transformed has at most about half as many bytes.
-	maxTransformed = 4 * analytics.MaxCallSize
+	transformTime  = time.Second               // for an event
+	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; without a Transform it has at most half as many
 )
 
-// transform returns the body of e for this destination. left says that Transform leaves e out. The
-// error says what is wrong with Transform or its result.
+// transform returns the body of e for this destination. left says that Transform leaves e out.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
 	if d.Transform == nil {
 		return e.Body, false, nil
@@ -49,8 +45,7 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 	return body, false, nil
 }
 
-// callTransform calls Transform. It returns an error for a panic, and for a result that comes too
-// late.
+// callTransform calls Transform. A panic is an error, and so is a result that comes too late.
 func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made event.Event, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
 	defer cancel()

@@ -60,10 +60,8 @@ func (d *Delivery) Hasten(now time.Time) bool {
 	return true
 }
 
-// Waiting yields the waiting deliveries that filter selects, including those that are being
-// attempted, in the order of Due. If after is the ID of a delivery that waits, the sequence begins
-// behind it. Otherwise it begins with the first. The loop may call ChangeWaiting. An error ends the
-// sequence.
+// Waiting yields the waiting deliveries that filter selects, as Keeper.Waiting does. The loop may
+// call ChangeWaiting.
 func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
@@ -76,11 +74,7 @@ func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after str
 
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
 // many it has changed, and how many it has skipped because they are being attempted. A further call
-// changes those.
-//
-// With DueNow the deliveries are attempted as soon as their destination has room. DueNow ends
-// neither a pause nor the probing of a destination that fails. With Discarded the deliveries are
-// neither delivered nor dead letters, and Stats.Discarded counts them.
+// changes those. DueNow ends neither a pause nor the probing of a destination that fails.
 func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
 	n, claimed, err = f.config.Store.Change(ctx, filter, to)
 	if to == Discarded {
@@ -91,7 +85,7 @@ func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to 
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, for all
 // destinations. It returns how many it has removed, and how many it has skipped because they are
-// claimed, for example for an attempt. A further call removes those.
+// claimed. A further call removes those.
 //
 // EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
 // Deliveries of other users stay, even if their bodies name this user, and so do the members of

@@ -93,8 +93,8 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 	return o
 }
 
-// settle passes the outcome of d to the settler, and logs it. Then it empties d. The deliveries of
-// one fetch share an array: if others are in flight for long, they must not keep the memory of d.
+// settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
+// fetch share an array, and those that are in flight for long must not keep the memory of d.
 func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	w.settler.add(s)
 	w.log(l, &s)
@@ -118,8 +118,7 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, o schedule.
 	return f, o
 }
 
-// hold suspends a destination that cannot be used, for a while. It returns d and the other ready
-// deliveries of the lane to the store.
+// hold suspends a destination that cannot be used, and returns its deliveries to the store.
 func (w *worker) hold(l *lane, d *Delivery, why error) {
 	hold := holdOf(why)
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
@@ -135,7 +134,7 @@ func (w *worker) hold(l *lane, d *Delivery, why error) {
 	}
 }
 
-// log logs a failure, a dead letter, or the first success after failures. It logs no other success.
+// log logs a failure, a dead letter, or the first success after failures.
 func (w *worker) log(l *lane, s *Settlement) {
 	if s.Verdict == Done {
 		if l.failures.recovered() {

@@ -36,8 +36,8 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to the place where it belongs now. If l is short of deliveries and may fetch, or if the
-// time of the next fetch has changed, move calls wake, which makes the fetcher ask for a new Plan.
+// move moves l to the place where it belongs now. If l is short of deliveries and may fetch, or if
+// the time of the next fetch has changed, move calls wake, which makes the fetcher ask for a new Plan.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place

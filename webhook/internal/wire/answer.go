@@ -293,8 +293,8 @@ func trimEnd(line []byte) []byte { return bytes.TrimSuffix(line[:len(line)-1], [
 
 func trim(s []byte) []byte { return bytes.Trim(s, " \t") }
 
-// equalFold compares s with an ASCII text without regard to case. The lengths keep out other letters
-// that fold to ASCII ones, such as the Kelvin sign: they all have more bytes.
+// equalFold compares s with an ASCII text without regard to case. The lengths keep out other
+// letters that fold to ASCII ones, such as the Kelvin sign: they all have more bytes.
 func equalFold(s []byte, ascii string) bool {
 	return len(s) == len(ascii) && strings.EqualFold(string(s), ascii)
 }

@@ -107,8 +107,9 @@ func (c *Client) abort() {
 }
 
 // Resent counts the requests that were made twice. If a kept connection ends without a byte of an
-// answer, or with an answer that was meant for an idle connection, the Client repeats the request at
-// once on another connection. Most of these requests had not reached the receiver; some may have.
+// answer, or with an answer that was meant for an idle connection, the Client repeats the request
+// at once on another connection. Most of these requests had not reached the receiver; some may
+// have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.

@@ -22,8 +22,8 @@ func speaksHTTP2() bool {
 	return t.TLSNextProto["h2"] != nil
 }
 
-// handoverKey is the context key of an *atomic.Pointer[tls.Conn]: a connection that this package has
-// dialled, and that net/http's transport may take.
+// handoverKey is the context key of an *atomic.Pointer[tls.Conn]: a connection that this package
+// has dialled, and that net/http's transport may take.
 type handoverKey struct{}
 
 // byNetHTTP reports whether net/http, and not this package, makes the requests to t.
