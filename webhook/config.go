@@ -252,7 +252,12 @@ func (f *faults) add(err error) {
 	}
 }
 
-func (f *faults) refuse(field, format string, args ...any) { f.add(refuse(field, format, args...)) }
+// refuse adds a *ConfigError if broken is set.
+func (f *faults) refuse(broken bool, field, format string, args ...any) {
+	if broken {
+		*f = append(*f, refuse(field, format, args...))
+	}
+}
 
 // addUnder adds others, and puts "field." before their Fields.
 func (f *faults) addUnder(field string, others faults) {

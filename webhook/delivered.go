@@ -36,8 +36,9 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 				continue // d is a copy that an earlier Resend has made
 			}
 			now := f.now().UTC()
+			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
 			if !yield(Put{NoDedup: true, Delivery: Delivery{
-				Destination: d.Destination, ID: resendID(d.ID, now.UnixNano()), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
+				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
 				Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
 			}}, err) {
 				return
@@ -52,11 +53,4 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 		b.puts = ps
 		return f.put(ctx, &b)
 	})
-}
-
-// resendID returns the ID of a copy that Resend makes of a delivery. id is the ID of the original,
-// and now is the time of the copy, in nanoseconds since 1970.
-func resendID(id string, now int64) string {
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(id), uint64(now)))
-	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }

@@ -186,20 +186,3 @@ func deliveryID(e *event.Event) string {
 	base64.RawURLEncoding.Encode(id[:], sum[:18])
 	return string(id[:])
 }
-
-// deliveryOf returns the delivery of an event to a destination. id is the deliveryID.
-func deliveryOf(e *event.Event, destination, id string, now time.Time, trace event.Trace) Delivery {
-	return Delivery{
-		Destination: destination,
-		ID:          id,
-		MessageID:   e.ID,
-		Source:      e.Source,
-		User:        e.User,
-		Event:       e.Name,
-		Type:        e.Type,
-		Body:        e.Body,
-		Accepted:    e.Received,
-		Due:         now,
-		Trace:       trace,
-	}
-}

@@ -151,23 +151,19 @@ var forbiddenHeaders = map[string]bool{
 }
 
 func checkURL(field, s string) (*url.URL, error) {
-	if s == "" {
-		return nil, refuse(field, "is required")
-	}
-	if len(s) > maxURL {
-		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
-	}
 	u, err := url.Parse(s)
-	if err != nil {
+	switch {
+	case s == "":
+		return nil, refuse(field, "is required")
+	case len(s) > maxURL:
+		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
+	case err != nil:
 		return nil, refuse(field, "is no URL") // err may quote a password
-	}
-	if u.Scheme == "" {
+	case u.Scheme == "":
 		return nil, refuse(field, "has no scheme; want one such as https://example.com/hook")
-	}
-	if u.Scheme != "http" && u.Scheme != "https" {
+	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
-	}
-	if u.Hostname() == "" {
+	case u.Hostname() == "":
 		return nil, refuse(field, "has no host")
 	}
 	if err := checkHost(field, u); err != nil {
@@ -185,19 +181,16 @@ func checkURL(field, s string) (*url.URL, error) {
 }
 
 func checkHeader(field, name, value string) error {
-	if !isToken(name) {
+	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+	switch {
+	case !isToken(name):
 		return refuse(field, "is not a header name")
-	}
-	if len(value) > maxHeaderValue {
+	case len(value) > maxHeaderValue:
 		return refuse(field, "has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
-	}
-	if strings.Trim(value, " \t") != value {
+	case strings.Trim(value, " \t") != value:
 		return refuse(field, "has a value with white space around it")
-	}
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return refuse(field, "has a value with a control character")
-		}
+	case strings.ContainsFunc(value, control):
+		return refuse(field, "has a value with a control character")
 	}
 	return nil
 }

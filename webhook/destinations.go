@@ -49,7 +49,7 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 		if d.Transform != nil {
 			field = "Transform"
 		}
-		wrong.refuse(field, "is not asked for; set Config.LookupFilters")
+		return nil, refuse(field, "is not asked for; set Config.LookupFilters")
 	}
 	if wrong != nil {
 		return nil, wrong.join()

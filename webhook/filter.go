@@ -60,7 +60,7 @@ func (f *Filter) faults() (wrong faults) {
 		patterns []string
 	}{{"Include", f.Include}, {"Exclude", f.Exclude}} {
 		if n := len(list.patterns); n > MaxPatterns {
-			wrong.add(refuse(list.field, "%d given; at most %d are allowed", n, MaxPatterns))
+			wrong.refuse(true, list.field, "%d given; at most %d are allowed", n, MaxPatterns)
 			continue
 		}
 		for i, p := range list.patterns {

@@ -35,7 +35,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	if err := f.destinations.check(destinations); err != nil {
 		return err
 	}
-	var routes []route // nil: no destination has a filter or a Transform
+	var routes []route // nil: every destination takes every event as it is
 	if filter && f.destinations.filtering {
 		var space [8]route // saves an allocation for calls with few destinations
 		var err error
@@ -72,10 +72,8 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	return nil
 }
 
-// routes appends to rs a route for each destination, or returns nil if no destination has a filter
-// or a Transform. It returns the error of Config.Lookup.
+// routes appends to rs a route for each destination. It returns the error of Config.Lookup.
 func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
-	found := false
 	for _, id := range ids {
 		var d *Destination
 		if ds.config.Lookup == nil {
@@ -89,11 +87,7 @@ func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([
 		if d != nil && !d.filters() {
 			d = nil
 		}
-		found = found || d != nil
 		rs = append(rs, route{Destination: d})
-	}
-	if !found {
-		return nil, nil
 	}
 	return rs, nil
 }
@@ -111,7 +105,10 @@ func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations 
 		}
 		id := deliveryID(e)
 		for j, destination := range destinations {
-			p := Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup}
+			p := Put{NoDedup: e.NoDedup, Delivery: Delivery{
+				Destination: destination, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
+				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
+			}}
 			if routes != nil && routes[j].Destination != nil {
 				r := &routes[j]
 				left := !r.takes(e)

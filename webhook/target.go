@@ -49,24 +49,14 @@ type endpoint struct {
 // compile checks d against the limits of c and makes a target of it, or returns all faults of d.
 func compile(d *Destination, c *Config) (*target, faults) {
 	var wrong faults
-	if d.ID == "" || len(d.ID) > maxID {
-		wrong.refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
-	}
-	if n := len(d.Endpoints); n == 0 || n > MaxEndpoints {
-		wrong.refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
-	}
-	if d.MaxConcurrent < 0 {
-		wrong.refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent)
-	}
-	if d.Timeout < 0 || d.Timeout > c.Timeout {
-		wrong.refuse("Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
-	}
-	if d.Window < 0 || d.Window > c.Window {
-		wrong.refuse("Window", "%v is given; up to %v is allowed", d.Window, c.Window)
-	}
-	if _, _, known := d.Schedule.bounds(); !known {
-		wrong.refuse("Schedule", "is not known; there are eager, patient and, if it is empty, the default")
-	}
+	n := len(d.Endpoints)
+	_, _, known := d.Schedule.bounds()
+	wrong.refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
+	wrong.refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
+	wrong.refuse(d.MaxConcurrent < 0, "MaxConcurrent", "%d is negative", d.MaxConcurrent)
+	wrong.refuse(d.Timeout < 0 || d.Timeout > c.Timeout, "Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
+	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
+	wrong.refuse(!known, "Schedule", "is not known; there are eager, patient and, if it is empty, the default")
 	wrong.addUnder("Filter", d.Filter.faults())
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
@@ -78,22 +68,16 @@ func compile(d *Destination, c *Config) (*target, faults) {
 
 	var signer *signature.Signer
 	if d.Secret != "" {
-		if signer, err = signature.NewSigner(d.Secret); err != nil {
-			wrong.refuse("Secret", "%v", err)
-		}
+		signer, err = signature.NewSigner(d.Secret)
+		wrong.refuse(err != nil, "Secret", "%v", err)
 	}
-	if len(d.StandardSecrets) > MaxStandardSecrets {
-		wrong.refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets)
+	n = len(d.StandardSecrets)
+	wrong.refuse(n > MaxStandardSecrets, "StandardSecrets", "%d given; at most %d are allowed", n, MaxStandardSecrets)
+	for i, s := range d.StandardSecrets {
+		_, err := signature.NewStandardSigner(s)
+		wrong.refuse(err != nil, fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
 	}
-	var standard *signature.StandardSigner
-	if len(d.StandardSecrets) > 0 {
-		for i, s := range d.StandardSecrets {
-			if _, err := signature.NewStandardSigner(s); err != nil {
-				wrong.refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
-			}
-		}
-		standard, _ = signature.NewStandardSigner(d.StandardSecrets...)
-	}
+	standard, _ := signature.NewStandardSigner(d.StandardSecrets...) // nil without secrets
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
 		e, faults := compileEndpoint(&d.Endpoints[i], c.ServiceName)
@@ -101,9 +85,8 @@ func compile(d *Destination, c *Config) (*target, faults) {
 		if faults != nil {
 			continue
 		}
-		if slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash }) {
-			wrong.refuse(field+".URL", "is given twice")
-		}
+		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
+		wrong.refuse(twice, field+".URL", "is given twice")
 		e.timeout, e.signer, e.standard, e.authorize = t.timeout, signer, standard, d.Authorize
 		t.endpoints = append(t.endpoints, e)
 	}
@@ -118,9 +101,7 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var wrong faults
 	u, err := checkURL("URL", e.URL)
 	wrong.add(err)
-	if len(e.Headers) > MaxHeaders {
-		wrong.refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
-	}
+	wrong.refuse(len(e.Headers) > MaxHeaders, "Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
@@ -132,9 +113,9 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 		case err != nil:
 			wrong.add(err)
 		case forbiddenHeaders[canonical]:
-			wrong.refuse(field, "may not be replaced")
+			wrong.refuse(true, field, "may not be replaced")
 		case len(h[canonical]) > 0:
-			wrong.refuse(field, "is given twice")
+			wrong.refuse(true, field, "is given twice")
 		}
 		h[canonical] = []string{value}
 		secrets = append(secrets, headerSecrets(canonical, value)...)
