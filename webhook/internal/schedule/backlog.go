@@ -2,16 +2,11 @@ package schedule
 
 import "time"
 
-// A backlog limits the attempts of old deliveries while fresh ones arrive. It keeps a backlog from
-// taking the processors. If receivers answer at once, draining a backlog takes nothing but
-// processor time. With many attempts in flight, every goroutine then waits behind dozens of others.
-// With only one attempt at a time for each processor, the backlog still drains two thirds as fast
-// as with many attempts.
-//
-// So while fresh deliveries arrive, the lanes that are behind may together have only
+// A backlog limits the attempts of old deliveries while fresh ones arrive, so that they do not take
+// all processors. While fresh deliveries arrive, the lanes that are behind may together have only
 // backlogAttempts attempts in their first millisecond, for each processor. An attempt that lasts
-// longer waits for its receiver and takes no processor. Such an attempt no longer counts, so
-// distant and hanging receivers do not use up the bound.
+// longer waits for its receiver, takes no processor, and no longer counts. If receivers answer at
+// once, the backlog still drains two thirds as fast as with many attempts.
 type backlog struct {
 	bound int
 
@@ -23,21 +18,17 @@ type backlog struct {
 }
 
 const (
-	// backlogAttempts is how many attempts of lanes that are behind may be in their first
-	// millisecond, for each processor.
-	backlogAttempts = 1
-	// lateAfter is the delay after its Due from which a claimed delivery counts as late. The lane
-	// of a late delivery is behind.
+	backlogAttempts = 1 // for each processor; see backlog
+	// lateAfter is the delay after its Due from which a claimed delivery is late, and its lane
+	// behind.
 	lateAfter = 100 * time.Millisecond
-	// backlogFor is how long the attempts of lanes that are behind stay limited after the latest
-	// delivery that was not late.
+	// backlogFor is how long the limit stays after the latest delivery that was not late.
 	backlogFor = time.Second
-	// backlogPeriod is the unit of time in which attempts are counted. An attempt counts in
-	// the period in which it begins and in the next one, so for 0.5 to 1 ms.
+	// An attempt counts in the period in which it begins and in the next one, so for 0.5 to 1 ms.
 	backlogPeriod = 500 * time.Microsecond
 )
 
-// note records that a delivery of l was claimed. due is when the delivery was due.
+// note records that a delivery of l, which was due at due, was claimed.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {
@@ -48,8 +39,7 @@ func (b *backlog) note(l *Lane, due, now time.Time) {
 	}
 }
 
-// on reports whether fresh deliveries arrive, so that the attempts of lanes that are behind are
-// limited.
+// on reports whether the attempts of lanes that are behind are limited.
 func (b *backlog) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
 // free reports whether a lane that is behind may begin an attempt now.
@@ -61,8 +51,7 @@ func (b *backlog) free(now time.Time) bool {
 	return b.begun[0]+b.begun[1] < b.bound
 }
 
-// advance makes the period of now the current one. It drops the counts of attempts that began
-// before the previous period.
+// advance makes the period of now the current one.
 func (b *backlog) advance(now time.Time) {
 	p := now.UnixNano() / int64(backlogPeriod)
 	switch p - b.period {
@@ -75,16 +64,14 @@ func (b *backlog) advance(now time.Time) {
 	b.period = p
 }
 
-// begin counts an attempt of a lane that is behind, and returns its period, which is the argument
-// for end.
+// begin counts an attempt of a lane that is behind, and returns its period for end.
 func (b *backlog) begin(now time.Time) int64 {
 	b.advance(now)
 	b.begun[0]++
 	return b.period
 }
 
-// end records the end of an attempt. period is the result of begin, or 0 for an attempt that begin
-// did not count.
+// end records the end of an attempt. period is the result of begin, or 0 if it was not counted.
 func (b *backlog) end(period int64) {
 	if i := b.period - period; period != 0 && (i == 0 || i == 1) {
 		b.begun[i]--

@@ -6,9 +6,9 @@ import (
 )
 
 // A breaker is the circuit breaker of a destination. It keeps a destination that is down from
-// getting a request for each waiting delivery. There is one breaker for each destination, not for
-// each endpoint: an attempt ends when the first endpoint takes the delivery. So a dead endpoint
-// beside a healthy one costs no slot, and every endpoint gets a request for every delivery.
+// getting a request for each waiting delivery. There is none for each endpoint: an attempt ends
+// when the first endpoint takes the delivery, so a dead endpoint beside a healthy one costs no
+// slot.
 //
 // The breaker opens after several failures in a row. While it is open, the lane makes one attempt
 // at a time. Retries keep their schedule and their retry window, but any two attempts are at least
@@ -18,9 +18,9 @@ import (
 // frequent, they serve as probes, and no fresh delivery is attempted. Any answer of the destination
 // closes the breaker, and the lane starts again with one slot.
 //
-// The deliveries for a destination that is gone for good must not fill the store. So a fresh
-// delivery lapses once it has been due for a whole retry window while the breaker was open all the
-// time. A lapsed delivery is given up without an attempt.
+// A fresh delivery lapses, and is given up without an attempt, once it has been due for a whole
+// retry window while the breaker was open all the time. So a destination that is gone does not fill
+// the store.
 type breaker struct {
 	open   bool
 	points int8      // counts the failures since the last answer; see openPoints
@@ -37,8 +37,7 @@ type breaker struct {
 const (
 	firstProbe = time.Second
 	lastProbe  = 30 * time.Second
-	// retrySpace is the least time between two attempts while the breaker is open.
-	retrySpace = time.Second
+	retrySpace = time.Second // the least time between two attempts while the breaker is open
 
 	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A failure
 	// counts for one point, or for timeoutPoints if it was a timeout: that says more than a refused
@@ -48,8 +47,7 @@ const (
 	timeoutPoints = 3
 )
 
-// answer records an answer of the destination, which closes the breaker. It reports whether the
-// breaker was open.
+// answer records an answer, which closes the breaker, and reports whether the breaker was open.
 func (b *breaker) answer() bool {
 	was := b.open
 	b.open, b.points = false, 0
@@ -61,17 +59,13 @@ func (b *breaker) forgive() { b.probes = 0 }
 
 // A Failure is an attempt that failed because of the destination.
 type Failure struct {
-	// TimedOut says that the attempt ended because its time was up.
-	TimedOut bool
-	// Reason is why the attempt failed.
-	Reason string
-	// Due is when the delivery is attempted again, zero if it is given up.
-	Due time.Time
+	TimedOut bool // the time of the attempt was up
+	Reason   string
+	Due      time.Time // when the delivery is attempted again, zero if it is given up
 }
 
-// fail records a failed attempt, and reports whether it opens the breaker. If the breaker is
-// already open, only a trial counts: an attempt that began while it was open. The other attempts
-// began earlier, and say nothing new.
+// fail records a failed attempt, and reports whether it opens the breaker. While the breaker is
+// open, only a trial counts: an attempt that began while it was open. The others say nothing new.
 func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	b.reason = f.Reason
 	switch {
@@ -101,8 +95,8 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 	return opened
 }
 
-// lapses returns when a fresh delivery lapses, if the breaker stays open until then. due is when
-// the delivery is due. window is the retry window, unless the destination has one of its own.
+// lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open until
+// then. window is the retry window, unless the destination has one of its own.
 func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since

@@ -9,10 +9,10 @@ import (
 // maxHold is the longest time between two look-ups of a destination that cannot be used.
 const maxHold = 30 * time.Second
 
-// Hold suspends the destination of l for a while, because it cannot be used. It returns the ready
-// deliveries of l, which the caller returns to the store, and the length of the wait. If soon is
-// set, the first Hold in a row waits for one second, and each further one twice as long as the one
-// before, up to maxHold. Otherwise the wait is maxHold. why is what Lane.hold becomes.
+// Hold suspends the destination of l for a while, because it cannot be used, as why says. It
+// returns the ready deliveries of l, which the caller returns to the store, and the length of the
+// wait: maxHold or, if soon is set, one second at first, and twice as long each further time in a
+// row.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,10 +35,8 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 
 // A Pause stops the attempts of a destination's deliveries.
 type Pause struct {
-	// Since is when the pause began.
 	Since time.Time
-	// Reason is why the forwarder has disabled the destination. It is empty for a pause that a user
-	// has asked for.
+	// Reason is why the forwarder has disabled the destination, empty if a user has asked for it.
 	Reason string
 	// Bury hands the deliveries to workers all the same, so that these turn them into dead letters.
 	Bury bool
@@ -50,10 +48,10 @@ func holds(paused map[string]Pause, destination string) bool {
 	return ok && !p.Bury
 }
 
-// SetPaused replaces the pauses, by destination. It returns the ready deliveries of the lanes that
-// become paused, which the caller returns to the store. The caller has read paused from the store.
-// reading is the number of this read: the caller numbers its reads from 1, in the order in which
-// they began. SetPaused ignores a read if it has already got a later one.
+// SetPaused replaces the pauses, by destination, by those that the caller has read from the store.
+// It returns the ready deliveries of the lanes that become paused, which the caller returns to the
+// store. The caller numbers its reads from 1, in the order in which they began: SetPaused ignores a
+// reading if it has already got a later one.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +80,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	return back
 }
 
-// Buries reports whether the forwarder has disabled a destination in such a way that its deliveries
-// become dead letters.
+// Buries reports whether the destination has a Pause with Bury.
 func (s *Scheduler) Buries(destination string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,10 +5,8 @@ import "time"
 // A Lane is the scheduler's state of one destination. The scheduler's mutex guards all fields but
 // ID and Data.
 type Lane struct {
-	// ID is the id of the destination.
-	ID string
-	// Data is the value that Config.NewData has returned for this lane.
-	Data any
+	ID   string // of the destination
+	Data any    // from Config.NewData
 
 	fresh, retry head       // the two queues in the store
 	ready        fifo[Item] // deliveries that are claimed and wait for a slot
@@ -61,13 +59,12 @@ type head struct {
 
 func (h *head) isDue(now time.Time) bool { return !h.due.IsZero() && !h.due.After(now) }
 
-// note records that a delivery of the queue is due at t. It ignores a zero time.
+// note records that a delivery of the queue is due at t, unless t is zero.
 func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// earlier returns the earlier of two times. A zero time stands for none: then earlier returns the
-// other time.
+// earlier returns the earlier of two times, or the other one if one is zero.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -80,14 +77,10 @@ func (l *Lane) holds() int { return l.active + l.ready.len() + l.reserved }
 
 // Limits are the limits of one destination.
 type Limits struct {
-	// Slots bounds the concurrent attempts.
-	Slots int
-	// Interval is the time between attempts, zero if there is no rate limit. Burst is how many
-	// attempts may be made at once after an idle time.
-	Interval time.Duration
-	Burst    int
-	// Window is the retry window. Zero means Config.Window.
-	Window time.Duration
+	Slots    int           // bound of the concurrent attempts
+	Interval time.Duration // time between attempts; zero: no rate limit
+	Burst    int           // attempts that may be made at once after an idle time
+	Window   time.Duration // the retry window; zero: Config.Window
 }
 
 func (l *Lane) setLimits(c Limits, now time.Time) {
@@ -98,16 +91,10 @@ func (l *Lane) setLimits(c Limits, now time.Time) {
 }
 
 const (
-	// firstSlots is how many slots a lane has before its first answer. After an idle time a lane
-	// has at most that many.
-	firstSlots = 4
-	// laneRest is how long an idle lane keeps slots beyond firstSlots.
-	laneRest = time.Second
-	// moving is how long a lane counts as being answered after its latest answer; see
-	// shares.isAnswered.
-	moving = 100 * time.Millisecond
-	// idleLane is how long an idle lane without deliveries is kept.
-	idleLane = time.Minute
+	firstSlots = 4                      // slots of a lane before its first answer
+	laneRest   = time.Second            // how long an idle lane keeps slots beyond firstSlots
+	moving     = 100 * time.Millisecond // how long a lane counts as being answered after an answer
+	idleLane   = time.Minute            // how long an idle lane without deliveries is kept
 )
 
 // A standing says what is known about a destination: nothing, that it answers, or that it does not.
@@ -124,9 +111,8 @@ const (
 // answer records that an attempt was answered. The attempt still counts as active.
 //
 // The lane gets another slot if at least half of its slots are in use. So a busy lane has twice as
-// many after each round of answers, up to its limit. A lane does not grow beyond the slots that it
-// uses, so that few of its attempts hang when the destination begins to hang. (TCP's congestion
-// window does the same; see RFC 5681 and RFC 7661.)
+// many after each round of answers, up to its limit, and few attempts of another one hang when its
+// destination begins to hang. (TCP's congestion window does the same; see RFC 5681 and RFC 7661.)
 func (l *Lane) answer(now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
@@ -140,7 +126,7 @@ func (l *Lane) answer(now time.Time) {
 	}
 }
 
-// stop records that the destination cannot be used from now on. resume records that it can be used
+// stop records that the destination cannot be used from now on, and resume that it can be used
 // again. Call stop before setting hold or paused, and resume after clearing them.
 func (l *Lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {

@@ -42,8 +42,7 @@ func (ls *lanes) touch(l *Lane, now time.Time) {
 	}
 }
 
-// forget drops the lanes that have no deliveries and have been idle for longer than the constant
-// idleLane.
+// forget drops the lanes that have no deliveries and have been idle for idleLane.
 func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)

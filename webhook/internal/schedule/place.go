@@ -36,8 +36,8 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to the place where it belongs now. If l is short of deliveries and may fetch, or if
-// the time of the next fetch has changed, move calls wake, which makes the fetcher ask for a new Plan.
+// move moves l to the place where it belongs now. It calls wake if l is short of deliveries and may
+// fetch, or if the time of the next fetch has changed.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place
@@ -100,8 +100,7 @@ func (p *places) feed(now time.Time) {
 	}
 }
 
-// refill calls the function wake if the latest Plan found no capacity, and at least half of the
-// capacity is free again.
+// refill calls wake if the latest Plan found no capacity, and at least half of it is free again.
 func (p *places) refill() {
 	if p.full && p.shares.ready+p.shares.reserved <= p.shares.slots/2 && p.shares.bytes <= p.shares.maxBytes/2 {
 		p.full = false

@@ -67,8 +67,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 }
 
 // Fetched takes the deliveries that were fetched for wants. It returns those that the caller must
-// return to the store, because their lanes have to wait. It also returns the lapsed ones, which the
-// caller must give up without an attempt.
+// return to the store, because their lanes have to wait, and the lapsed ones, which the caller must
+// give up without an attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,9 +94,9 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			lapsed = append(lapsed, it)
 			continue
 		case b.open && !it.Retry && now.Before(b.probe):
-			// The delivery must wait for the probe. Either the fetch was planned before the breaker
-			// opened, or the store mixes the two queues. In a mixed queue fresh deliveries hide
-			// retries, so the next fetch waits for the probe, too.
+			// Either the fetch was planned before the breaker opened, or the store mixes the two
+			// queues. Then fresh deliveries hide retries, so the next fetch waits for the probe,
+			// too.
 			b.retry = b.probe
 			back = append(back, it)
 			continue

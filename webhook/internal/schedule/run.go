@@ -26,8 +26,7 @@ type runQueue struct {
 // maxIdle is how many idle workers are kept. Further ones end.
 const maxIdle = 64
 
-// add puts l into the run queue if l may begin an attempt, and makes sure that a worker will take
-// it.
+// add puts l into the run queue if l may begin an attempt, and summons a worker.
 func (q *runQueue) add(l *Lane) {
 	if l.queued || l.ready.len() == 0 || l.active >= q.shares.slotsOf(l) {
 		return
@@ -54,8 +53,7 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next waits for a lane in the run queue and takes it out. It returns nil if the calling worker
-// must end.
+// next waits for a lane and takes it out. It returns nil if the calling worker must end.
 func (q *runQueue) next() *Lane {
 	l := q.pick()
 	for l == nil || q.closed {
@@ -71,7 +69,7 @@ func (q *runQueue) next() *Lane {
 	return l
 }
 
-// pick takes the next lane out of the run queue. It returns nil if there is none.
+// pick takes out the next lane. It returns nil if there is none.
 func (q *runQueue) pick() *Lane {
 	for q.lanes.len() > 0 {
 		if l := q.lanes.pop(); !q.holdBack(l) {
@@ -81,7 +79,6 @@ func (q *runQueue) pick() *Lane {
 	return nil
 }
 
-// remove takes l out of the run queue.
 func (q *runQueue) remove(l *Lane) {
 	if l.queued {
 		l.queued = false
@@ -97,8 +94,7 @@ func (q *runQueue) ended(period int64, now time.Time) {
 	}
 }
 
-// holdBack reports whether l is behind and has to wait; see backlog. If so, it puts l into the
-// queue q.behind.
+// holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
 func (q *runQueue) holdBack(l *Lane) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
 		return false

@@ -27,8 +27,8 @@ type Config struct {
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination before the first call of Use for it. If the limits
-	// are not known, it returns the zero Limits.
+	// Limits returns the limits of a destination before the first call of Use for it, zero if they
+	// are not known.
 	Limits func(destination string) Limits
 	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any
@@ -76,13 +76,10 @@ func New(c Config) *Scheduler {
 // An Item is a claimed delivery.
 type Item struct {
 	Destination string
-	// Value is the delivery itself, which the scheduler does not look at.
-	Value any
-	// Size is the size of the body, in bytes.
-	Size int64
-	// Retry says that the delivery was attempted before. Due is when it is due.
-	Retry bool
-	Due   time.Time
+	Value       any   // the delivery itself, which the scheduler does not look at
+	Size        int64 // of the body, in bytes
+	Retry       bool  // the delivery was attempted before
+	Due         time.Time
 
 	since time.Time // when the delivery was claimed
 }
@@ -119,8 +116,8 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Release ends a reservation without making a delivery ready, because the store has not claimed the
-// delivery. size is the size that was passed to Reserve.
+// Release ends a reservation for a delivery that the store has not claimed. size is that of
+// Reserve.
 func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,10 +129,9 @@ func (s *Scheduler) Release(destination string, size int64) {
 	s.places.update(l, s.config.Now())
 }
 
-// Start makes a delivery ready that the store has claimed, and ends its reservation by Reserve. If
-// the destination was paused, held or found failing since Reserve, or the scheduler was closed,
-// Start only ends the reservation and returns false. Then the caller must return the delivery to
-// the store.
+// Start ends a reservation, and makes the delivery ready, which the store has claimed. If the
+// destination was paused, held or found failing since Reserve, or the scheduler was closed, Start
+// returns false, and the caller must return the delivery to the store.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +244,7 @@ func (s *Scheduler) Close() (items []Item) {
 	return items
 }
 
-// A LaneLoad counts the claimed deliveries of one destination: those being attempted, and those
-// that are ready.
+// A LaneLoad counts the deliveries of one destination that are being attempted, and that are ready.
 type LaneLoad struct {
 	Destination   string
 	Active, Ready int

@@ -21,8 +21,8 @@ type shares struct {
 // capacity returns how many more deliveries may be in memory, over all lanes.
 func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
 
-// hold records that l gets n more deliveries, with bodies of size bytes in all. The caller calls it
-// before it changes the counts of l.
+// hold records that l gets n more deliveries, with bodies of size bytes in all. The counts of l
+// change after it.
 func (s *shares) hold(l *Lane, n int, size int64) {
 	if l.holds() == 0 {
 		s.busy++
@@ -31,8 +31,8 @@ func (s *shares) hold(l *Lane, n int, size int64) {
 	l.bytes += size
 }
 
-// drop records that l has n deliveries less, with bodies of size bytes in all. The caller calls it
-// after it has changed the counts of l.
+// drop records that l has n deliveries less, with bodies of size bytes in all. The counts of l have
+// changed before it.
 func (s *shares) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
 	l.bytes -= size
@@ -42,7 +42,6 @@ func (s *shares) drop(l *Lane, n int, size int64) {
 	s.freed = s.freed || l.standing != proven
 }
 
-// setStanding changes the standing of l.
 func (s *shares) setStanding(l *Lane, to standing) {
 	if l.standing == to {
 		return
@@ -144,12 +143,10 @@ func (s *shares) slotsOf(l *Lane) int {
 	return min(l.slots, n)
 }
 
-// isAnswered reports whether l is being answered: its latest answer is recent. The constant moving
-// says how recent.
+// isAnswered reports whether l is being answered: its latest answer is not older than moving.
 func (s *shares) isAnswered(l *Lane) bool { return s.clock.Sub(l.answered) < moving }
 
-// part returns the share of n that a busy lane gets: all of n if no other lane is busy, otherwise
-// at least 1.
+// part returns the share of n that a busy lane gets, at least 1: all of n if no other lane is busy.
 func (s *shares) part(n int64) int64 {
 	if s.busy <= 1 {
 		return n

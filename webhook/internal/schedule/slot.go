@@ -2,8 +2,8 @@ package schedule
 
 import "time"
 
-// A Slot is the right to make one attempt at a time, together with the delivery that is being
-// attempted. Each worker has one Slot, which is empty at first.
+// A Slot is the right to make one attempt at a time, with the delivery that is being attempted.
+// Each worker has one Slot, which is empty at first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
@@ -27,7 +27,7 @@ const (
 )
 
 // Next ends the attempt of t, if t has a delivery, with the outcome o. Then it waits for the next
-// delivery to attempt, and puts it into t. It returns false when the worker must end.
+// delivery, and puts it into t. It returns false when the worker must end.
 func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,6 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	return true
 }
 
-// release takes the delivery of t out of its lane, because its attempt has ended.
 func (s *Scheduler) release(t *Slot, o Outcome) {
 	now := s.config.Now()
 	l := t.Lane
