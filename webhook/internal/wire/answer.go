@@ -18,7 +18,7 @@ const (
 	errChunk  = ProtocolError("no chunk")
 )
 
-// An answerHead holds the parts of a status line and a header that this package uses.
+// An answerHead holds what this package uses of a status line and a header.
 type answerHead struct {
 	status     int
 	minor      byte  // minor version: n of HTTP/1.n
@@ -30,11 +30,10 @@ type answerHead struct {
 	retryAfter string
 }
 
-// answer reads the final answer. It appends the beginning of the body to kept. keep reports whether
-// the connection can be used again, because nothing follows the answer.
-//
-// answer accepts every answer that net/http accepts, unless two HTTP readers could disagree about
-// where it ends. For a receiver that sends such answers, set Target.NetHTTP.
+// answer reads the final answer, and appends the beginning of the body to kept. keep reports
+// whether the connection can be used again, because nothing follows the answer. answer accepts
+// every answer that net/http accepts, unless two HTTP readers could disagree about where it ends:
+// see Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
 	// Skip interim answers, which come first. budget bounds their number. After a 101 the
@@ -51,9 +50,8 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	case h.status == http.StatusSwitchingProtocols:
 		ended = false
 	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
-		// An answer with status 204 or 304 has no body, whatever its header says (RFC 9112, section
-		// 6.3). But if the header announces a body, the receiver may send one, so the connection is
-		// not kept.
+		// These have no body, whatever their header says (RFC 9112, section 6.3). But if the header
+		// announces a body, the receiver may send one, so the connection is not kept.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)
@@ -100,8 +98,7 @@ func (in *reader) head() (h answerHead, err error) {
 			return h, nil
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			// A folded line continues a field. Accept it only after a field that this package does
-			// not use.
+			// A folded line continues a field, which must be one that this package does not use.
 			if n == 0 || f != fieldNone || !isValue(line) {
 				return h, errField
 			}
@@ -188,7 +185,6 @@ func field(line []byte) (f fieldName, name, value []byte, err error) {
 	return f, name, value, nil
 }
 
-// set stores the value of a field in h.
 func (h *answerHead) set(f fieldName, value []byte) error {
 	switch f {
 	case fieldLength:
@@ -204,8 +200,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	case fieldCoding:
 		switch {
 		case h.minor == 0:
-			// HTTP/1.0 has no transfer codings (RFC 9112, section 6.1).
-			h.doubtful = true
+			h.doubtful = true // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1)
 			return nil
 		case h.chunked || !equalFold(value, "chunked"):
 			return errCoding
@@ -228,8 +223,8 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	return nil
 }
 
-// chunks reads a chunked body and its trailer. ended is false if it stopped because the body has
-// more than MaxBody bytes.
+// chunks reads a chunked body and its trailer. ended is false if the body has more than MaxBody
+// bytes.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	for left := int64(MaxBody); ; {
 		line, err := in.line()

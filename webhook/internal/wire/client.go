@@ -38,14 +38,12 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Proxy is the proxy of all requests. Nil means none.
 	Proxy *url.URL
-	// TLS is the configuration of connections whose Target has none of its own. The
-	// Client does not change it.
+	// TLS is the configuration of connections whose Target has none of its own.
 	TLS *tls.Config
-	// Timeout is the time from the start of a request to its deadline. It also bounds two
-	// things that net/http does without a request: dials, and HTTP/2 pings.
+	// Timeout is the time from the start of a request to its deadline. It also bounds the dials and
+	// HTTP/2 pings that net/http makes without a request.
 	Timeout time.Duration
-	// MaxIdle is how many idle connections are kept. Beyond it, the Client closes those
-	// that have been idle the longest.
+	// MaxIdle bounds the idle connections. The Client closes those that have been idle the longest.
 	MaxIdle int
 }
 
@@ -73,8 +71,7 @@ func New(c Config) *Client {
 	return client
 }
 
-// Close closes all connections. The caller must wait for all requests first. Requests
-// made after Close fail.
+// Close closes all connections. The caller must wait for all requests first.
 func (c *Client) Close() {
 	c.stop()
 	c.aborted.Store(true)
@@ -90,9 +87,8 @@ func (c *Client) Close() {
 	closeAll(old, hosts)
 }
 
-// abort interrupts all requests in progress. A request first adds its connection to
-// c.conns, and then checks c.aborted. So either abort interrupts the request, or the
-// request sees that c.aborted is set.
+// abort interrupts all requests in progress. A request first adds its connection to c.conns, and
+// then checks c.aborted. So either abort interrupts the request, or the request sees c.aborted.
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
@@ -106,10 +102,8 @@ func (c *Client) abort() {
 	}
 }
 
-// Resent counts the requests that were made twice. If a kept connection ends without a byte of an
-// answer, or with an answer that was meant for an idle connection, the Client repeats the request
-// at once on another connection. Most of these requests had not reached the receiver; some may
-// have.
+// Resent counts the requests that were made twice, because the kept connection had ended. Most of
+// them had not reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.
@@ -118,25 +112,23 @@ type Answer struct {
 	Status int
 	// RetryAfter is the value of the header Retry-After.
 	RetryAfter string
-	// Kept is the beginning of the body, up to MaxKept bytes. It is valid until the next
-	// use of the Buffer.
+	// Kept is the beginning of the body, up to MaxKept bytes, valid until the next use of the
+	// Buffer.
 	Kept []byte
 
 	closing bool // the receiver closes the connection after this answer
 }
 
-// A Buffer holds a request and the beginning of its answer. It serves one request after
-// another. Between requests it keeps at most 48 KB: 4 KB for the answer, and the rest for
-// the largest request that is written at once. The zero value is ready to use. A Buffer
-// must not be copied after its first use.
+// A Buffer holds a request and the beginning of its answer. It serves one request after another.
+// Between requests it keeps at most 48 KB: 4 KB for the answer, and the rest for the largest
+// request that is written at once. It must not be copied after its first use.
 type Buffer struct {
 	out  []byte
 	in   reader
 	kept [MaxKept]byte
 }
 
-// Note makes all further requests with b record details of their answers in n, until Note
-// is called with nil.
+// Note makes all further requests with b record details of their answers in n.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
 // Post posts body to t, and reads the answer to its end or to MaxBody. lines are header lines for

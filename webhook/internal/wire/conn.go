@@ -24,7 +24,7 @@ type conn struct {
 }
 
 // interrupt makes all reads and writes fail, including those in progress. It may be called at any
-// time. It does not send the close_notify of TLS, because that could block on the receiver.
+// time, and sends no close_notify, which could block on the receiver.
 func (cn *conn) interrupt() { cn.tap.Close() }
 
 // forget removes cn from the client's list of connections.
@@ -47,19 +47,16 @@ func (cn *conn) abandon() {
 }
 
 var (
-	// errStale says that an idle connection had ended before the request, or that the
-	// receiver had sent something on it. Nothing was written.
-	errStale = errors.New("connection was closed while it was idle")
-	// errEarly says that the receiver sent something before it got the request.
+	// errStale says that an idle connection had ended before the request, or that the receiver had
+	// sent something on it. Nothing was written.
+	errStale       = errors.New("connection was closed while it was idle")
 	errEarly error = ProtocolError("it came before the request")
-	// errInterrupted says that the context of the request or of the Client is done. Post
-	// returns the cause of that context instead.
+	// For errInterrupted, Post returns the cause of the context that is done.
 	errInterrupted = errors.New("interrupted")
 )
 
-// maxInline is the largest request, in bytes, that is put into one buffer and written
-// before the answer is read. That much fits into the socket buffers of both ends, even if
-// the receiver reads nothing. A larger request could deadlock with a receiver that
+// maxInline is the largest request, in bytes, that is written before the answer is read. That much
+// fits into the socket buffers of both ends. A larger request could deadlock with a receiver that
 // answers without reading: each side would wait for the other to read.
 const maxInline = 32 << 10
 
@@ -117,8 +114,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	return a, false, err
 }
 
-// exchangeLarge does the same as exchange, but for a request that may not fit into the socket
-// buffers of the two ends. It reads the answer while a goroutine writes the request.
+// exchangeLarge is exchange for a request of more than maxInline bytes. It reads the answer while a
+// goroutine writes the request.
 func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	written := make(chan error, 1)
 	go func() { // waited for below
@@ -130,8 +127,8 @@ func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err 
 	}()
 	a, keep, err = b.in.answer(b.kept[:0])
 	if keep && cn.nc.SetWriteDeadline(time.Unix(1, 0)) == nil {
-		// The receiver may have read the whole request before the goroutine reports that
-		// it was written. If the write still blocks now, the deadline ends it.
+		// The receiver may have read the whole request before the goroutine reports that it was
+		// written. If the write still blocks, the deadline ends it.
 		keep = <-written == nil && cn.nc.SetWriteDeadline(time.Time{}) == nil
 		return a, keep, err
 	}

@@ -26,7 +26,7 @@ func speaksHTTP2() bool {
 // has dialled, and that net/http's transport may take.
 type handoverKey struct{}
 
-// byNetHTTP reports whether net/http, and not this package, makes the requests to t.
+// byNetHTTP reports whether net/http makes the requests to t.
 func (c *Client) byNetHTTP(h *host, t *Target) bool {
 	return t.NetHTTP || t.foreign || c.config.Proxy != nil || h.h2.Load()
 }
@@ -40,7 +40,7 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 	}
 	c := &client.config
 	// When a request ends, net/http continues its dial for the next request. So the dial has a
-	// timeout of its own. Otherwise sockets to a receiver that does not answer would pile up.
+	// timeout of its own: otherwise sockets to a receiver that does not answer would pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -91,8 +91,8 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 	return h.transport
 }
 
-// A ProxyError is the status with which a proxy refuses to pass on a request: any status
-// but 200 in answer to a CONNECT, or 407, by which the proxy asks for credentials.
+// A ProxyError is the status with which a proxy refuses to pass on a request: any but 200 in answer
+// to a CONNECT, or 407, by which the proxy asks for credentials.
 type ProxyError int
 
 func (e ProxyError) Error() string {
@@ -120,8 +120,7 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// postNetHTTP does the same as post, but by net/http. If cn is not nil, it hands cn over
-// to net/http.
+// postNetHTTP is post by net/http, which it hands cn over to, unless cn is nil.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -155,8 +154,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		return Answer{}, err
 	}
 	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
-	// The key Idempotency-Key in the header makes http.Transport repeat the request if a
-	// kept connection turns out to be closed. A key without a value is not sent.
+	// This key makes http.Transport repeat the request if a kept connection turns out to be closed.
+	// A key without a value is not sent.
 	if len(req.Header["Idempotency-Key"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}
@@ -167,8 +166,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	transport := c.httpTransport(h)
 	resp, err := transport.RoundTrip(req)
 	if err != nil && connected.Load() && !begun.Load() && ctx.Err() == nil {
-		// net/http may give a spare connection to the next request. If that connection
-		// has ended since, net/http does not repeat the request, so repeat it here.
+		// net/http has used a spare connection, which had ended, and does not repeat the request.
 		req.Body, _ = req.GetBody()
 		resp, err = transport.RoundTrip(req)
 	}

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// idleTimeout is the age, from the start of its last request, at which an idle connection
-// is closed. It may be closed up to 45 seconds later, because sweep runs only every 45
-// seconds. Receivers commonly close their end after one to two minutes.
+// idleTimeout is the age, from the start of its last request, at which an idle connection is
+// closed, or up to half of it later. Receivers commonly close their end after one to two minutes.
 const idleTimeout = 90 * time.Second
 
 // A host is the receiver that all connections with the same key lead to.
@@ -62,9 +61,9 @@ func (c *Client) baseTLS(k key) *tls.Config {
 	return cmp.Or(k.tls, c.config.TLS, new(tls.Config)).Clone()
 }
 
-// hostTLS returns the TLS configuration of connections to k. Each host has a session
-// cache of its own. If a host shared the cache of another configuration, it would resume
-// sessions that were verified by other rules.
+// hostTLS returns the TLS configuration of connections to k. Each host has a session cache of its
+// own, so that it does not resume sessions that were verified by the rules of another
+// configuration.
 func (c *Client) hostTLS(k key) *tls.Config {
 	config := c.baseTLS(k)
 	if config.ServerName == "" {
@@ -94,8 +93,8 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		h.idle = append(h.idle, cn)
 		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// The search for idle connections may pass many connections in use. Close
-			// several at once, so that the search is rare.
+			// The search may pass many connections in use. Close several at once, so that it is
+			// rare.
 			most := c.config.MaxIdle - c.config.MaxIdle/16
 			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
 		}
@@ -133,8 +132,7 @@ func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
 	return dst
 }
 
-// sweep closes connections that have been idle for too long, and drops hosts without
-// connections. It runs at intervals while there are hosts.
+// sweep closes connections that have been idle for too long, and drops hosts without connections.
 func (c *Client) sweep() {
 	c.mu.Lock()
 	if c.aborted.Load() {

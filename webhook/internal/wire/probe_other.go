@@ -4,9 +4,8 @@ package wire
 
 import "syscall"
 
-// canProbe says whether sockets can be read without blocking. On these systems
-// they cannot. So only a request finds out that an idle connection has ended,
-// and the Client then makes the request again.
+// canProbe says that sockets can be read without blocking. On these systems they cannot, so only a
+// request finds out that an idle connection has ended, and the Client then makes it again.
 const canProbe = false
 
 type probe struct{}

@@ -19,7 +19,6 @@ type reader struct {
 	notes  *Notes        // where to record details of the answer; may be nil
 }
 
-// begin prepares the reader for an answer from src.
 func (in *reader) begin(src io.Reader) {
 	in.src, in.got, in.budget = src, false, MaxHeader
 	if in.buf == nil {
@@ -39,8 +38,8 @@ func (in *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// line returns the next line with its LF. The line is valid until the next read. Only a line that
-// is longer than the buffer takes an allocation, of at most twice MaxHeader.
+// line returns the next line with its LF, valid until the next read. Only a line that is longer
+// than the buffer takes an allocation.
 func (in *reader) line() ([]byte, error) {
 	var long []byte
 	for {
@@ -64,8 +63,8 @@ func (in *reader) line() ([]byte, error) {
 	}
 }
 
-// body reads n bytes of a body. It appends them to kept up to its capacity, and
-// discards the rest. If the body ends too early, it returns io.EOF.
+// body reads n bytes of a body. It appends them to kept up to its capacity, and discards the rest.
+// If the body ends too early, it returns io.EOF.
 func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 	size := int(min(n, int64(cap(kept)-len(kept))))
 	got, err := io.ReadFull(in.buf, kept[len(kept):len(kept)+size])
@@ -81,11 +80,8 @@ func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 
 // Notes are details of an answer, for people to look at.
 type Notes struct {
-	// FirstByte is when the first byte of the answer was read.
-	FirstByte time.Time
-	// Header is the header of the final answer. A field that is folded over
-	// several lines has only its first line here.
-	Header http.Header
+	FirstByte time.Time   // when the first byte was read
+	Header    http.Header // of the final answer; of a folded field only the first line
 }
 
 // began records the time of the first call as FirstByte, unless n is nil.

@@ -24,8 +24,8 @@ type tap struct {
 	one     [1]byte
 }
 
-// newTap returns a tap over nc. It probes only sockets of the net package. Another type
-// of connection may transform the bytes that it reads from its socket.
+// newTap returns a tap over nc. It probes only sockets of the net package: another type of
+// connection may transform the bytes that it reads from its socket.
 func newTap(nc net.Conn, secure bool) *tap {
 	t := &tap{Conn: nc, secure: secure}
 	switch s := nc.(type) {
@@ -54,8 +54,7 @@ func (t *tap) Read(p []byte) (n int, err error) {
 // closingTime is how long a close may block on a receiver that does not read.
 const closingTime = time.Millisecond
 
-// SetWriteDeadline sets the deadline of writes. During a close it shortens the five
-// seconds that crypto/tls allows.
+// SetWriteDeadline shortens the five seconds that crypto/tls allows during a close.
 func (t *tap) SetWriteDeadline(at time.Time) error {
 	if last := time.Now().Add(closingTime); t.closing && at.After(last) {
 		at = last
@@ -107,8 +106,7 @@ func (t *tap) close(nc net.Conn) {
 	t.Conn.Close()
 }
 
-// errSilent says that there is nothing to read yet. It is a temporary error, so that TLS
-// can continue after it.
+// errSilent says that there is nothing to read. It is temporary, so that TLS can continue after it.
 var errSilent error = silentError{}
 
 type silentError struct{}

@@ -14,14 +14,14 @@ import (
 // A Target is an endpoint, with the parts that all requests to it have in common. It is
 // used with one Client, and may be used concurrently.
 type Target struct {
-	// NetHTTP makes all requests with net/http, for a receiver whose HTTP/1.1 this
-	// package refuses. It must be set before the first request.
+	// NetHTTP makes all requests with net/http, for a receiver whose HTTP/1.1 this package refuses.
+	// It must be set before the first request.
 	NetHTTP bool
 
 	url     *url.URL
 	header  http.Header
 	key     key
-	foreign bool   // the host needs a translation that only net/http has
+	foreign bool   // only net/http translates the host: to punycode, or by leaving out an IPv6 zone
 	head    []byte // head of a request, up to the value of Content-Length
 }
 
@@ -47,8 +47,6 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 		}
 	}
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
-	// Only net/http has the tables and rules to translate names in other scripts to
-	// punycode, and to leave out the zones of IPv6 addresses.
 	t.foreign = strings.Trim(u.Host, hostBytes) != ""
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
@@ -61,8 +59,7 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 // hostBytes lists the bytes of host names and addresses that are sent unchanged.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"
 
-// appendHead appends the head of a request with a body of length bytes. lines are its
-// additional header lines.
+// appendHead appends the head of a request with a body of length bytes and additional header lines.
 func (t *Target) appendHead(dst, lines []byte, length int) []byte {
 	dst = append(dst, t.head...)
 	dst = strconv.AppendInt(dst, int64(length), 10)
