@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -145,10 +146,7 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 	if err == nil {
 		return a, nil
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return Answer{}, cause
-	}
-	if cause := context.Cause(c.config.Context); cause != nil {
+	if cause := cmp.Or(context.Cause(ctx), context.Cause(c.config.Context)); cause != nil {
 		return Answer{}, cause
 	}
 	// At the deadline the connection is closed, so its reads return net.ErrClosed.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -108,10 +109,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	if rerr == nil {
 		return a, keep && err == nil, nil
 	}
-	if err == nil {
-		err = rerr
-	}
-	return a, false, err
+	return a, false, cmp.Or(err, rerr)
 }
 
 // exchangeLarge is exchange for a request of more than maxInline bytes. It reads the answer while a

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -171,10 +172,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		resp, err = transport.RoundTrip(req)
 	}
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return Answer{}, err
+		return Answer{}, cmp.Or(context.Cause(ctx), err)
 	}
 	defer resp.Body.Close()
 	if n := b.in.notes; n != nil {
@@ -193,10 +191,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	}
 	b.in.begin(resp.Body)
 	if a.Kept, err = b.in.body(b.kept[:0], MaxBody); err != nil && err != io.EOF {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return Answer{}, err
+		return Answer{}, cmp.Or(context.Cause(ctx), err)
 	}
 	return a, nil
 }

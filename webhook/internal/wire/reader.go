@@ -7,24 +7,17 @@ import (
 	"time"
 )
 
-// bufferSize is the size, in bytes, of the buffer that answers are read into.
-const bufferSize = 4 << 10
-
 // A reader reads the lines and bodies of answers. It must not be copied after its first use.
 type reader struct {
 	src    io.Reader
-	buf    *bufio.Reader // reads from src by way of reader.Read
-	got    bool          // src has returned a byte of this answer
-	budget int           // bytes that the remaining lines of the answer may have
-	notes  *Notes        // where to record details of the answer; may be nil
+	buf    bufio.Reader // reads from src by way of reader.Read
+	got    bool         // src has returned a byte of this answer
+	budget int          // bytes that the remaining lines of the answer may have
+	notes  *Notes       // where to record details of the answer; may be nil
 }
 
 func (in *reader) begin(src io.Reader) {
 	in.src, in.got, in.budget = src, false, MaxHeader
-	if in.buf == nil {
-		in.buf = bufio.NewReaderSize(in, bufferSize)
-		return
-	}
 	in.buf.Reset(in)
 }
 
@@ -67,7 +60,7 @@ func (in *reader) line() ([]byte, error) {
 // If the body ends too early, it returns io.EOF.
 func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 	size := int(min(n, int64(cap(kept)-len(kept))))
-	got, err := io.ReadFull(in.buf, kept[len(kept):len(kept)+size])
+	got, err := io.ReadFull(&in.buf, kept[len(kept):len(kept)+size])
 	kept = kept[:len(kept)+got]
 	if err == io.ErrUnexpectedEOF {
 		return kept, io.EOF
