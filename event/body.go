@@ -94,8 +94,8 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	return w.b, event, nil
 }
 
-// labels returns the ID, the User and the Name of the event. If the call has no messageId, the ID
-// is a random UUID. The three strings share one allocation.
+// labels returns the ID, the User and the Name of the event, in one allocation. If the call has no
+// messageId, the ID is a random UUID.
 func (c *fields) labels() (id, user, name string, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
@@ -123,8 +123,8 @@ func (c *fields) labels() (id, user, name string, err error) {
 	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
 }
 
-// A writer appends the members of a body to b. Callers pass the name of a member with its quotes,
-// the comma before it and the colon after it. They pass the value in canonical form.
+// A writer appends the members of a body to b. Callers pass the name of a member with the comma,
+// quotes and colon around it, and the value in canonical form.
 type writer struct {
 	b   []byte
 	err error // error of the context
@@ -161,13 +161,12 @@ func (w *writer) identifier(name string, value []byte) {
 	}
 }
 
-// time appends a time. name ends with the opening quote of the value.
 func (w *writer) time(name string, t time.Time) {
 	w.b = appendTimeMember(w.b, name, t)
 }
 
-// context appends the context: first the client's IP address if the body may have it, then the
-// members of the Envelope's context, and then the members of the call's context, own.
+// context appends the context: the client's IP address if the body may have it, and the members of
+// the Envelope's context and of the call's context, own.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(own, e.context) {
@@ -183,8 +182,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// Put the context into an array. There it is nested as deeply as it will be in the body, so
-	// esjson applies the same limit of depth.
+	// In an array, the context is nested as deeply as in the body, so esjson applies the same
+	// limit.
 	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
 	w.text(`,"context"`)
 	colon := len(w.b)
@@ -197,8 +196,7 @@ func (w *writer) context(e *Encoder, own []byte) {
 	w.b = w.b[:len(w.b)-1]
 }
 
-// sharedContext returns a copy of a batch's context in canonical form, or nil if the batch has
-// none.
+// sharedContext returns a copy of a batch's context in canonical form, nil if there is none.
 func sharedContext(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil
@@ -206,11 +204,9 @@ func sharedContext(object []byte) ([]byte, error) {
 	if err := checkObject("context", object); err != nil {
 		return nil, err
 	}
-	// Put the context into an array. There it is nested as deeply as it will be in a body, so
-	// esjson applies the same limit of depth.
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	*buf = append(append(append((*buf)[:0], '['), object...), ']')
+	*buf = append(append(append((*buf)[:0], '['), object...), ']') // an array, as in writer.context
 	form, err := esjson.Append(nil, *buf)
 	if err != nil {
 		return nil, ofBatch("context", err)
@@ -222,8 +218,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	return form, nil
 }
 
-// sharedSwitches reduces the integrations of a batch, which apply to all its calls, to an object
-// with the switches that matter to webhooks. It returns nil if the batch has no integrations.
+// sharedSwitches reduces the integrations of a batch to an object with the switches that matter to
+// webhooks. It returns nil if the batch has none.
 func sharedSwitches(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil
@@ -265,7 +261,6 @@ func checkObject(field string, object []byte) error {
 	return &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
 }
 
-// ofBatch returns the error for a malformed field of a batch.
 func ofBatch(field string, err error) error {
 	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 }
@@ -274,9 +269,8 @@ func ofBatch(field string, err error) error {
 // own overrides.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
-		// Skip parsing if the object cannot have the name "direct": it has neither the name itself
-		// nor a backslash, which could begin an escaped form of the name. That is true of nearly
-		// all contexts.
+		// Nearly all contexts need no parsing: they have neither the name nor a backslash, which
+		// could begin an escaped form of it.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}
@@ -295,8 +289,7 @@ func direct(own, common []byte) bool {
 }
 
 // appendMerged appends an object with an ip, the members of common, and those of own. Names may
-// occur twice: esjson, which parses the object later, takes the last one. Both objects were
-// checked. Each may be nil.
+// occur twice: esjson, which parses the object later, takes the last one. Each may be nil.
 func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
@@ -313,8 +306,8 @@ func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	return append(b, '}')
 }
 
-// appendMembers appends the members of object, without the braces. It puts a comma before them,
-// unless b has the length start: then they are the first members.
+// appendMembers appends the members of object, without the braces. They are the first members if b
+// has the length start.
 func appendMembers(b []byte, start int, object []byte) []byte {
 	inside := bytes.Trim(object[1:len(object)-1], space)
 	if len(inside) == 0 {
@@ -339,8 +332,8 @@ func appendIdentifier(b, number []byte) []byte {
 	return append(b, '"')
 }
 
-// appendTimeMember appends a member whose value is the time t. The argument open is the name of the
-// member, the colon and the opening quote of the value.
+// appendTimeMember appends a member whose value is t. open ends with the opening quote of the
+// value.
 func appendTimeMember(b []byte, open string, t time.Time) []byte {
 	b = append(b, open...)
 	b = isotime.Append(b, t)

@@ -93,8 +93,8 @@ var table = [members]struct {
 	callType:          {"type", anything, all},
 }
 
-// memberOf returns the member with this key. A loop is faster than a map here, because most keys
-// differ in length.
+// memberOf returns the member with this key. A loop is faster than a map, as most keys differ in
+// length.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -105,9 +105,8 @@ func memberOf(key []byte) (member, bool) {
 }
 
 // fields holds the members of a parsed call, as JSON values in v. A value is nil if the member is
-// missing or null. A number keeps the form in which it was written, so that no digit of an id is
-// lost. Any other value is in the canonical form of esjson. The values share the memory of the call
-// or of the field forms.
+// missing or null. A number keeps its form, so that no digit of an id is lost. Any other value is
+// in the canonical form of esjson. The values share the memory of the call or of forms.
 type fields struct {
 	forms *[]byte
 	kind  string
@@ -115,8 +114,8 @@ type fields struct {
 	v     [members][]byte
 }
 
-// kinds maps each type of call to its name, and to the kindSet that contains only this type. The
-// names are constants, so that an event does not keep the memory of its call.
+// kinds has the types of call. The names are constants, so that an event does not keep the memory
+// of its call.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -125,9 +124,8 @@ var kinds = map[string]struct {
 	"screen": {"screen", screen}, "group": {"group", group}, "alias": {"alias", alias},
 }
 
-// read parses call. It checks that the members that its type requires are present, and that each
-// member has the form that table gives. It does not parse timestamps. kind is the type of call, or
-// empty if the call itself says its type.
+// read parses call, and checks the presence and the forms of its members, but not its timestamps.
+// kind is the type of call, or empty if the call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
@@ -171,8 +169,7 @@ func (c *fields) read(call []byte, kind string) error {
 	return c.required()
 }
 
-// check returns an error if value does not have the form f. key is the name of the member, for the
-// error.
+// check returns an error if value, that of the member key, does not have the form f.
 func (f form) check(key string, value []byte) error {
 	wrong := func(problem string) error {
 		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
@@ -205,8 +202,7 @@ func (c *fields) check(call []byte) error {
 	return err
 }
 
-// readKind sets the type of call to known. If known is empty, it sets the type to the text of typ,
-// which is the member "type" of the call.
+// readKind sets the type of call to known or, if that is empty, to typ, the call's member "type".
 func (c *fields) readKind(typ []byte, known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)
@@ -229,9 +225,8 @@ func (c *fields) readKind(typ []byte, known string) error {
 	return nil
 }
 
-// appendNumber appends the text of an id that is a number, or "null" if the number is out of range.
-// An integer keeps all its digits: rounded to a double, the ids of two users could become the same.
-// Any other number gets the form that ECMAScript gives it.
+// appendNumber appends the text of an id that is a number, or "null" if it is out of range. An
+// integer keeps all its digits: rounded to a double, the ids of two users could become the same.
 func appendNumber(dst, number []byte) []byte {
 	switch {
 	case string(number) == "-0":
@@ -262,11 +257,10 @@ func (c *fields) required() error {
 	return nil
 }
 
-// appendID checks the messageId of the call, and appends the ID of the event to dst, which is
-// empty. It appends nothing if the call has no messageId. The ID is the text of the messageId. If
-// the text is too long or has lone surrogates, the ID is a digest of it. In UTF-8 all lone
-// surrogates become the same character, so without the digest two messageIds that a receiver tells
-// apart could get the same ID.
+// appendID checks the messageId of the call, if it has one, and appends the ID of the event to dst,
+// which is empty. The ID is the text of the messageId, or a digest of it if it is too long or has
+// lone surrogates. In UTF-8 all of these become the same character, so two messageIds that a
+// receiver tells apart could get the same ID.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.v[messageID] == nil {
 		return dst, nil
@@ -287,8 +281,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendLabel appends the text of a string or an identifier. If the text has more than 255 bytes,
-// it appends a digest instead. It appends nothing if value is nil.
+// appendLabel appends the text of a string or an identifier, unless value is nil, or a digest if
+// the text has more than maxLabel bytes.
 func appendLabel(dst, value []byte) ([]byte, error) {
 	if value == nil {
 		return dst, nil
@@ -318,7 +312,7 @@ func appendDigest(dst, text []byte) []byte {
 	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
 }
 
-// label returns text or, if text has more than 255 bytes, a digest of text.
+// label returns text or, if text has more than maxLabel bytes, a digest of text.
 func label(text string) string {
 	if len(text) > maxLabel {
 		return string(appendDigest(nil, []byte(text)))
@@ -352,9 +346,8 @@ func (c *fields) off(ofBatch []byte) (bool, error) {
 }
 
 // times returns the timestamp of the body, and the two times that it is computed from: the original
-// timestamp and the time of sending. These two are zero if they are not known. All are in whole
-// milliseconds, as in the body, so a reader of the body can compute its timestamp from its other
-// times.
+// timestamp and the time of sending, each zero if it is not known. All are in whole milliseconds,
+// as in the body, so a reader can compute the timestamp from the other times.
 func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
 	m := timestamp
 	if c.v[m] == nil {
@@ -393,8 +386,8 @@ func (c *fields) time(m member) (time.Time, error) {
 	return t, nil
 }
 
-// correct returns original, corrected by the error of the sender's clock, which is received - sent.
-// If this error is as large as centuries, correct returns original unchanged.
+// correct returns original, corrected by the error of the sender's clock, received - sent, unless
+// that is as large as centuries.
 func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years
 	t := original.Add(behind)

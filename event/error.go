@@ -52,8 +52,7 @@ func (e *CallError) Message() string {
 
 // malformed returns the CallError for a text that esjson refuses.
 func malformed(err error) error {
-	var syntax *esjson.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*esjson.SyntaxError](err); ok {
 		err = syntax
 	}
 	return &CallError{Code: CodeMalformed, Problem: err.Error()}

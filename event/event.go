@@ -5,9 +5,8 @@
 //	e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Signed Up"})
 //	e, err = encoder.Encode(event.JSON(`{"type":"track","userId":"u1","event":"Signed Up"}`))
 //
-// webhook.Forwarder.Forward takes messages and makes the events itself. ForwardEvents takes
-// events that the caller has made with this package, as the collector does. The error for a
-// wrong call is a *[CallError]. A call has at most analytics.MaxCallSize bytes.
+// webhook.Forwarder.Forward takes messages and makes the events itself. ForwardEvents takes events
+// that the caller has made with this package. The error for a wrong call is a *[CallError].
 package event
 
 import (
@@ -43,7 +42,7 @@ type Event struct {
 	Received time.Time
 	// Off says that the call's integrations switch Webhooks off, so the event is not forwarded.
 	Off bool
-	// NoDedup keeps the ID out of the dedup window. The event is forwarded even if its ID was
+	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was
 	// forwarded before, and the store does not remember the ID. It is for large numbers of events
 	// that are never sent twice.
 	NoDedup bool
@@ -52,10 +51,9 @@ type Event struct {
 // An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
 // adds no properties to a call, and says that the call comes in now.
 type Envelope struct {
-	// Source names the sender, if several senders share destinations. It prevents one sender from
-	// suppressing the events of another by using their messageIds first. It must be the same after
-	// a restart, and must be no secret, because it is stored and shown. Empty means that all calls
-	// come from the application itself.
+	// Source names the sender, if several senders share destinations, so that none can suppress the
+	// events of another by using their messageIds first. It must be the same after a restart, and
+	// no secret, because it is stored and shown.
 	Source string
 	// Type is the type of call if the request says it, for example by its path. Then the call's own
 	// type does not count.
@@ -102,8 +100,7 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 	return e, nil
 }
 
-// ContextSize returns the size of the Envelope's context in bytes. Each call takes about that much
-// more memory and time than it would take without an Envelope.
+// ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
 func (e *Encoder) ContextSize() int { return len(e.context) }
 
 // Encode returns the event of a message. It returns the error of Append, or the error of the
@@ -129,7 +126,6 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	var event Event
 	var err error
 	*body, event, err = e.Append((*body)[:0], call)
-	// The buffer may be larger than the body. The clone is not.
 	event.Body = bytes.Clone(event.Body)
 	return event, err
 }
@@ -142,8 +138,8 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 // The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
 // a field that its type requires is missing, or a field has the wrong type.
 //
-//   - Names of fields match exactly. Of fields with the same name the last one counts.
-//     null counts as missing.
+//   - Names of fields match exactly. Of fields with the same name the last one counts. null counts
+//     as missing.
 //   - A number as an id becomes a string: an integer with all its digits, another number
 //     in its form in ECMAScript.
 //   - A missing messageId becomes a random UUID.

@@ -36,12 +36,11 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// Add members at the end: of two members with the same name esjson takes the last.
 	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
 	b = b[:len(b)-1]
 	for m := userID; m <= messageID; m++ {
-		// Write a long number as a string, so that an integer keeps the digits that a
-		// double cannot hold.
+		// Write a long number again, as a string, so that an integer keeps the digits that a double
+		// cannot hold. Of two members with the same name esjson takes the last.
 		if value := c.v[m]; len(value) > 15 && value[0] != '"' {
 			b = append(append(append(b, `,"`...), table[m].key...), `":`...)
 			b = appendIdentifier(b, value)

@@ -5,14 +5,12 @@ import (
 	"strings"
 )
 
-// A Trace is the place of an event in a distributed trace (W3C Trace Context). Every
-// attempt sends it unchanged. Attempts make no spans of their own, so a receiver's span
-// is a child of the caller's. The zero Trace means that the event has no trace.
+// A Trace is the place of an event in a distributed trace (W3C Trace Context), or zero. Every
+// attempt sends it unchanged. Attempts make no spans of their own, so a receiver's span is a child
+// of the caller's.
 type Trace struct {
-	// Parent is the value of the header traceparent: 55 bytes of version 00.
-	Parent string
-	// State is the value of the header tracestate, at most MaxTraceState bytes. It may be empty.
-	State string
+	Parent string // the value of the header traceparent: 55 bytes of version 00
+	State  string // the value of the header tracestate, at most MaxTraceState bytes
 }
 
 // MaxTraceState is the longest tracestate that is kept, in bytes. ParseTrace cuts a
@@ -51,8 +49,8 @@ func (t Trace) Valid() bool {
 	return cleanTraceState(t.State) == t.State
 }
 
-// isTraceParent reports whether s is version "-" trace-id "-" parent-id "-"
-// flags, in lower-case hexadecimal digits.
+// isTraceParent reports whether s is version-traceid-parentid-flags, in lower-case hexadecimal
+// digits.
 func isTraceParent(s string) bool {
 	if len(s) != traceParentLen || s[2] != '-' || s[35] != '-' || s[52] != '-' {
 		return false
@@ -81,13 +79,12 @@ func cleanTraceState(s string) string {
 	return strings.Clone(strings.Trim(s, " ,"))
 }
 
-// traceKey is the context key of a Trace.
 type traceKey struct{}
 
-// ContextWithTrace returns a context that carries a trace. If a method of a webhook.Forwarder gets
-// this context, the Forwarder stores the trace with the events that it accepts, and sends it. The
-// arguments are the values of the headers traceparent and tracestate, such as those of the request
-// that the caller serves. If traceparent is not valid, ContextWithTrace returns ctx itself.
+// ContextWithTrace returns a context with a trace, which a webhook.Forwarder stores with the events
+// that it accepts, and sends. The arguments are the values of the headers traceparent and
+// tracestate, such as those of the request that the caller serves. If traceparent is not valid,
+// ContextWithTrace returns ctx itself.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {
@@ -96,8 +93,7 @@ func ContextWithTrace(ctx context.Context, traceparent, tracestate string) conte
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the Trace that ContextWithTrace has put into ctx, or the zero Trace if
-// there is none.
+// TraceOf returns the Trace that ContextWithTrace has put into ctx, zero if there is none.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t
