@@ -53,14 +53,13 @@ func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// check asks the forwarder whether it can announce to these destinations. It returns the
-// forwarder's error, for example for an unknown destination.
+// check returns the forwarder's error for these destinations, for example for an unknown one.
 func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
-// announce forwards events to destinations in parts. The backpressure room decides how many events
-// a part has. After each part announce calls stored with the number of events in that part.
+// announce forwards events to destinations in parts, of as many events as room decides. After each
+// part it calls stored with the number of its events.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
 		n := 0
@@ -83,10 +82,8 @@ func (a *Announcer) announce(ctx context.Context, destinations []string, events 
 // stand for the same audience. The first Sync of an audience creates it.
 //
 // The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
-// the forwarder does not know the destination. Audience also returns an error if the TraitName is
-// empty or has more than 255 bytes, or if the id of the destination has a zero byte.
-//
-// The methods of an Audience may be called concurrently; see Sync.
+// the forwarder does not know the destination. It is an error, too, if the TraitName is empty or
+// has more than 255 bytes, or if the id of the destination has a zero byte.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if a.roster == nil {
 		return nil, webhook.ErrUnsupported
@@ -111,23 +108,21 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	return &Audience{announcer: a, roster: a.roster, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
 }
 
-// separator separates the destination and the trait in the id of an audience.
-const separator = "\x00"
+const separator = "\x00" // of the destination and the trait in the id of an audience
 
 // Info describes an audience, without its members.
 type Info struct {
 	// Destination and Trait identify the audience; see Announcer.Audience and TraitName.
 	Destination, Trait string
-	// Name is the name of the audience at its first Sync or Create. If that name has more than 255
-	// bytes, Name is Trait.
+	// Name is the name at the first Sync or Create, or Trait if that name has more than 255 bytes.
 	Name string
 	// Generation is the number of its syncs, including its Create.
 	Generation uint64
 }
 
-// Audiences yields the audiences that were synced or created, sorted by destination and trait. This
-// includes audiences of destinations that the forwarder no longer knows. An error ends the
-// sequence. It is webhook.ErrUnsupported if there is no Roster.
+// Audiences yields the audiences that were synced or created, sorted by destination and trait, even
+// if the forwarder no longer knows the destination. An error ends the sequence. It is
+// webhook.ErrUnsupported if there is no Roster.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Audience is a set of users whose changes are announced to a destination. The destination gets
-// an identify for each user who joins, with a trait that is true, and for each user who leaves,
-// with the same trait but false. The Roster keeps the members, so they are not announced again
-// after a restart.
+// An Audience is a set of users whose changes are announced to a destination: by an identify for
+// each user who joins, with a trait that is true, and for each user who leaves, with the same trait
+// but false. Its methods may be called concurrently.
 type Audience struct {
 	announcer   *Announcer
 	roster      Roster
@@ -27,10 +26,8 @@ type Audience struct {
 
 // A SyncResult counts the changes that a Sync has announced.
 type SyncResult struct {
-	// Joined counts the users who were announced with the trait true.
-	Joined int
-	// Left counts the users who were announced with the trait false.
-	Left int
+	Joined int // users who were announced with the trait true
+	Left   int // users who were announced with the trait false
 }
 
 // Trait returns the name of the trait that is true for members.
@@ -43,21 +40,18 @@ func (a *Audience) Trait() string { return a.trait }
 //
 // Members may come in any order and more than once. Sync does not keep them in memory. With
 // filequeue, Sync is several times as fast if the members are sorted by their bytes, as sort -u
-// with LC_ALL=C sorts them, because neighbours are in the same page of the file. BenchmarkAudience
-// of this package compares the two.
+// with LC_ALL=C sorts them, because neighbours are in the same page of the file.
 //
-// Sync announces the users who leave only after members has yielded its last id. If members
-// yields an error, or ctx ends, Sync returns that error. A panic in members passes through. If
-// members cannot yield the complete list, it must yield an error: otherwise Sync would announce
-// that the missing users leave.
+// Sync announces the users who leave only after members has yielded its last id. If members yields
+// an error, or ctx ends, Sync returns that error. If members cannot yield the complete list, it
+// must yield an error: otherwise Sync would announce that the missing users leave.
 //
 // Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
 // announces it, and then confirms it in the Roster. After an error or a crash, call Sync again with
-// all members. It announces the chunk in flight once more, and continues with the rest. So a crash
-// repeats at most one chunk. The repeated announcements have the same message ids as before, by
-// which receivers deduplicate. These ids stay out of the dedup window of the store, so that even a
-// huge audience takes no room there. Users of a chunk in flight are announced, and counted, even if
-// they are not in the new list. They leave afterwards.
+// all members. It announces the chunk in flight once more, with the same message ids, by which
+// receivers deduplicate, and continues with the rest. The ids stay out of the dedup window of the
+// store, so that even a huge audience takes no room there. Users of a chunk in flight are
+// announced, and counted, even if they are not in the new list. They leave afterwards.
 //
 // While the queue is full, Sync waits for room until ctx ends. The error then wraps that of ctx and
 // webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed, even in the
@@ -132,10 +126,6 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// confirmTimeout bounds a call of Confirm. Confirm does not get the caller's context: if that ended
-// after the announcement and before Confirm, the next Sync would announce the same users again.
-const confirmTimeout = 10 * time.Second
-
 // announce forwards the announcements for c, the chunk in flight, and confirms its users in the
 // Roster.
 func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, room *backpressure, res *SyncResult) error {
@@ -160,7 +150,8 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 		events[i].NoDedup = true
 	}
 	return a.announcer.announce(ctx, []string{a.destination}, events, room, func(n int) error {
-		confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+		// If ctx ended between an announcement and its Confirm, the next Sync would repeat it.
+		confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := a.roster.Confirm(confirming, a.id, generation, n); err != nil {
 			return err
@@ -174,9 +165,8 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 	})
 }
 
-// messageID returns the message id of the announcement of a user in a chunk. Repeated announcements
-// of a chunk have the same ids. Each time that a user joins or leaves, the id is a new one. It does
-// not reveal the user.
+// messageID returns the message id of the announcement of a user in a chunk, which does not reveal
+// the user. Repeated announcements have the same ids. Each joining or leaving has a new one.
 func (a *Audience) messageID(c *Chunk, user string) string {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
 	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
@@ -188,8 +178,8 @@ func (a *Audience) messageID(c *Chunk, user string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// Create creates the audience without members, unless it was synced or created before. From then on
-// Announcer.Audiences yields it. Create reads the list of all audiences.
+// Create creates the audience without members, unless it was synced or created before, so that
+// Announcer.Audiences yields it. It reads the list of all audiences.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.roster.Audiences(ctx) {
 		if err != nil {

@@ -13,9 +13,6 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// maxDeletionID is the longest ID of a Deletion, in bytes.
-const maxDeletionID = 255
-
 // A Deletion is a request to delete users.
 type Deletion struct {
 	// ID identifies the deletion request, in up to 255 bytes. Calls of Delete with the same ID
@@ -49,12 +46,11 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	if d.ID == "" {
 		d.ID = rand.Text()
 	}
-	if len(d.ID) > maxDeletionID {
-		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
+	if len(d.ID) > maxName {
+		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxName)
 	}
-	// A destination that occurs k times in d.Destinations has k affected sources, and is in
-	// rounds[0] to rounds[k-1]. Round n forwards, to each destination in rounds[n], the
-	// events for source n of the destination.
+	// A destination that occurs k times in d.Destinations has k affected sources. Round n, of
+	// rounds[0] to rounds[k-1], forwards the events for source n.
 	var rounds [][]string
 	times := make(map[string]int)
 	for _, destination := range d.Destinations {
@@ -102,8 +98,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 }
 
 // messageID returns the message id of the event about a user, for the nth source of a destination.
-// The id is the same in each call of Delete for the same request, so that the dedup window
-// recognises a repeated event. It does not reveal the user's id.
+// It is the same in each call of Delete for the request, so that the dedup window recognises a
+// repeated event, and does not reveal the user's id.
 func (d *Deletion) messageID(user string, nth uint64) string {
 	b := make([]byte, 0, 64+len(d.ID)+len(user))
 	b = append(b, "deletion"...)

@@ -14,7 +14,7 @@ import (
 const (
 	MaxUser = 255 // of the id of a member
 	maxID   = 767 // of the id of an audience; the ids that an Announcer makes have at most 511
-	maxName = 255
+	maxName = 255 // of the name of an audience, and of the ID of a Deletion
 )
 
 // ErrSuperseded says that a later sync of the same audience has begun, on this node or another
@@ -80,15 +80,10 @@ type Entry struct {
 
 // A Chunk is a group of users who are announced together.
 type Chunk struct {
-	// Generation is the generation of the Join or Leave that made the chunk. The ids of
-	// announcements are derived from it.
-	Generation uint64
-	// At is when the chunk was made, in UTC and to the millisecond.
-	At time.Time
-	// Left says that the users leave. Otherwise they join.
-	Left bool
-	// Users is sorted by bytes.
-	Users []string
+	Generation uint64    // of the Join or Leave that made the chunk; in the ids of its announcements
+	At         time.Time // when the chunk was made, in UTC and to the millisecond
+	Left       bool      // the users leave; otherwise they join
+	Users      []string  // sorted by bytes
 }
 
 // NewChunk returns a chunk with the current time in At. Without users it returns the zero Chunk.
@@ -132,14 +127,12 @@ func (r *Record) idle(generation uint64) error {
 	return err
 }
 
-// recordVersion is the first byte of a stored record. The rest is the record in the encoding of
-// encoding/gob.
 const recordVersion = 1
 
-// AppendBinary appends the binary form of the record, which UnmarshalBinary reads, to b.
+// AppendBinary appends the record to b: the byte recordVersion, and the encoding of encoding/gob.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	buf := bytes.NewBuffer(append(b, recordVersion))
-	err := gob.NewEncoder(buf).Encode(r.stored())
+	err := gob.NewEncoder(buf).Encode((*storedRecord)(r))
 	return buf.Bytes(), err
 }
 
@@ -149,17 +142,14 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 		return errors.New("audience: a record of an unknown version")
 	}
 	*r = Record{}
-	if err := gob.NewDecoder(bytes.NewReader(b[1:])).Decode(r.stored()); err != nil {
+	if err := gob.NewDecoder(bytes.NewReader(b[1:])).Decode((*storedRecord)(r)); err != nil {
 		return fmt.Errorf("audience: malformed record: %w", err)
 	}
 	return nil
 }
 
-// A storedRecord is a Record without its methods. gob decodes it field by field. For a
-// Record, gob would call UnmarshalBinary, which itself uses gob.
+// A storedRecord is a Record without its methods: for a Record, gob would call UnmarshalBinary.
 type storedRecord Record
-
-func (r *Record) stored() *storedRecord { return (*storedRecord)(r) }
 
 // checkUsers returns an error if the length of a user id is not allowed for a member.
 func checkUsers(users []string) error {

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// An Update is a function that changes an audience in a store. Its methods are the methods of
-// Roster that change an audience. A store that has an Update embeds it, and implements only
-// Members and Audiences itself.
+// An Update is a function that changes an audience in a store. Its methods are those of Roster that
+// change an audience. A store embeds an Update, and implements only Members and Audiences itself.
 //
 // The function calls f with the record of the audience, and stores the changes that f makes to the
 // record and through members, all or nothing. For an unknown audience the record is the zero

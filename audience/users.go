@@ -12,10 +12,8 @@ import (
 
 // A UserError says which user in a list has an id that is not allowed.
 type UserError struct {
-	// Position is the index of the user in the list.
-	Position int
-	// Size is the length of the id in bytes. 1 to Limit are allowed.
-	Size, Limit int
+	Position    int // the index of the user in the list
+	Size, Limit int // the length of the id in bytes; 1 to Limit are allowed
 }
 
 func (e *UserError) Error() string {
@@ -35,15 +33,14 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 }
 
 // The bounds of the events that are stored in one commit: the number of their deliveries and,
-// roughly, their bytes. They are large enough to make the cost of the commit itself negligible, and
-// small enough to keep other calls from waiting for long.
+// roughly, their bytes. Larger ones would save little, and keep other calls waiting.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls the function each once for every user in a list, and stops at the first error. It
-// returns a *UserError for an empty id, and for one of more than limit bytes.
+// eachUser calls each for every user in a list, and stops at the first error, such as a *UserError
+// for an id that does not have 1 to limit bytes.
 func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
 	position := 0
 	for user, err := range users {
@@ -68,8 +65,7 @@ const (
 )
 
 // A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
-// elements, the backpressure offers half as many next. If the queue refuses even a single element,
-// the backpressure offers this element again and again, after growing waits.
+// elements, it offers half as many next, and a single element again and again, after growing waits.
 type backpressure struct {
 	limit int // how many elements are offered next, at most maxChunk
 }
