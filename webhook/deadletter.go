@@ -60,7 +60,7 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 // ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
 // endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
+	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
 // Discard removes the dead letters with these keys, and returns how many it has removed. An unknown
@@ -72,19 +72,19 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 // DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it works while
 // the caller ranges over it, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(deadKeys(f, ctx, filter), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
+	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
 
 // deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
-// began.
-func deadKeys(f *Forwarder, ctx context.Context, filter DeadFilter) iter.Seq2[string, error] {
+// began, until more returns false. A nil more always returns true.
+func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		filter := filter
 		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
 			filter.To = now
 		}
-		for d, err := range f.Dead(ctx, filter) {
-			if !yield(d.Key, err) {
+		for d, err := range e.config.Store.Dead(ctx, filter, "") {
+			if err == nil && more != nil && !more(&d) || !yield(d.Key, err) {
 				return
 			}
 		}
@@ -173,8 +173,7 @@ func (e *engine) sweep(ctx context.Context) error {
 	}
 	if e.config.DeadMaxAge != Unlimited {
 		if oldest := e.now().Add(-e.config.DeadMaxAge); counts.OldestDead.Before(oldest) {
-			every := func(*DeadLetter) bool { return true }
-			if err := e.forget(ctx, DeadFilter{To: oldest}, every, "age", &e.count.forgottenAge); err != nil {
+			if err := e.forget(ctx, DeadFilter{To: oldest}, nil, "age", &e.count.forgottenAge); err != nil {
 				return err
 			}
 		}
@@ -198,27 +197,19 @@ func (e *engine) sweep(ctx context.Context) error {
 	if excess <= 0 {
 		return nil
 	}
-	over := func(d *DeadLetter) bool {
+	more := func(d *DeadLetter) bool {
 		was := excess
 		excess -= d.Size()
 		return was > 0
 	}
-	return e.forget(ctx, DeadFilter{}, over, "size", &e.count.forgottenSize)
+	return e.forget(ctx, DeadFilter{}, more, "size", &e.count.forgottenSize)
 }
 
-// forget discards the dead letters that filter selects, the oldest first, until over returns false.
-// It counts and logs them.
-func (e *engine) forget(ctx context.Context, filter DeadFilter, over func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
-	keys := func(yield func(string, error) bool) {
-		for d, err := range e.config.Store.Dead(ctx, filter, "") {
-			if err == nil && !over(&d) || !yield(d.Key, err) {
-				return
-			}
-		}
-	}
+// forget discards the dead letters that deadKeys yields. It counts and logs them.
+func (e *engine) forget(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
 	total := 0
 	discard := func(keys []string) (int, error) { return e.config.Store.Discard(ctx, keys...) }
-	for total, err = range inChunks(keys, noSize, discard) {
+	for total, err = range inChunks(e.deadKeys(ctx, filter, more), noSize, discard) {
 	}
 	count.Add(int64(total))
 	if total > 0 {
