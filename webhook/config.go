@@ -37,13 +37,11 @@ const (
 // and log/slog.
 type Config struct {
 	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run has
-	// returned. A Store value belongs to one Forwarder. A second Forwarder on the same store, even
-	// in the same process, needs a Store value of its own.
+	// returned. Each Forwarder on the same store needs a Store value of its own.
 	Store Store
 
-	// Note returns a short text about this node. Shared.Nodes shows the text on every node that
-	// shares the store. The store calls Note for each heartbeat, so Note must not block. If the
-	// text has more than MaxNote bytes, no text is shown. Nil means no text.
+	// Note returns a short text about this node, of at most MaxNote bytes, which Shared.Nodes
+	// shows. The store calls Note for each heartbeat, so Note must not block. Nil means no text.
 	Note func() []byte
 
 	// Destinations lists the destinations, each with an id of its own. The address guard trusts
@@ -98,8 +96,7 @@ type Config struct {
 	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
 	DisableGone bool
 	// BuryDisabled turns all deliveries of a destination that the forwarder has disabled into dead
-	// letters with ReasonDisabled: the waiting ones, and those that arrive before Resume. All nodes
-	// that share a store need the same setting.
+	// letters with ReasonDisabled. All nodes that share a store need the same setting.
 	BuryDisabled bool
 
 	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent of
@@ -114,30 +111,25 @@ type Config struct {
 	// schedule, but at most one of them is attempted each second. Fresh deliveries, which were
 	// never attempted, wait, and their retry window does not begin. If there was no attempt for a
 	// second, a fresh delivery is attempted as a probe. This interval doubles with each probe, up
-	// to 30 seconds. When the destination answers, attempts of all deliveries resume, two at a time
-	// at first.
-	//
-	// A fresh delivery becomes a dead letter without an attempt if the destination is probed
-	// without success for as long as Window after the delivery was due. A restart of the process
-	// begins this time anew.
+	// to 30 seconds. Any answer ends the probing. A fresh delivery becomes a dead letter without an
+	// attempt if that goes on for as long as Window after the delivery was due. A restart of the
+	// process begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. In
-	// addition, up to as many deliveries may be claimed and wait in memory for an attempt.
-	// Destinations that fail get at most a quarter of MaxInFlight. Together with destinations that
-	// have not answered yet, or not lately, they get at most half. So there is always room for
-	// destinations that answer. Zero means DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. Up to as
+	// many more may be claimed and wait in memory for an attempt. Destinations that fail get at
+	// most a quarter of MaxInFlight, and half of it together with those that have not answered yet,
+	// or not lately. So there is always room for others. Zero means DefaultMaxInFlight.
 	//
 	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the attempts of
 	// deliveries that were due over 100 ms ago are limited to one at a time for each processor. An
 	// attempt counts towards this limit for its first millisecond at most.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the memory for bodies, in bytes. It counts the deliveries that are
-	// being attempted, are ready, or have an outcome that is not stored yet. While several
-	// destinations have deliveries, each has a share of the bound. At the bound the forwarder
-	// fetches nothing more from the store. It still delivers a single body that is larger. Zero
-	// means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the memory for bodies, in bytes, until their outcomes are stored.
+	// While several destinations have deliveries, each has a share of it. At the bound the
+	// forwarder fetches nothing more from the store, but it still delivers a single body that is
+	// larger. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the forwarder looks for deliveries that another process has put into the
@@ -151,19 +143,17 @@ type Config struct {
 	AllowAddresses []netip.Prefix
 
 	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
-	// gets the user and password of the URL. Nil means no proxy: the forwarder ignores proxies in
-	// the environment.
+	// gets the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
-	// The proxy makes the connections. So the address guard does not see them, and AllowAddresses
-	// has no effect. The proxy itself must refuse addresses that customers may not reach. If the
-	// proxy makes no connection for an https URL, or answers 407, the delivery is retried with
-	// ReasonConnection. Any other answer to an http URL counts as the endpoint's answer.
+	// The address guard does not see the connections of a proxy, which itself must refuse addresses
+	// that customers may not reach. If the proxy makes no connection for an https URL, or answers
+	// 407, the delivery is retried with ReasonConnection. Any other answer to an http URL counts as
+	// the endpoint's answer.
 	Proxy *url.URL
 
-	// DialContext opens connections in place of a net.Dialer. The address guard does not check
-	// these connections. DialContext must return when its context ends, at the latest at the
-	// timeout of the attempt. Closing a connection must end its reads and writes. The connections
-	// need not support deadlines: those of some tunnels do not.
+	// DialContext opens connections in place of a net.Dialer, and of the address guard. It must
+	// return when its context ends. Closing a connection must end its reads and writes. The
+	// connections need not support deadlines: those of some tunnels do not.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
@@ -174,25 +164,23 @@ type Config struct {
 	// ever.
 	//
 	// Run discards the dead letters that exceed DeadMaxAge or DeadMaxBytes, a minute after its
-	// start and then every hour. In between, the store may have more. Run logs how many dead
-	// letters it has discarded, and counts them in Stats.Forgotten. The store may have lower bounds
-	// of its own.
+	// start and then every hour. It logs their number, and counts them in Stats.Forgotten. The
+	// store may have lower bounds of its own.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
-	// Zero means DefaultDeadMaxBytes. Unlimited means that there is no bound. With a store that
-	// does not know the total size, Unlimited also saves reading all dead letters every hour.
+	// Zero means DefaultDeadMaxBytes, and Unlimited no bound. With a store that does not know the
+	// total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
 	// Observer is told what happens to deliveries. Nil means no observer, which costs nothing.
 	Observer Observer
 
 	// Trace returns the values of the headers traceparent and tracestate for the context of a call
-	// of Forward, one of its variants, or Try. It may use OpenTelemetry's propagator, for example.
-	// The forwarder stores both values, and sends them with every attempt; see event.Trace. If
-	// traceparent is empty or Trace is nil, the values of event.ContextWithTrace are used. If
-	// traceparent is not valid, no trace is sent. If the destination has a static header
-	// traceparent or tracestate, the forwarder sends that header in place of both values. Trace is
-	// called concurrently.
+	// of Forward, one of its variants, or Try, for example from OpenTelemetry's propagator. The
+	// forwarder stores both, and sends them with every attempt; see event.Trace. If traceparent is
+	// empty or Trace is nil, the values of event.ContextWithTrace are used. If it is not valid, no
+	// trace is sent. A static header traceparent or tracestate takes the place of both values.
+	// Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil
@@ -220,8 +208,7 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 
 // A ConfigError names a setting that New or Validate refuses.
 type ConfigError struct {
-	// Field is the path of the setting, such as "Endpoints[1].URL".
-	Field string
+	Field string // the path of the setting, such as "Endpoints[1].URL"
 	// Problem says what is wrong with the setting and what is allowed. It holds no secret, and of a
 	// URL only the scheme and the host.
 	Problem string

@@ -33,16 +33,12 @@ type Delivery struct {
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the event.Event. Each
 	// has at most 255 bytes.
 	MessageID, Source, User, Event string
-	// Type is the event's type, such as "track".
-	Type string
+	Type                           string // of the event, such as "track"
 	// Body is the request body, exactly as it is signed and sent.
 	Body []byte
-	// Accepted is when Forward took the event.
-	Accepted time.Time
-	// Due is the time before which no attempt starts.
-	Due time.Time
-	// Expires is the end of the retry window, set at the first attempt. It is zero before that.
-	Expires time.Time
+	// Accepted is when Forward took the event. Due is the time before which no attempt starts.
+	// Expires is the end of the retry window, zero before the first attempt.
+	Accepted, Due, Expires time.Time
 	// Tries counts the attempts so far. It and the numbers in Attempts are not negative.
 	Tries int
 	// Closed lists the endpoints that get no request for this delivery, for a time or for good: at
@@ -61,8 +57,7 @@ type Delivery struct {
 
 // Closed is an endpoint that gets no request for a delivery.
 type Closed struct {
-	// Endpoint is a hash of its URL.
-	Endpoint uint64
+	Endpoint uint64 // a hash of its URL
 	// Until is the earliest time at which the endpoint may get this delivery again, as its
 	// Retry-After said. Zero means never, because it refused the delivery for good.
 	Until time.Time
@@ -71,10 +66,9 @@ type Closed struct {
 // A DeadLetter is a delivery that was given up.
 type DeadLetter struct {
 	Delivery
-	// Reason is why it was given up.
+	// Reason is why it was given up, and Died is when.
 	Reason Reason
-	// Died is when it was given up.
-	Died time.Time
+	Died   time.Time
 	// Key is the store's name for the dead letter. It is printable, and does not change until the
 	// dead letter is revived or discarded.
 	Key string
@@ -94,8 +88,7 @@ func (d *Delivery) Size() int64 {
 // Delivered is a delivery that was delivered and that the History of a store keeps.
 type Delivered struct {
 	Delivery
-	// At is when it was delivered.
-	At time.Time
+	At time.Time // when it was delivered
 	// Key is the store's name for the delivery. It is printable, and does not change.
 	Key string
 }

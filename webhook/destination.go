@@ -48,9 +48,8 @@ type Destination struct {
 	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
 	// ASCII in it are percent-encoded.
 	StandardSecrets []signature.Secret
-	// TLS has client certificates and authorities for the connections to this destination. Only
-	// destinations with equal settings share connections. Nil means those of
-	// Config.TLSClientConfig.
+	// TLS has client certificates and authorities for the connections to this destination. Nil
+	// means those of Config.TLSClientConfig.
 	TLS *TLS
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
 	// for a receiver whose answers that client refuses as malformed (ReasonProtocol) although other
@@ -68,13 +67,12 @@ type Destination struct {
 	// Disabled stops the attempts of this destination. Its deliveries stay in the store until the
 	// destination is enabled.
 	Disabled bool
-	// Filter selects the events that Forward and its variants store for this destination. Stats
-	// counts the others as Filtered. If you use Config.Lookup, set Config.LookupFilters, too.
-	// Filter does not apply to deletion notices and audiences.
+	// Filter selects the events that Forward and its variants store for this destination, except
+	// deletion notices and audiences. Stats counts the others as Filtered. With Config.Lookup, set
+	// Config.LookupFilters, too.
 	Filter Filter
-	// FilterFunc is a second filter, for events that Filter takes: it reports whether the
-	// destination gets the event. It is called concurrently, and must not change the event. Nil
-	// takes all events.
+	// FilterFunc is a second filter, for events that Filter takes. It is called concurrently, and
+	// must not change the event. Nil takes all events.
 	FilterFunc func(*event.Event) bool
 	// Transform makes the body that this destination gets for an event. It is called for events
 	// that the filters take, before Forward and its variants store them. Transform may change the
@@ -88,33 +86,30 @@ type Destination struct {
 	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
 	// that it cannot change as they are.
 	//
-	// Transform is called concurrently. It is not called for replayed deliveries, deletion notices
-	// and audiences. If you use Config.Lookup, set Config.LookupFilters, too. Nil stores events as
-	// they are.
+	// Transform is called concurrently, but not for replayed deliveries, deletion notices and
+	// audiences. With Config.Lookup, set Config.LookupFilters, too. Nil stores events as they are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize sets headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
-	// may set up to MaxHeaders headers, each with one value. It may not set headers that
-	// Endpoint.Headers may not set, headers that the endpoint has already, traceparent, or
-	// tracestate.
+	// may set up to MaxHeaders headers, each with one value, but none that Endpoint.Headers may not
+	// set or the endpoint has already, nor traceparent or tracestate.
 	//
 	// Authorize may take as long as the attempt, and must return when its context ends. If it
 	// returns an error, panics or sets a header that is not allowed, no request is sent, and the
-	// attempt fails with ReasonAuthorize. The attempt is repeated as after a 5xx. Up to 256 bytes
-	// of the error are stored and logged, without the values that were set. Authorize is called
+	// attempt fails with ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the
+	// error are stored and logged, without the values that were set. Authorize is called
 	// concurrently, also by Try. Nil sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
 	MaxConcurrent int
 	// MaxRate bounds the attempts a second: from 1/86,400, which is one attempt a day, to
-	// 1,000,000. Further deliveries wait in the store. The retry window of a delivery that was
-	// never attempted does not begin while it waits. Zero means no bound. Each Forwarder counts
-	// only its own attempts, since its start.
+	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not
+	// begin. Zero means no bound. Each Forwarder counts only its own attempts, since its start.
 	MaxRate float64
 	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
-	// MaxRate allows. So any period of t seconds has at most MaxBurst + t*MaxRate attempts.
-	// MaxBurst needs a MaxRate, and must not exceed the attempts that MaxRate allows in a day. Zero
-	// means the attempts that MaxRate allows in a tenth of a second, but at least 1.
+	// MaxRate allows, so that t seconds have at most MaxBurst + t*MaxRate attempts. It must not
+	// exceed the attempts that MaxRate allows in a day. Zero means those of a tenth of a second,
+	// but at least 1.
 	MaxBurst int
 }
 

@@ -91,12 +91,9 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 	return forward(f, ctx, destinations, events, false, f.put)
 }
 
-// Run delivers until ctx is done or Shutdown is called. Then it stops fetching, and returns the
-// deliveries that are not being attempted to the store. It waits for the attempts in flight, each
-// for at most Config.Timeout, and stores their outcomes.
-//
-// Run returns nil after such a stop. It returns an error if the store was closed too early, or
-// could not store the last outcomes. Run may be called only once: another call returns an error at
+// Run delivers until ctx is done or Shutdown is called. Then it waits for the attempts in flight,
+// each for at most Config.Timeout, stores their outcomes, and returns nil. It returns an error if
+// the store was closed too early, or could not store the last outcomes. Run may be called only
 // once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {

@@ -65,7 +65,6 @@ type Attempted struct {
 	Trace                                                 event.Trace
 	// Attempt is the request. It has no Answer if the endpoint took the delivery.
 	Attempt
-	// Outcome is what the request led to.
 	Outcome Outcome
 	// Due is when the delivery is attempted again, zero if it is not.
 	Due time.Time
@@ -76,10 +75,8 @@ type Ended struct {
 	// Delivery is the delivery as it ended. Its Attempts are the failed ones. If it was delivered,
 	// Tries does not count the successful attempt.
 	Delivery Delivery
-	// Reason is why it was given up, "" if it was delivered.
-	Reason Reason
-	// At is when its end was stored.
-	At time.Time
+	Reason   Reason    // why it was given up, "" if it was delivered
+	At       time.Time // when its end was stored
 }
 
 // An observed calls the Observer of a Config. The methods of a nil *observed do nothing.

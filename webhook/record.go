@@ -15,23 +15,18 @@ const MaxAttempts = 16
 
 // An Attempt is one request that was made to one endpoint.
 type Attempt struct {
-	// At is when it started.
-	At time.Time
-	// Took is how long it took.
+	At   time.Time // when it started
 	Took time.Duration
 	// Try numbers the tries of the delivery from 1. The requests of a try to several endpoints have
 	// the same number.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string
-	// Status is the HTTP status, 0 if there was none.
-	Status int
-	// Reason is why it failed, "" if it succeeded.
-	Reason Reason
-	// Error is the error of a request without an answer, at most 256 bytes.
-	Error string
-	// Answer is the beginning of the response body, at most 256 bytes.
-	Answer string
+	Status   int    // the HTTP status, 0 if there was none
+	Reason   Reason // why it failed, "" if it succeeded
+	// Error is the error of a request without an answer, and Answer the beginning of the response
+	// body, both of at most 256 bytes.
+	Error, Answer string
 }
 
 // recordVersion is the first byte of every record. Versions 1 and 2 were never released, and cannot
