@@ -81,8 +81,6 @@ type DestinationStats struct {
 	// Held is nil if the destination is not held.
 	Held *Held
 
-	// Counted says that Waiting and Oldest are known. If the store failed, they are not.
-	Counted bool
 	// Waiting counts the deliveries in the store, including those in flight.
 	Waiting int
 	// Oldest is the earliest Due of the deliveries that are not claimed, zero if there are none.
@@ -101,7 +99,7 @@ type Failure struct {
 
 // DestinationStats returns the stats of every destination that was attempted, is held, or has
 // deliveries in the store, in the order of their ids. It visits all of them, so do not call it for
-// each event. With an error of the store it returns the stats that are known without the store.
+// each event. With an error of the store, Waiting and Oldest are not known.
 func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
 	byID := make(map[string]*DestinationStats)
 	of := func(id string) *DestinationStats {
@@ -130,7 +128,6 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 	}
 	all := make([]DestinationStats, 0, len(byID))
 	for _, s := range byID {
-		s.Counted = err == nil
 		all = append(all, *s)
 	}
 	slices.SortFunc(all, func(a, b DestinationStats) int { return strings.Compare(a.Destination, b.Destination) })

@@ -49,11 +49,11 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		oldest := began.UTC()
 		ignore := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.DestinationStats{}, "Latency", "Ready", "Oldest", "Since", "Outcome", "Refusing", "Failure"), cmpopts.IgnoreFields(webhook.Held{}, "Since")}
 		want := map[string]webhook.DestinationStats{
-			"busy":   {Destination: "busy", Retried: 1, Waiting: 1, Counted: true},
-			"fine":   {Destination: "fine", Delivered: 1, Counted: true},
-			"picky":  {Destination: "picky", Dead: map[webhook.Reason]int64{webhook.ReasonRefused: 1}, Counted: true},
-			"slow":   {Destination: "slow", InFlight: 2, Waiting: 5, Counted: true},
-			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Held{Destination: "paused", Hold: webhook.HoldPaused}, Counted: true},
+			"busy":   {Destination: "busy", Retried: 1, Waiting: 1},
+			"fine":   {Destination: "fine", Delivered: 1},
+			"picky":  {Destination: "picky", Dead: map[webhook.Reason]int64{webhook.ReasonRefused: 1}},
+			"slow":   {Destination: "slow", InFlight: 2, Waiting: 5},
+			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Held{Destination: "paused", Hold: webhook.HoldPaused}},
 		}
 		if diff := cmp.Diff(want, got, ignore); diff != "" {
 			t.Errorf("DestinationStats() (-want +got):\n%s", diff)
@@ -80,8 +80,8 @@ func TestDestinationStatsCountEachDestination(t *testing.T) {
 		// If the store fails, DestinationStats returns its error and the counts that need no store.
 		r.queue.Close()
 		all, err := r.DestinationStats(t.Context())
-		if !errors.Is(err, webhook.ErrClosed) || len(all) != 5 || all[0].Delivered != 1 || all[0].Retried != 1 || all[0].Counted {
-			t.Errorf("DestinationStats() of a closed store = %+v, %v; want 5 without counts of the store, ErrClosed", all, err)
+		if !errors.Is(err, webhook.ErrClosed) || len(all) != 5 || all[0].Delivered != 1 || all[0].Retried != 1 {
+			t.Errorf("DestinationStats() of a closed store = %+v, %v; want 5 and ErrClosed", all, err)
 		}
 	})
 }

@@ -12,9 +12,8 @@ import (
 // read.
 var ErrConflict = errors.New("webhook: the setting has another version")
 
-// A Store keeps deliveries from Put until their outcome, and decides nothing: the
-// scheduler of the Forwarder says which of them are fetched, and when. A value is used
-// by one Forwarder. All methods may be called concurrently.
+// A Store keeps deliveries from Put until their outcome, and decides nothing: the scheduler of the
+// Forwarder says which of them are fetched, and when. All methods may be called concurrently.
 //
 // The deliveries of a destination are in two queues: fresh ones, whose Expires is zero,
 // and retries. Each is in the order of Due.
@@ -99,32 +98,25 @@ type Put struct {
 
 // A Result says what became of a Put.
 type Result struct {
-	// Stored is false if the delivery was left out, because it was put before.
-	Stored bool
-	// Claim is the claim of the delivery if the store has kept it for the caller, otherwise zero.
-	Claim uint64
+	Stored bool   // false if the delivery was left out, because it was put before
+	Claim  uint64 // zero unless the store has kept the delivery for the caller
 }
 
 // A Want asks Fetch for deliveries of one queue.
 type Want struct {
-	// Destination and Retries name the queue: the fresh deliveries of a destination, or
-	// its retries.
 	Destination string
-	Retries     bool
-	// Max is at least 1.
-	Max int
-	// Next is set by Fetch.
-	Next time.Time
+	Retries     bool      // the retries of the destination, not its fresh deliveries
+	Max         int       // at least 1
+	Next        time.Time // set by Fetch
 }
 
-// A Head says when the first unclaimed deliveries of a destination are due. A zero time
-// means that there are none in that queue.
+// A Head says when the first unclaimed deliveries of a destination are due, zero if there are none.
 type Head struct {
 	Destination  string
 	Fresh, Retry time.Time
 }
 
-// Earliest returns the earlier of the two times that is not zero, or zero if both are.
+// Earliest returns the earlier of the two times that is not zero.
 func (h Head) Earliest() time.Time {
 	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
 		return h.Retry
@@ -150,15 +142,12 @@ const (
 
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
-	// Verdict is what becomes of the delivery.
 	Verdict Verdict
-	// Delivery is the claimed delivery. Only the fields that the Verdict names may have
-	// changed. Its Body may be nil.
+	// Delivery is the claimed delivery. Only the fields that the Verdict names may have changed.
+	// Its Body may be nil.
 	Delivery Delivery
-	// Reason is why it is buried.
-	Reason Reason
-	// At is when it was delivered or buried.
-	At time.Time
+	Reason   Reason    // why it is buried
+	At       time.Time // when it was delivered or buried
 }
 
 // Check returns an error if Verdict is unknown. For Retry and Bury it also returns an error if a
@@ -223,12 +212,9 @@ type Keeper interface {
 
 // A Setting is a small document that a store keeps, such as a pause.
 type Setting struct {
-	// Name has 1 to 512 bytes, such as "pause/crm".
-	Name string
-	// Value has up to MaxSetting bytes.
-	Value []byte
-	// Version is the number that the store gave this version of the setting. It is above zero.
-	Version uint64
+	Name    string // 1 to 512 bytes, such as "pause/crm"
+	Value   []byte // up to MaxSetting bytes
+	Version uint64 // the number that the store gave this version of the setting, above zero
 }
 
 // MaxSetting bounds the Value of a Setting, in bytes.
