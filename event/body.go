@@ -140,12 +140,10 @@ func (w *writer) ifKnown(name string, value []byte) {
 }
 
 func (w *writer) object(name string, value []byte) {
-	w.text(name)
 	if value == nil {
-		w.text(`{}`)
-		return
+		value = []byte(`{}`)
 	}
-	w.b = append(w.b, value...)
+	w.ifKnown(name, value)
 }
 
 // identifier appends an id as a string, or null.
@@ -198,10 +196,7 @@ func (w *writer) context(e *Encoder, own []byte) {
 
 // sharedContext returns a copy of a batch's context in canonical form, nil if there is none.
 func sharedContext(object []byte) ([]byte, error) {
-	if !given(object) {
-		return nil, nil
-	}
-	if err := checkObject("context", object); err != nil {
+	if given, err := checkObject("context", object); !given {
 		return nil, err
 	}
 	buf := buffers.Get().(*[]byte)
@@ -221,10 +216,7 @@ func sharedContext(object []byte) ([]byte, error) {
 // sharedSwitches reduces the integrations of a batch to an object with the switches that matter to
 // webhooks. It returns nil if the batch has none.
 func sharedSwitches(object []byte) ([]byte, error) {
-	if !given(object) {
-		return nil, nil
-	}
-	if err := checkObject("integrations", object); err != nil {
+	if given, err := checkObject("integrations", object); !given {
 		return nil, err
 	}
 	var all, own string
@@ -250,15 +242,19 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	return []byte("{" + all + own + "}"), nil
 }
 
-// checkObject returns an error unless a field of a batch is a single JSON object.
-func checkObject(field string, object []byte) error {
+// checkObject reports whether a field of a batch is present and not null. If it is no object, it
+// returns false and an error.
+func checkObject(field string, object []byte) (given bool, err error) {
+	if text := bytes.Trim(object, space); len(text) == 0 || string(text) == "null" {
+		return false, nil
+	}
 	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
-		return nil
+		return true, nil
 	}
 	if err := esjson.Check(object); err != nil {
-		return ofBatch(field, err)
+		return false, ofBatch(field, err)
 	}
-	return &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+	return false, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
 }
 
 func ofBatch(field string, err error) error {
@@ -317,12 +313,6 @@ func appendMembers(b []byte, start int, object []byte) []byte {
 		b = append(b, ',')
 	}
 	return append(b, inside...)
-}
-
-// given reports whether a field of a batch is present and not null.
-func given(object []byte) bool {
-	object = bytes.Trim(object, space)
-	return len(object) > 0 && string(object) != "null"
 }
 
 // appendIdentifier appends, as a string, an id that is a number.
