@@ -43,7 +43,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 			err = refuse(field, "has %d values; 1 is allowed", n)
 		case wrong != nil:
 			err = wrong
-		case forbiddenHeaders[canonical], e.header[canonical] != nil, canonical == headerTraceParent, canonical == headerTraceState:
+		case e.header[canonical] != nil, canonical == headerTraceParent, canonical == headerTraceState:
 			err = refuse(field, "may not be replaced")
 		case seen[canonical]:
 			err = refuse(field, "is given twice")

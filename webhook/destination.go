@@ -186,6 +186,8 @@ func checkHeader(field, name, value string) error {
 		return refuse(field, "has a value with white space around it")
 	case strings.ContainsFunc(value, control):
 		return refuse(field, "has a value with a control character")
+	case forbiddenHeaders[http.CanonicalHeaderKey(name)]:
+		return refuse(field, "may not be replaced")
 	}
 	return nil
 }

@@ -109,14 +109,9 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var secrets []string
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		value, field, canonical := e.Headers[name], fmt.Sprintf("Headers[%q]", name), http.CanonicalHeaderKey(name)
-		switch err := checkHeader(field, name, value); {
-		case err != nil:
-			wrong.add(err)
-		case forbiddenHeaders[canonical]:
-			wrong.refuse(true, field, "may not be replaced")
-		case len(h[canonical]) > 0:
-			wrong.refuse(true, field, "is given twice")
-		}
+		err := checkHeader(field, name, value)
+		wrong.add(err)
+		wrong.refuse(err == nil && len(h[canonical]) > 0, field, "is given twice")
 		h[canonical] = []string{value}
 		secrets = append(secrets, headerSecrets(canonical, value)...)
 	}
