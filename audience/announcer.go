@@ -53,11 +53,6 @@ func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// check returns the forwarder's error for these destinations, for example for an unknown one.
-func (a *Announcer) check(ctx context.Context, destinations ...string) error {
-	return a.forwarder.Announce(ctx, destinations)
-}
-
 // announce forwards events to destinations in parts, of as many events as room decides. After each
 // part it calls stored with the number of its events.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
@@ -88,7 +83,7 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if a.roster == nil {
 		return nil, webhook.ErrUnsupported
 	}
-	err := a.check(context.Background(), destination)
+	err := a.forwarder.Announce(context.Background(), []string{destination})
 	if err != nil && !errors.Is(err, webhook.ErrClosed) {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 		return res, ErrSyncing
 	}
 	defer a.announcer.syncing.Delete(a.id)
-	if err := a.announcer.check(ctx, a.destination); err != nil {
+	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
 		return res, err
 	}
 	generation, inFlight, err := a.roster.Begin(ctx, a.id, a.name)
@@ -189,7 +189,7 @@ func (a *Audience) Create(ctx context.Context) error {
 			return nil
 		}
 	}
-	if err := a.announcer.check(ctx, a.destination); err != nil {
+	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil {
 		return err
 	}
 	_, _, err := a.roster.Begin(ctx, a.id, a.name)

@@ -40,7 +40,7 @@ type Deletion struct {
 // and webhook.ErrQueueFull. After Shutdown of the forwarder Delete returns webhook.ErrClosed, even
 // in the middle of a list. Delete may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
-	if err := a.check(ctx, d.Destinations...); err != nil {
+	if err := a.forwarder.Announce(ctx, d.Destinations); err != nil { // only a check
 		return err
 	}
 	if d.ID == "" {
