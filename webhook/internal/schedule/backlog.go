@@ -19,8 +19,7 @@ type backlog struct {
 
 const (
 	backlogAttempts = 1 // for each processor; see backlog
-	// lateAfter is the delay after its Due from which a claimed delivery is late, and its lane
-	// behind.
+	// A delivery that is claimed so long after its Due is late, and its lane is behind.
 	lateAfter = 100 * time.Millisecond
 	// backlogFor is how long the limit stays after the latest delivery that was not late.
 	backlogFor = time.Second

@@ -7,8 +7,7 @@ import (
 
 // A breaker is the circuit breaker of a destination. It keeps a destination that is down from
 // getting a request for each waiting delivery. There is none for each endpoint: an attempt ends
-// when the first endpoint takes the delivery, so a dead endpoint beside a healthy one costs no
-// slot.
+// when the first endpoint takes the delivery, so a dead one beside a healthy one costs no slot.
 //
 // The breaker opens after several failures in a row. While it is open, the lane makes one attempt
 // at a time. Retries keep their schedule and their retry window, but any two attempts are at least
@@ -19,8 +18,7 @@ import (
 // closes the breaker, and the lane starts again with one slot.
 //
 // A fresh delivery lapses, and is given up without an attempt, once it has been due for a whole
-// retry window while the breaker was open all the time. So a destination that is gone does not fill
-// the store.
+// retry window while the breaker was open, so that a dead destination does not fill the store.
 type breaker struct {
 	open   bool
 	points int8      // counts the failures since the last answer; see openPoints

@@ -9,10 +9,9 @@ import (
 // maxHold is the longest time between two look-ups of a destination that cannot be used.
 const maxHold = 30 * time.Second
 
-// Hold suspends the destination of l for a while, because it cannot be used, as why says. It
-// returns the ready deliveries of l, which the caller returns to the store, and the length of the
-// wait: maxHold or, if soon is set, one second at first, and twice as long each further time in a
-// row.
+// Hold suspends the destination of l, because it cannot be used, as why says. It returns the ready
+// deliveries of l, which the caller returns to the store, and the length of the wait: maxHold or,
+// if soon is set, one second at first, and twice as long each further time in a row.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,7 @@ package schedule
 
 import "time"
 
-// A Lane is the scheduler's state of one destination. The scheduler's mutex guards all fields but
-// ID and Data.
+// A Lane is the state of one destination. The scheduler's mutex guards all but ID and Data.
 type Lane struct {
 	ID   string // of the destination
 	Data any    // from Config.NewData
@@ -30,17 +29,15 @@ type Lane struct {
 	rate    bucket
 
 	// While hold is not "", the destination cannot be used, and hold says why. Nothing is fetched
-	// before heldUntil. From then on, one delivery at a time is attempted to find out whether the
-	// hold is over.
+	// before heldUntil, and then one delivery at a time, to find out whether the hold is over.
 	hold       string
 	heldUntil  time.Time
 	holdsInRow int
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 
-	// The latest period in which the destination could not be used, because of hold or paused,
-	// lasted from stopped to resumed. If stopped is zero, the period began before this process
-	// started.
+	// The latest period in which the destination could not be used, because of hold or paused. If
+	// stopped is zero, it began before this process started.
 	stopped, resumed time.Time
 
 	touched time.Time // when the lane was last used
@@ -50,8 +47,7 @@ type Lane struct {
 	pos     int       // the index in places.later
 }
 
-// A head says when the first delivery of a queue in the store is due. Its due is zero if the queue
-// is empty.
+// A head says when the first delivery of a queue in the store is due, zero if it is empty.
 type head struct {
 	due   time.Time
 	noted time.Time // the earliest time that was passed to note since the fetch in progress began

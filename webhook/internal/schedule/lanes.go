@@ -29,8 +29,7 @@ func (ls *lanes) of(destination string, now time.Time) *Lane {
 	return l
 }
 
-// touch records that l is used now. A lane that was idle for longer than laneRest loses the slots
-// beyond firstSlots.
+// touch records that l is used now. A lane that was idle for laneRest has at most firstSlots.
 func (ls *lanes) touch(l *Lane, now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots = min(l.slots, firstSlots)

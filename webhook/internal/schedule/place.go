@@ -27,8 +27,7 @@ type places struct {
 	later laneHeap      // the lanes in the place inLater, by Lane.at
 }
 
-// update moves l to the place where it belongs now. If that freed room for waiting lanes, it moves
-// them, too.
+// update moves l to the place where it belongs now, and the lanes for which that freed room.
 func (p *places) update(l *Lane, now time.Time) {
 	p.move(l, now)
 	if p.shares.freed {

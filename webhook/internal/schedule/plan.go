@@ -95,8 +95,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			continue
 		case b.open && !it.Retry && now.Before(b.probe):
 			// Either the fetch was planned before the breaker opened, or the store mixes the two
-			// queues. Then fresh deliveries hide retries, so the next fetch waits for the probe,
-			// too.
+			// queues. Then fresh deliveries hide retries, so retries wait for the probe, too.
 			b.retry = b.probe
 			back = append(back, it)
 			continue

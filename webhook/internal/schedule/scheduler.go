@@ -27,8 +27,7 @@ type Config struct {
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination before the first call of Use for it, zero if they
-	// are not known.
+	// Limits returns the limits of a destination before the first call of Use, zero if not known.
 	Limits func(destination string) Limits
 	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any
@@ -116,8 +115,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Release ends a reservation for a delivery that the store has not claimed. size is that of
-// Reserve.
+// Release ends a reservation of size bytes for a delivery that the store has not claimed.
 func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +195,7 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use tells the scheduler that the destination of l can be used, with these limits. It ends a hold
-// of l.
+// Use says that the destination of l can be used, with these limits. It ends a hold.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

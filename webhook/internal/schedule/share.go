@@ -21,8 +21,7 @@ type shares struct {
 // capacity returns how many more deliveries may be in memory, over all lanes.
 func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
 
-// hold records that l gets n more deliveries, with bodies of size bytes in all. The counts of l
-// change after it.
+// hold records that l gets n more deliveries, of size bytes. The counts of l change after it.
 func (s *shares) hold(l *Lane, n int, size int64) {
 	if l.holds() == 0 {
 		s.busy++
@@ -31,8 +30,7 @@ func (s *shares) hold(l *Lane, n int, size int64) {
 	l.bytes += size
 }
 
-// drop records that l has n deliveries less, with bodies of size bytes in all. The counts of l have
-// changed before it.
+// drop records that l has n deliveries less, of size bytes. The counts of l change before it.
 func (s *shares) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
 	l.bytes -= size

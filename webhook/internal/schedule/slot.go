@@ -21,8 +21,7 @@ const (
 	NoAttempt Outcome = iota
 	// Answered: the destination answered, even if it refused the delivery.
 	Answered
-	// Failing: the destination failed, as it would have with any other delivery. The caller has
-	// called Fail before.
+	// Failing: the destination failed, and the caller has called Fail.
 	Failing
 )
 
@@ -77,9 +76,8 @@ func (s *Scheduler) release(t *Slot, o Outcome) {
 	s.places.refill()
 }
 
-// Overdue returns the deliveries that have been attempted, or ready, for longer than limit, so that
-// the caller can return them to the store. It returns each of them once. An attempt that hangs
-// keeps its slot.
+// Overdue returns, once, the deliveries that have been attempted, or ready, for longer than limit,
+// for the caller to return to the store. An attempt that hangs keeps its slot.
 func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
