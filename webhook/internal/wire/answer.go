@@ -31,9 +31,8 @@ type answerHead struct {
 }
 
 // answer reads the final answer, and appends the beginning of the body to kept. keep reports
-// whether the connection can be used again, because nothing follows the answer. answer accepts
-// every answer that net/http accepts, unless two HTTP readers could disagree about where it ends:
-// see Target.NetHTTP.
+// whether the connection can be used again, because nothing follows the answer. answer accepts what
+// net/http does, unless two HTTP readers could disagree about where it ends: see Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
 	// Skip interim answers, which come first. budget bounds their number. After a 101 the
@@ -117,8 +116,7 @@ func (in *reader) head() (h answerHead, err error) {
 	}
 }
 
-// statusLine parses a status line, such as "HTTP/1.1 200 OK". The text and the space before it may
-// be missing.
+// statusLine parses a status line, such as "HTTP/1.1 200 OK" or "HTTP/1.1 200".
 func (h *answerHead) statusLine(line []byte) error {
 	const version = "HTTP/1."
 	if len(line) < len(version)+5 || string(line[:len(version)]) != version {
@@ -223,8 +221,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	return nil
 }
 
-// chunks reads a chunked body and its trailer. ended is false if the body has more than MaxBody
-// bytes.
+// chunks reads a chunked body and its trailer. ended is false beyond MaxBody bytes.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	for left := int64(MaxBody); ; {
 		line, err := in.line()

@@ -113,8 +113,7 @@ type Answer struct {
 	Status int
 	// RetryAfter is the value of the header Retry-After.
 	RetryAfter string
-	// Kept is the beginning of the body, up to MaxKept bytes, valid until the next use of the
-	// Buffer.
+	// Kept is the beginning of the body, up to MaxKept bytes, valid until the Buffer is used again.
 	Kept []byte
 
 	closing bool // the receiver closes the connection after this answer
@@ -192,8 +191,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			c.mu.Unlock()
 			continue
 		}
-		// Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 before they close an idle
-		// connection.
+		// Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 on an idle connection.
 		ended := a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 		if err != nil {
 			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil

@@ -9,8 +9,7 @@
 //
 // The connection that was released last is used first. Idle connections are closed after 90
 // seconds, or when more than Config.MaxIdle are idle. An answer may have at most 64 KB of header,
-// and at most 64 KB of its body are read. If there is any doubt about the end of an answer, the
-// connection is closed.
+// and at most 64 KB of its body are read. If its end is in any doubt, the connection is closed.
 //
 // # Special paths
 //

@@ -62,8 +62,7 @@ func (c *Client) baseTLS(k key) *tls.Config {
 }
 
 // hostTLS returns the TLS configuration of connections to k. Each host has a session cache of its
-// own, so that it does not resume sessions that were verified by the rules of another
-// configuration.
+// own, so that it resumes no session that was verified by the rules of another configuration.
 func (c *Client) hostTLS(k key) *tls.Config {
 	config := c.baseTLS(k)
 	if config.ServerName == "" {
@@ -93,8 +92,7 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		h.idle = append(h.idle, cn)
 		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// The search may pass many connections in use. Close several at once, so that it is
-			// rare.
+			// The search may pass many connections in use. Close several, so that it is rare.
 			most := c.config.MaxIdle - c.config.MaxIdle/16
 			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
 		}
@@ -103,8 +101,7 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	closeAll(old, nil)
 }
 
-// pop removes and returns the idle connection of h that was released last, or nil. The
-// caller holds c.mu.
+// pop takes the idle connection of h that was released last, or nil. The caller holds c.mu.
 func (c *Client) pop(h *host) *conn {
 	n := len(h.idle)
 	if n == 0 {
