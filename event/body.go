@@ -180,8 +180,7 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// In an array, the context is nested as deeply as in the body, so esjson applies the same
-	// limit.
+	// In an array, the context is nested as deeply as in the body, which esjson limits.
 	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
 	w.text(`,"context"`)
 	colon := len(w.b)
@@ -261,8 +260,7 @@ func ofBatch(field string, err error) error {
 	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 }
 
-// direct reports whether a context has "direct":true. The context consists of common, whose members
-// own overrides.
+// direct reports whether a context has "direct":true. Members of own override those of common.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
 		// Nearly all contexts need no parsing: they have neither the name nor a backslash, which
@@ -302,8 +300,7 @@ func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	return append(b, '}')
 }
 
-// appendMembers appends the members of object, without the braces. They are the first members if b
-// has the length start.
+// appendMembers appends the members of object. They are the first ones if b has the length start.
 func appendMembers(b []byte, start int, object []byte) []byte {
 	inside := bytes.Trim(object[1:len(object)-1], space)
 	if len(inside) == 0 {
@@ -322,8 +319,7 @@ func appendIdentifier(b, number []byte) []byte {
 	return append(b, '"')
 }
 
-// appendTimeMember appends a member whose value is t. open ends with the opening quote of the
-// value.
+// appendTimeMember appends a member whose value is t. open ends with the opening quote of it.
 func appendTimeMember(b []byte, open string, t time.Time) []byte {
 	b = append(b, open...)
 	b = isotime.Append(b, t)

@@ -14,8 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// maxLabel is the longest ID, Source, User or Name of an event, in bytes. A digest replaces a
-// longer one.
+// maxLabel is the longest ID, Source, User or Name, in bytes. A digest replaces a longer one.
 const maxLabel = 255
 
 // space is JSON's white space.
@@ -93,8 +92,7 @@ var table = [members]struct {
 	callType:          {"type", anything, all},
 }
 
-// memberOf returns the member with this key. A loop is faster than a map, as most keys differ in
-// length.
+// memberOf returns the member with this key. As most keys differ in length, no map is faster.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -114,8 +112,7 @@ type fields struct {
 	v     [members][]byte
 }
 
-// kinds has the types of call. The names are constants, so that an event does not keep the memory
-// of its call.
+// kinds has the types of call. Its names are constants, so they do not keep the memory of a call.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -272,8 +269,7 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if err := checkMessageID(b); err != nil {
 		return b, err
 	}
-	// An escaped backslash before "ud" looks like a surrogate. Then the ID is a digest, too, which
-	// does no harm.
+	// For an escaped backslash before "ud" the ID is a digest, too, which does no harm.
 	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
 	if len(b) > maxLabel || replaced {
 		b = appendDigest(b[:0], c.v[messageID])

@@ -57,8 +57,8 @@ type Envelope struct {
 	// events of another by using their messageIds first. It must be the same after a restart, and
 	// no secret, because it is stored and shown.
 	Source string
-	// Type is the type of call if the request says it, for example by its path. Then the call's own
-	// type does not count.
+	// Type is the type of call if the request says it, for example by its path, instead of the
+	// call.
 	Type string
 	// ReceivedAt is when the call came in. Zero means now.
 	ReceivedAt time.Time
@@ -87,8 +87,7 @@ type Encoder struct {
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
 //
 // The error is a *CallError for the field context or integrations of the Envelope: the field is not
-// a JSON object, or the context has more than analytics.MaxCallSize bytes in the form that it has
-// in a body.
+// a JSON object, or the context has more than analytics.MaxCallSize bytes as it is in a body.
 func NewEncoder(env Envelope) (*Encoder, error) {
 	e := &Encoder{env: env}
 	var err error

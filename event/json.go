@@ -10,9 +10,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// JSON is an analytics.Message that consists of the JSON of one call, as clients of the
-// HTTP tracking API send it. webhook.Forwarder.Forward and Encoder.Encode accept it like
-// an *analytics.Track.
+// JSON is an analytics.Message that consists of the JSON of one call, as clients of the HTTP
+// tracking API send it, for webhook.Forwarder.Forward and Encoder.Encode.
 type JSON []byte
 
 var _ analytics.Message = JSON(nil)

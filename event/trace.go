@@ -6,8 +6,7 @@ import (
 )
 
 // A Trace is the place of an event in a distributed trace (W3C Trace Context), or zero. Every
-// attempt sends it unchanged. Attempts make no spans of their own, so a receiver's span is a child
-// of the caller's.
+// attempt sends it unchanged, so a receiver's span is a child of the caller's.
 type Trace struct {
 	Parent string // the value of the header traceparent: 55 bytes of version 00
 	State  string // the value of the header tracestate, at most MaxTraceState bytes
@@ -49,8 +48,7 @@ func (t Trace) Valid() bool {
 	return cleanTraceState(t.State) == t.State
 }
 
-// isTraceParent reports whether s is version-traceid-parentid-flags, in lower-case hexadecimal
-// digits.
+// isTraceParent reports whether s is version-traceid-parentid-flags, in lower-case hexadecimal.
 func isTraceParent(s string) bool {
 	if len(s) != traceParentLen || s[2] != '-' || s[35] != '-' || s[52] != '-' {
 		return false
