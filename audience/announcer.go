@@ -34,13 +34,11 @@ var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 type Forwarder interface {
 	// Announce either accepts all events for all destinations, or accepts none and returns an
 	// error. It returns nil once the events are durable. The filters of destinations do not apply.
-	// A call without events only checks the destinations: it returns the error that a call with an
-	// event would return.
+	// A call without events checks the destinations: it returns the error that an event would get.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
-// An Announcer announces audiences and deletions to destinations. Its methods may be called
-// concurrently.
+// An Announcer announces audiences and deletions. Its methods may be called concurrently.
 type Announcer struct {
 	forwarder Forwarder
 	roster    Roster

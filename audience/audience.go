@@ -35,8 +35,7 @@ func (a *Audience) Trait() string { return a.trait }
 
 // Sync replaces the members of the audience by those that the sequence members yields. It forwards
 // an identify for every user who joins, and then for every user who leaves. It returns once these
-// events are durable. A member is a user id of 1 to 255 bytes. Any other id ends the Sync with a
-// *UserError.
+// events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a *UserError.
 //
 // Members may come in any order and more than once. Sync does not keep them in memory. With
 // filequeue, Sync is several times as fast if the members are sorted by their bytes, as sort -u
@@ -54,8 +53,7 @@ func (a *Audience) Trait() string { return a.trait }
 // announced, and counted, even if they are not in the new list. They leave afterwards.
 //
 // While the queue is full, Sync waits for room until ctx ends. The error then wraps that of ctx and
-// webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed, even in the
-// middle of a list.
+// webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed.
 //
 // Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
 // of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
@@ -126,8 +124,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// announce forwards the announcements for c, the chunk in flight, and confirms its users in the
-// Roster.
+// announce forwards the announcements for c, the chunk in flight, and confirms its users.
 func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, room *backpressure, res *SyncResult) error {
 	if len(c.Users) == 0 {
 		return nil

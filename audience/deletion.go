@@ -33,8 +33,7 @@ type Deletion struct {
 // After an error or a crash, the events that were forwarded before remain. The last 2048 users, at
 // most, that the list yielded before the error may lack their events. Call Delete again with the
 // same ID and all users, in any order. It leaves out the events that the dedup window of the store
-// remembers, and forwards the others. For the same reason, a user who is in the list twice gets
-// only one event.
+// remembers, so a user who is in the list twice gets only one event.
 //
 // While the queue is full, Delete waits for room until ctx ends. The error then wraps that of ctx
 // and webhook.ErrQueueFull. After Shutdown of the forwarder Delete returns webhook.ErrClosed, even

@@ -58,8 +58,8 @@ type Roster interface {
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
 	// Confirm changes the members by the first n users of the chunk in flight. It adds users who
-	// join, with the generation of the chunk, and removes users who leave. The rest of the chunk
-	// stays in flight.
+	// join, with the generation of the chunk, and removes users who leave. The rest stays in
+	// flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
 	// Members yields the members whose ids are greater than the argument after, in the order of
