@@ -110,8 +110,7 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
-		// Clone the strings: they may be substrings of a larger string, which the account must not
-		// keep in memory.
+		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
 		c.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
 			c.failure.Due = d.Due
@@ -133,8 +132,7 @@ func (a *account) stats() DestinationStats {
 	return s
 }
 
-// failingSince records that an attempt failed at now, and returns the start of the current series
-// of failures.
+// failingSince records a failure at now, and returns the start of the current series of failures.
 func (a *account) failingSince(now time.Time) time.Time {
 	a.condition.Lock()
 	defer a.condition.Unlock()

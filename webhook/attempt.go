@@ -177,8 +177,7 @@ func bury(d *Delivery, why Reason, now time.Time) Settlement {
 	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
 }
 
-// lastReason returns why the latest request of d failed. Without any request it returns
-// ReasonRefused.
+// lastReason returns why the latest request of d failed, ReasonRefused if there was none.
 func lastReason(d *Delivery) Reason {
 	if n := len(d.Attempts); n > 0 {
 		return d.Attempts[n-1].Reason
@@ -186,8 +185,7 @@ func lastReason(d *Delivery) Reason {
 	return ReasonRefused
 }
 
-// keep appends an attempt. Beyond MaxAttempts it drops the third one, so that the first two and the
-// latest remain.
+// keep appends an attempt. Beyond MaxAttempts it drops the third one.
 func keep(as []Attempt, a Attempt) []Attempt {
 	as = append(as, a)
 	if len(as) > MaxAttempts {

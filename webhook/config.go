@@ -33,8 +33,7 @@ const (
 )
 
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
-// panic in DialContext, or in the handler of Logger, ends the program, as it does under net/http
-// and log/slog.
+// panic in DialContext, or in the handler of Logger, ends the program.
 type Config struct {
 	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run has
 	// returned. Each Forwarder on the same store needs a Store value of its own.
@@ -74,8 +73,7 @@ type Config struct {
 	// not count as a failure: Forward then stores the event unfiltered.
 	LookupFilters bool
 
-	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty means
-	// DefaultServiceName.
+	// ServiceName is the product in the User-Agent, before "/1.0". Empty means DefaultServiceName.
 	ServiceName string
 
 	// Timeout is the time that one attempt has, from its start to the end of the answer's body.
@@ -138,8 +136,7 @@ type Config struct {
 
 	// AllowAddresses lists addresses that the address guard allows although they are not public;
 	// see IsPublic. If the guard refuses all addresses that a name resolves to, the delivery is
-	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones, and only their
-	// errors count.
+	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones.
 	AllowAddresses []netip.Prefix
 
 	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
@@ -147,8 +144,8 @@ type Config struct {
 	//
 	// The address guard does not see the connections of a proxy, which itself must refuse addresses
 	// that customers may not reach. If the proxy makes no connection for an https URL, or answers
-	// 407, the delivery is retried with ReasonConnection. Any other answer to an http URL counts as
-	// the endpoint's answer.
+	// 407, the delivery is retried with ReasonConnection. Any other answer counts as the
+	// endpoint's.
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer, and of the address guard. It must
@@ -160,8 +157,7 @@ type Config struct {
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge, and Unlimited for
-	// ever.
+	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge.
 	//
 	// Run discards the dead letters that exceed DeadMaxAge or DeadMaxBytes, a minute after its
 	// start and then every hour. It logs their number, and counts them in Stats.Forgotten. The
@@ -313,8 +309,7 @@ func (c Config) withDefaults() (Config, error) {
 		case !p.IsValid():
 			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
 		case p.Addr().Is4In6():
-			// The guard compares IPv4 addresses in their 4-byte form, so the prefix gets that form
-			// too.
+			// The guard compares IPv4 addresses in their 4-byte form.
 			if p.Bits() < 96 {
 				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
 			}
@@ -325,8 +320,7 @@ func (c Config) withDefaults() (Config, error) {
 		proxy := *c.Proxy
 		c.Proxy = &proxy
 		switch {
-		// https is refused, because a proxy over https would be shown the client certificates of
-		// destinations.
+		// A proxy over https would be shown the client certificates of destinations.
 		case proxy.Scheme != "http" && proxy.Scheme != "socks5":
 			return c, refuse("Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
 		case proxy.Hostname() == "":

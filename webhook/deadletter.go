@@ -13,8 +13,7 @@ import (
 var ErrUnsupported = errors.New("webhook: the store does not support this")
 
 // Dead yields the dead letters that filter selects, in the order in which they died, or the newest
-// first if the filter says so. The loop may replay and discard them. An error of the store ends the
-// sequence.
+// first if the filter says so. The loop may replay and discard them. An error ends the sequence.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return f.config.Store.Dead(ctx, filter, "")
 }
@@ -63,8 +62,7 @@ func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[
 	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
-// Discard removes the dead letters with these keys, and returns how many it has removed. An unknown
-// key is no error.
+// Discard removes the dead letters with these keys, and returns how many there were.
 func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
@@ -91,8 +89,7 @@ func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*Dea
 	}
 }
 
-// The bounds of what is replayed, discarded or sent again in one commit. The bound of the bodies is
-// approximate.
+// The bounds, roughly, of what is replayed, discarded or sent again in one commit.
 const (
 	chunk      = 256
 	chunkBytes = 4 << 20

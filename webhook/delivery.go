@@ -13,8 +13,7 @@ import (
 // ErrClosed is returned by a Forwarder after Shutdown and by a Store after Close.
 var ErrClosed = errors.New("webhook: closed")
 
-// ErrTooLarge is returned by Put if the deliveries of one call exceed what the store can ever store
-// at once.
+// ErrTooLarge is returned by Put if the deliveries of one call exceed what the store can ever hold.
 var ErrTooLarge = errors.New("webhook: one call has more than the store can ever hold")
 
 // ErrQueueFull is returned by Forward and Put when the store has reached its bound. Nothing of the
@@ -41,8 +40,7 @@ type Delivery struct {
 	Accepted, Due, Expires time.Time
 	// Tries counts the attempts so far. It and the numbers in Attempts are not negative.
 	Tries int
-	// Closed lists the endpoints that get no request for this delivery, for a time or for good: at
-	// most MaxEndpoints.
+	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery.
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first. If there were more than MaxAttempts, it
 	// holds only the first two and the latest ones.
@@ -97,8 +95,7 @@ type Delivered struct {
 type DeliveredFilter struct {
 	// If Destination, MessageID or User is not empty, the delivery must have the same value.
 	Destination, MessageID, User string
-	// From and To bound At, which must not be before From, and must be before To. Zero means no
-	// bound.
+	// From and To bound At, which may be From, but not To. Zero means no bound.
 	From, To time.Time
 }
 
@@ -117,8 +114,7 @@ type DeadFilter struct {
 	// the ID or the MessageID of the delivery.
 	Destination, ID, Type, User string
 	Reason                      Reason
-	// From and To bound the time of death, which must not be before From, and must be before To.
-	// Zero means no bound.
+	// From and To bound Died, which may be From, but not To. Zero means no bound.
 	From, To time.Time
 	// NewestFirst makes lists begin with the dead letter that died last.
 	NewestFirst bool
@@ -135,18 +131,15 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
-// ErrNoDeadLetter says that no dead letter has the given key. It may have been revived or
-// discarded.
+// ErrNoDeadLetter says that no dead letter has the key. It may have been revived or discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried, and Claimed the claimed ones
-	// among them.
+	// Waiting counts the deliveries that are neither done nor buried. Some of them are Claimed.
 	Waiting, Claimed int
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
-	// not know the sum. OldestDead is when the oldest one died, zero if there is none, or if the
-	// store does not know.
+	// not know the sum. OldestDead is when the oldest one died, zero if that is not known.
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
@@ -154,8 +147,7 @@ type Counts struct {
 	// Both are zero if the store keeps no History.
 	Delivered      int
 	DeliveredBytes int64
-	// Oldest is the earliest Due of the waiting deliveries that are not claimed, zero if there are
-	// none.
+	// Oldest is the earliest Due of the waiting deliveries that are not claimed, or zero.
 	Oldest time.Time
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// The limits of Destination and Endpoint. MaxEndpoints and MaxHeaders are those of the public
-// webhook documentation.
+// MaxEndpoints and MaxHeaders are limits of the public webhook documentation.
 const (
 	MaxEndpoints       = 5 // of a destination
 	MaxHeaders         = 5 // static headers of an endpoint
@@ -108,8 +107,7 @@ type Destination struct {
 	MaxRate float64
 	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
 	// MaxRate allows, so that t seconds have at most MaxBurst + t*MaxRate attempts. It must not
-	// exceed the attempts that MaxRate allows in a day. Zero means those of a tenth of a second,
-	// but at least 1.
+	// exceed the attempts of a day. Zero means those of a tenth of a second, but at least 1.
 	MaxBurst int
 }
 

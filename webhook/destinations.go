@@ -95,8 +95,7 @@ func (ds *destinations) limits(id string) schedule.Limits {
 	return schedule.Limits{}
 }
 
-// These errors of resolve say why a destination cannot be used. resolve may also return
-// ErrUnknownDestination.
+// The errors of resolve, with ErrUnknownDestination, say why a destination cannot be used.
 var (
 	errDisabled = errors.New("webhook: destination is disabled")
 	errInvalid  = errors.New("webhook: destination is not valid")
@@ -116,8 +115,7 @@ func holdOf(err error) Hold {
 	return HoldUnknown
 }
 
-// resolve returns the target of the lane's destination as it is now: l.target, if it has not
-// changed.
+// resolve returns the target of the destination as it is now: l.target, if it has not changed.
 func (ds *destinations) resolve(l *lane) (*target, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {

@@ -10,8 +10,7 @@ import (
 // Disabled describes a destination that the forwarder has disabled; see Config.DisableAfter.
 type Disabled struct {
 	Destination string
-	// Reason is why the latest attempt failed. Status is the HTTP status of that attempt, 0 if
-	// there was none.
+	// Reason is why the latest attempt failed, and Status its HTTP status, 0 if there was none.
 	Reason Reason
 	Status int
 	// Since is when the attempts of the destination began to fail.

@@ -108,8 +108,7 @@ func (r *fetcher) works() {
 }
 
 // readHeads tells the scheduler when the first deliveries of each destination in the store are due.
-// After the first time it reads only the destinations that were changed by others, such as another
-// node.
+// After the first time it reads only those that were changed by others, such as another node.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {

@@ -13,8 +13,7 @@ import (
 // names that begin with the text before the "*": "page:Docs *". The type "*" matches all types:
 // "*:Order *". Only tracks, pages and screens have a name. Patterns are case-sensitive.
 //
-// The zero Filter takes every event. A Filter is a plain value that can be stored, for example as
-// JSON.
+// The zero Filter takes every event. A Filter can be stored, for example as JSON.
 type Filter struct {
 	// Include takes only events that match one of these patterns. If it is empty, it takes all.
 	Include []string `json:"include,omitempty"`

@@ -20,8 +20,7 @@ type Forwarder struct {
 	running atomic.Bool
 }
 
-// New returns a Forwarder, or a *ConfigError if c is not valid. The Forwarder delivers nothing
-// until Run is called.
+// New returns a Forwarder, which delivers nothing until Run is called, or a *ConfigError.
 func New(c Config) (*Forwarder, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -108,8 +107,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 
 // Shutdown ends the forwarder: Forward accepts nothing more, and Run stops. Shutdown returns when
 // Run has returned. If ctx is done before that, Shutdown cuts off the attempts in flight, which may
-// be repeated after the next start, and returns the error of ctx. It may be called again, and
-// without Run.
+// be repeated after the next start, and returns the error of ctx. It may be called again.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	f.close()
 	if !f.running.Load() {

@@ -24,8 +24,7 @@ func (e *AddressError) Error() string {
 }
 
 // A guard opens connections to public addresses only. It checks each address when it is dialled,
-// after the name was resolved. So a name cannot bypass the guard by resolving to another address
-// the second time.
+// after the name was resolved, so that a name cannot resolve to another address the second time.
 type guard struct {
 	allow     []netip.Prefix
 	operator  bool                // the operator wrote all URLs
@@ -35,8 +34,7 @@ type guard struct {
 }
 
 // trust makes the guard allow the host of u, a URL that the operator wrote, if the host is an
-// address or "localhost". Other names stay checked, because the operator does not decide what they
-// resolve to.
+// address or "localhost". The operator does not decide what other names resolve to.
 func (g *guard) trust(u *url.URL) {
 	host := u.Hostname()
 	if strings.EqualFold(host, "localhost") {
@@ -82,8 +80,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 		return c, err
 	}
 	// For a name with several addresses, the dialer returns the error of the first one, which may
-	// be a refused one. The errors of the allowed addresses matter more, so dial those again, one
-	// by one.
+	// be a refused one. The errors of the allowed addresses matter more, so dial those again.
 	mu.Lock()
 	others := passed
 	mu.Unlock()
@@ -101,8 +98,7 @@ func contains(ps []netip.Prefix, ip netip.Addr) bool {
 
 // globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
 // Internet Protocol Version 6 Address Space). It leaves out loopback, local and multicast
-// addresses, IPv4-compatible and -translated ones, local NAT64, discard-only prefixes and segment
-// routing.
+// addresses, IPv4-compatible and -translated ones, local NAT64, and other special blocks.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 // special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA

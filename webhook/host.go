@@ -51,8 +51,7 @@ func checkHost(field string, u *url.URL) error {
 	return nil
 }
 
-// isHostChar reports whether c may be in an ASCII host name. No standard allows the underscore, but
-// some hosts have it.
+// isHostChar reports whether c may be in an ASCII host name. Some hosts have an underscore.
 func isHostChar(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }
@@ -65,8 +64,7 @@ func isInternational(c rune) bool {
 }
 
 // folded returns the ASCII character that c stands for in a host name, or -1 if c is dropped. It
-// imitates the translation of internationalised names, which also accepts other forms of digits and
-// full stops (UTS #46).
+// imitates the translation of internationalised names (UTS #46): other digits and full stops.
 func folded(c rune) rune {
 	switch {
 	case c == '\u3002' || c == '\uff61': // ideographic full stops

@@ -14,8 +14,7 @@ type logState struct {
 	unlogged int
 }
 
-// failed records a failure. It reports whether to log it, and how many lines were left out since
-// the last logged one.
+// failed records a failure. It reports whether to log it, and how many lines were left out.
 func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
 // change them, and must copy what it keeps.
 //
-// An Observer may implement further interfaces: DisableObserver, EnableObserver, and those that
-// later versions add.
+// An Observer may implement further interfaces: DisableObserver and EnableObserver.
 type Observer interface {
 	// Accepted is called once events are durable, before Forward or ForwardEvents returns. Under
 	// load, Attempted may be called for these events first.
@@ -53,8 +52,7 @@ const (
 	// OutcomePermanent: the endpoint gets no further request for this delivery.
 	OutcomePermanent Outcome = "permanent"
 	// OutcomeCutOff: the request was cut off, because another endpoint had taken the delivery, or
-	// because the Forwarder was stopped. If it was stopped, the attempt does not count, and is
-	// repeated.
+	// because the Forwarder was stopped: then the attempt does not count, and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 

@@ -8,15 +8,14 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Outbox is a Store that can store deliveries in a transaction of the caller's own database.
-// pgqueue is one.
+// An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
 	// PutTx stores ds in the transaction tx, as Put would. If tx commits, they are delivered. If it
 	// does not, they were never there. PutTx returns how many of ds had not been put before. Each
 	// store documents which types tx may have. Any other type is an error.
 	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
-	// FirstClaims counts the deliveries that any node has stored by PutTx, and that this node was
-	// the first to claim.
+	// FirstClaims counts the deliveries, of any node's PutTx, that this node was the first to
+	// claim.
 	FirstClaims() int64
 }
 

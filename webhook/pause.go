@@ -11,8 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight are not
-// interrupted.
+// Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight go on.
 //
 // A delivery that was never attempted has its whole retry window after Resume. For any other
 // delivery the window goes on. If it ends during the pause, the delivery is attempted once more
@@ -21,8 +20,7 @@ import (
 // A pause is a setting of the store. It applies to all nodes that share the store, within about a
 // second, and survives restarts. After an error of the store the destination may be paused or not.
 //
-// Pause returns ErrUnknownDestination for a destination that Forward would refuse. A second Pause
-// changes nothing.
+// Pause returns ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)
 	if err == nil {
@@ -35,8 +33,7 @@ func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 }
 
 // Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
-// a destination that the forwarder has disabled; see Config.DisableAfter. It returns the same
-// errors as Pause.
+// a destination that the forwarder has disabled; see Config.DisableAfter.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)
 	if err == nil {
@@ -57,8 +54,7 @@ const pausePrefix = "pause/"
 // A pause is the value of that setting, as JSON.
 type pause struct {
 	Since time.Time `json:"since"`
-	// Reason is why the forwarder has disabled the destination, "" if it was paused by a call
-	// of Pause.
+	// Reason is why the forwarder has disabled the destination, "" if Pause was called.
 	Reason Reason `json:"reason,omitempty"`
 }
 
@@ -143,8 +139,7 @@ const (
 	HoldInvalid Hold = "invalid"
 	// HoldLookup: Lookup fails.
 	HoldLookup Hold = "lookup"
-	// HoldFailing: the destination failed too often in a row, and is probed; see
-	// Config.MaxConcurrent.
+	// HoldFailing: the destination only fails, and is probed; see Config.MaxConcurrent.
 	HoldFailing Hold = "failing"
 )
 
@@ -152,8 +147,7 @@ const (
 type Held struct {
 	Destination string
 	Hold        Hold
-	// Since is when the hold began, zero if that was at an unknown time before this process
-	// started.
+	// Since is when the hold began, zero if that was before this process, at an unknown time.
 	Since time.Time
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
@@ -163,9 +157,8 @@ type Held struct {
 	Reason Reason
 }
 
-// Held returns the destinations that are held now, in the order of their ids. It leaves out a
-// destination of which no delivery has been due for some minutes, unless the destination is paused
-// or disabled.
+// Held returns the destinations that are held now, in the order of their ids. It leaves out those
+// of which no delivery has been due for some minutes, unless they are paused or disabled.
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {

@@ -145,8 +145,7 @@ func (e *engine) trace(ctx context.Context) event.Trace {
 }
 
 // put stores the deliveries of b, and returns how many had not been put before. The store claims
-// the deliveries that the scheduler can attempt at once. The scheduler is told when the others are
-// due.
+// those that the scheduler can attempt at once. The scheduler is told when the others are due.
 func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {

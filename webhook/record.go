@@ -9,16 +9,14 @@ import (
 	"time"
 )
 
-// MaxAttempts bounds the attempts that are kept with a delivery: the first two and the latest
-// fourteen.
+// MaxAttempts bounds the attempts kept with a delivery: the first two and the latest fourteen.
 const MaxAttempts = 16
 
 // An Attempt is one request that was made to one endpoint.
 type Attempt struct {
 	At   time.Time // when it started
 	Took time.Duration
-	// Try numbers the tries of the delivery from 1. The requests of a try to several endpoints have
-	// the same number.
+	// Try numbers the tries of the delivery from 1. All requests of a try have the same number.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string
@@ -29,8 +27,7 @@ type Attempt struct {
 	Error, Answer string
 }
 
-// recordVersion is the first byte of every record. Versions 1 and 2 were never released, and cannot
-// be read.
+// recordVersion is the first byte of every record. Versions 1 and 2 were never released.
 const recordVersion = 3
 
 // errRecord is the error of a record that cannot be read.
@@ -86,8 +83,7 @@ func (d *DeadLetter) UnmarshalBinary(b []byte) error {
 	return d.Delivery.UnmarshalBinary(r.b)
 }
 
-// Check returns an error if a field of the delivery exceeds its limits. A store refuses such a
-// delivery.
+// Check returns an error if a field of the delivery exceeds its limits: a store refuses it.
 func (d *Delivery) Check() error {
 	if n := len(d.Destination); n < 1 || n > maxID {
 		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)

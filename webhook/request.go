@@ -118,8 +118,7 @@ func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err err
 // maxKept bounds the part of an answer or an error that is stored, in bytes.
 const maxKept = wire.MaxKept
 
-// clean makes a text safe to store and print: valid UTF-8 of at most maxKept bytes, with secrets
-// redacted.
+// clean makes a text safe to store and print: UTF-8 of at most maxKept bytes, without secrets.
 func clean(s string, secrets []string) string {
 	cut := len(s) == maxKept // s was probably cut off, as Answer.Kept is
 	for _, secret := range secrets {

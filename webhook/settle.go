@@ -43,8 +43,7 @@ type settleLimits struct {
 	bytes int64 // of the bodies; a single settlement may have more
 }
 
-// defaultSettleLimits spread the cost of a commit over many settlements, and are small enough
-// for any store.
+// defaultSettleLimits spread the cost of a commit, and are small enough for any store.
 var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
@@ -226,8 +225,7 @@ func (s *settler) setFailing(failing bool) {
 	}
 }
 
-// An outage makes the callers of a failing store wait longer after each failure. The zero value is
-// ready to use.
+// An outage makes the callers of a failing store wait longer after each failure.
 type outage struct {
 	pause time.Duration // zero: the latest call succeeded
 }

@@ -11,7 +11,7 @@ import (
 //
 // A node stops fetching and settling before others may judge it dead. It measures the age of its
 // last heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. It
-// judges another node dead only if its own heartbeats had no gap for the age at which one is too
+// judges another one dead only if its own heartbeats had no gap for the age at which one is too
 // old.
 type Shared interface {
 	// Present makes the store call note for each heartbeat, until Close. note returns a text that
@@ -20,8 +20,7 @@ type Shared interface {
 	Present(note func() (note []byte, alive bool))
 	// Release lets other nodes fetch the deliveries that the store holds ready for this node and
 	// has not handed out by Fetch or Put. After Release, other nodes can also fetch each delivery
-	// whose claim ends. Run calls Release when it has stopped fetching, before it waits for the
-	// last attempts.
+	// whose claim ends. Run calls Release before it waits for the last attempts.
 	Release(ctx context.Context) error
 	// Nodes returns the nodes that are open, in the order in which they were opened; at most 1,000.
 	// A node that has died is still included until its last heartbeat is too old.
@@ -37,8 +36,7 @@ type Node struct {
 	// Self marks the node on which Nodes was called.
 	Self bool
 	// Opened is when the node was opened, or when it started over after other nodes had judged it
-	// dead. Seen is the time of its last heartbeat. Both are by the store's clock, and zero if they
-	// are not known.
+	// dead. Seen is the time of its last heartbeat. Both are zero if they are not known.
 	Opened, Seen time.Time
 	Note         []byte // see Shared.Present
 }

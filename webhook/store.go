@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ErrConflict says that another call, perhaps on another node, has changed a setting since it was
-// read.
+// ErrConflict says that another call, perhaps on another node, has changed a setting.
 var ErrConflict = errors.New("webhook: the setting has another version")
 
 // A Store keeps deliveries from Put until their outcome, and decides nothing: the scheduler of the
@@ -143,8 +142,7 @@ const (
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
 	Verdict Verdict
-	// Delivery is the claimed delivery. Only the fields that the Verdict names may have changed.
-	// Its Body may be nil.
+	// Delivery is the claimed one. Only what the Verdict names may have changed. Body may be nil.
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried
@@ -162,8 +160,7 @@ func (s *Settlement) Check() error {
 	return fmt.Errorf("webhook: settlement with an unknown verdict: %d", s.Verdict)
 }
 
-// A Keeper is the part of a Store that reads and changes dead letters, waiting deliveries
-// and settings.
+// A Keeper is the part of a Store for dead letters, waiting deliveries and settings.
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)

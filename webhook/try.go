@@ -20,8 +20,7 @@ import (
 type Trial struct {
 	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
 	Destination *Destination
-	// Trusted makes the address guard trust the URLs of Destination as those of
-	// Config.Destinations.
+	// Trusted makes the guard trust the URLs of Destination as those of Config.Destinations.
 	Trusted bool
 	Event   event.Event
 }
@@ -54,8 +53,7 @@ type Exchange struct {
 //
 // Try returns a *ConfigError for a Destination that is missing or not valid, ErrClosed after
 // Shutdown, an error for an Event without a body, or the error of Transform. A request that the end
-// of ctx cuts off has OutcomeCutOff. Try may be called concurrently. It has no rate limit of its
-// own.
+// of ctx cuts off has OutcomeCutOff. Try may be called concurrently, and has no rate limit.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed
@@ -70,8 +68,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, under("Destination", err)
 	}
-	// The trial has a client of its own, because its connections may use the client certificate of
-	// this destination.
+	// A client of its own, because its connections may use the destination's client certificate.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)

@@ -60,8 +60,7 @@ func (d *Delivery) Hasten(now time.Time) bool {
 	return true
 }
 
-// Waiting yields the waiting deliveries that filter selects, as Keeper.Waiting does. The loop may
-// call ChangeWaiting.
+// Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
 func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
@@ -88,11 +87,9 @@ func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to 
 // claimed. A further call removes those.
 //
 // EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
-// Deliveries of other users stay, even if their bodies name this user, and so do the members of
-// audiences.
+// Deliveries of other users that name this user stay, and so do the members of audiences.
 //
-// The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or an error of
-// the store.
+// The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or the store's.
 func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
 	e, err := event.Delete(userID, f.now()) // replaces a long id by its digest
 	if err != nil {

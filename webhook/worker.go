@@ -8,8 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// A lane is the forwarder's state of one destination. The embedded schedule.Lane is the
-// scheduler's.
+// A lane is the forwarder's state of one destination. A schedule.Lane is the scheduler's.
 type lane struct {
 	*schedule.Lane
 
