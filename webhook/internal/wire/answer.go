@@ -89,7 +89,8 @@ func (in *reader) head() (h answerHead, err error) {
 	if err := h.statusLine(trimEnd(line)); err != nil {
 		return h, err
 	}
-	for f, n := fieldNone, 0; ; n++ {
+	used := ""
+	for n := 0; ; n++ {
 		if line, err = in.line(); err != nil {
 			return h, err
 		}
@@ -98,16 +99,16 @@ func (in *reader) head() (h answerHead, err error) {
 		}
 		if line[0] == ' ' || line[0] == '\t' {
 			// A folded line continues a field, which must be one that this package does not use.
-			if n == 0 || f != fieldNone || !isValue(line) {
+			if n == 0 || used != "" || !isValue(line) {
 				return h, errField
 			}
 			continue
 		}
 		var name, value []byte
-		if f, name, value, err = field(line); err != nil {
+		if used, name, value, err = field(line); err != nil {
 			return h, err
 		}
-		if err := h.set(f, value); err != nil {
+		if err := h.set(used, value); err != nil {
 			return h, err
 		}
 		if in.notes != nil {
@@ -143,49 +144,38 @@ func (h *answerHead) statusLine(line []byte) error {
 	return nil
 }
 
-// A fieldName is one of the header fields that this package uses.
-type fieldName byte
+// usedFields are the header fields that this package uses.
+var usedFields = [...]string{"connection", "retry-after", "content-length", "transfer-encoding"}
 
-const (
-	fieldNone fieldName = iota
-	fieldLength
-	fieldCoding
-	fieldConnection
-	fieldRetryAfter
-)
-
-// field splits a header line into its name and value. It allows spaces in the name, because some
-// receivers send them (go.dev/issue/34540).
-func field(line []byte) (f fieldName, name, value []byte, err error) {
+// field splits a header line into its name and value. used is the element of usedFields that the
+// name is, or empty. field allows spaces in the name, because some receivers send them
+// (go.dev/issue/34540).
+func field(line []byte) (used string, name, value []byte, err error) {
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	value = trim(value)
 	if !ok || len(name) == 0 || !isValue(value) {
-		return fieldNone, nil, nil, errField
+		return "", nil, nil, errField
 	}
 	for _, c := range name {
 		if !tokenBytes[c] && c != ' ' {
-			return fieldNone, nil, nil, errField
+			return "", nil, nil, errField
 		}
 	}
-	switch bare := bytes.Trim(name, " "); {
-	case equalFold(bare, "connection"):
-		f = fieldConnection
-	case equalFold(bare, "retry-after"):
-		f = fieldRetryAfter
-	case equalFold(bare, "content-length"):
-		f = fieldLength
-	case equalFold(bare, "transfer-encoding"):
-		f = fieldCoding
+	bare := bytes.Trim(name, " ")
+	for _, f := range usedFields {
+		if equalFold(bare, f) {
+			used = f
+		}
 	}
-	if f != fieldNone && bytes.IndexByte(name, ' ') >= 0 {
-		return fieldNone, nil, nil, errField // only some readers take the line for that field
+	if used != "" && len(bare) < len(name) {
+		return "", nil, nil, errField // only some readers take the line for that field
 	}
-	return f, name, value, nil
+	return used, name, value, nil
 }
 
-func (h *answerHead) set(f fieldName, value []byte) error {
-	switch f {
-	case fieldLength:
+func (h *answerHead) set(field string, value []byte) error {
+	switch field {
+	case "content-length":
 		u, err := strconv.ParseUint(string(value), 10, 63)
 		n := int64(u)
 		switch {
@@ -195,7 +185,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 			h.doubtful = true
 		}
 		h.length = n
-	case fieldCoding:
+	case "transfer-encoding":
 		switch {
 		case h.minor == 0:
 			h.doubtful = true // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1)
@@ -205,7 +195,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 		}
 		h.chunked = true
 		h.doubtful = h.doubtful || h.length >= 0
-	case fieldConnection:
+	case "connection":
 		for len(value) > 0 {
 			var option []byte
 			option, value, _ = bytes.Cut(value, []byte{','})
@@ -213,7 +203,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 			h.close = h.close || equalFold(option, "close")
 			h.keepAlive = h.keepAlive || equalFold(option, "keep-alive")
 		}
-	case fieldRetryAfter:
+	case "retry-after":
 		if h.retryAfter == "" {
 			h.retryAfter = string(value)
 		}
