@@ -33,22 +33,23 @@ type worker struct {
 
 func (w *worker) run() {
 	var t schedule.Slot
-	o := schedule.NoAttempt
-	for w.schedule.Next(&t, o) {
-		o = w.deliver(t.Lane.Data.(*lane), t.Value.(*Delivery))
+	answered := false
+	for w.schedule.Next(&t, answered) {
+		answered = w.deliver(t.Lane.Data.(*lane), t.Value.(*Delivery))
 	}
 }
 
-// deliver attempts a delivery and hands its outcome to the settler.
-func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
+// deliver attempts a delivery and hands its outcome to the settler. It reports whether the
+// destination answered, even if it refused the delivery.
+func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	if w.config.BuryDisabled && w.schedule.Buries(l.ID) {
 		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
-		return schedule.Answered // so that the deliveries behind d do not wait for a probe
+		return true // so that the deliveries behind d do not wait for a probe
 	}
 	t, err := w.destinations.resolve(l)
 	if err != nil {
 		w.hold(l, d, err)
-		return schedule.NoAttempt
+		return false
 	}
 	if t != l.target.Load() {
 		w.schedule.Use(l.Lane, t.limits)
@@ -67,21 +68,19 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 	}
 	if !counts {
 		w.settler.giveBack(d)
-		return schedule.NoAttempt
+		return false
 	}
-	o := schedule.NoAttempt
 	var f schedule.Failure
-	switch {
-	case s.Verdict == Done:
-		o = schedule.Answered
-	case s.Delivery.Tries > tries:
-		f, o = failureOf(w.results[:len(w.open)], &s)
+	failing := false
+	if answered = s.Verdict == Done; !answered && s.Delivery.Tries > tries {
+		f, failing = failureOf(w.results[:len(w.open)], &s)
+		answered = !failing
 		if w.config.DisableGone || w.config.DisableAfter > 0 {
 			w.disableIfDue(l, &s)
 		}
 	}
 	w.settle(l, d, s)
-	if o == schedule.Failing {
+	if failing {
 		back, opened := w.schedule.Fail(l.Lane, f)
 		w.returnAll(back)
 		if opened {
@@ -89,7 +88,7 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 				"destination", l.ID, "reason", f.Reason)
 		}
 	}
-	return o
+	return answered
 }
 
 // settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
@@ -100,21 +99,20 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	*d = Delivery{}
 }
 
-// failureOf describes a failed attempt for the scheduler. If every endpoint answered and refused
-// the delivery for good, the destination does not count as failing.
-func failureOf(results []result, s *Settlement) (f schedule.Failure, o schedule.Outcome) {
+// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint
+// answered and refused the delivery for good: then the destination does not count as failing.
+func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
 	f.Reason = string(lastReason(&s.Delivery))
 	if s.Verdict == Retry {
 		f.Due = s.Delivery.Due
 	}
-	o = schedule.Answered
 	for i := range results {
 		if r := &results[i]; r.outcome == OutcomeRetryable {
-			o = schedule.Failing
+			failing = true
 			f.TimedOut = f.TimedOut || r.attempt.Reason == ReasonTimeout
 		}
 	}
-	return f, o
+	return f, failing
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.

@@ -13,7 +13,6 @@ type Lane struct {
 	reserved     int        // deliveries with a reservation; see Scheduler.Reserve
 	bytes        int64      // of the bodies of ready, active and reserved deliveries
 	fetching     bool       // the fetch in progress asks for deliveries of this lane
-	lapsing      bool       // that fetch asks for lapsed deliveries; see breaker
 	more         odd        // for the next fetch
 
 	limit    int // bound of active that the destination sets

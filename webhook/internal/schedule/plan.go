@@ -42,9 +42,7 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 			s.places.update(l, now)
 			continue
 		}
-		if w.lapsing {
-			l.lapsing = true
-		} else {
+		if !w.lapsing {
 			w.limit(min(share, n), l.more)
 			l.more ^= 1
 			n -= w.fresh + w.retries
@@ -126,7 +124,7 @@ func (s *Scheduler) Failed(wants []Want) {
 func (s *Scheduler) endFetch(wants []Want, now time.Time) {
 	for i := range wants {
 		l := wants[i].Lane
-		l.fetching, l.lapsing = false, false
+		l.fetching = false
 		s.places.update(l, now)
 	}
 	s.places.feed(now) // the fetch may have brought fewer deliveries than there was room for

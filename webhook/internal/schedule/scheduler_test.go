@@ -108,16 +108,16 @@ func (w *testScheduler) begin() *Slot {
 		return nil
 	}
 	t := new(Slot)
-	if !w.Next(t, NoAttempt) {
+	if !w.Next(t, false) {
 		w.t.Fatal("Next = false, want a delivery")
 	}
 	return t
 }
 
-// end ends an attempt with an outcome.
-func (w *testScheduler) end(t *Slot, o Outcome) {
+// end ends an attempt.
+func (w *testScheduler) end(t *Slot, answered bool) {
 	w.mu.Lock()
-	w.release(t, o)
+	w.release(t, answered)
 	w.run.workers--
 	w.mu.Unlock()
 	w.Settled(t.Size)
@@ -131,7 +131,7 @@ func (w *testScheduler) fail(t *Slot, wait time.Duration, timedOut bool) {
 		w.Settled(it.Size)
 		w.put(it.Destination, it.Retry, it.Due, 1)
 	}
-	w.end(t, Failing)
+	w.end(t, false)
 	w.put(t.Item.Destination, true, due, 1)
 }
 
@@ -245,10 +245,10 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			case 0:
 				w.fail(slot, time.Duration(r.IntN(60))*time.Second, r.IntN(2) == 0)
 			case 1:
-				w.end(slot, NoAttempt)
+				w.end(slot, false)
 				w.put(slot.Item.Destination, slot.Retry, slot.Due, 1)
 			default:
-				w.end(slot, Answered)
+				w.end(slot, true)
 				left--
 			}
 		}
@@ -326,7 +326,7 @@ func TestRetriesAndFreshDeliveriesShareAttempts(t *testing.T) {
 		for range 1000 {
 			slot := w.next()
 			n[index(slot.Retry)]++
-			w.end(slot, Answered)
+			w.end(slot, true)
 		}
 		if n[0] < 400 || n[1] < 400 {
 			t.Errorf("attempted %d fresh deliveries and %d retries, want at least 400 of each", n[0], n[1])
@@ -393,7 +393,7 @@ func TestSuccessfulDeliveryAllocatesNothing(t *testing.T) {
 		plan, _, _ = w.Plan(plan[:0])
 		items[0].Due = now
 		w.Fetched(plan, items)
-		w.Next(slot, Answered)
+		w.Next(slot, true)
 		w.Settled(1)
 	}
 	for range 100 {
@@ -413,7 +413,7 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		for i := range 1000 {
 			w.put(fmt.Sprint("lane", i), false, time.Now(), 1)
 			w.fetch()
-			w.end(w.begin(), Answered)
+			w.end(w.begin(), true)
 		}
 		w.put("later", true, time.Now().Add(time.Hour), 1)
 		w.put("slow", false, time.Now(), 1)
@@ -421,7 +421,7 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		slot := w.begin()
 		w.Use(slot.Lane, Limits{Slots: 1, Interval: 30 * time.Minute, Burst: 1})
 		slot.Lane.rate.take(time.Now())
-		w.end(slot, Answered)
+		w.end(slot, true)
 		count := func(wait time.Duration) int {
 			time.Sleep(wait)
 			w.fetch()
@@ -452,7 +452,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.run.start = func() {
 			go func() { // ended by Close
 				var slot Slot
-				for s.Next(&slot, Answered) {
+				for s.Next(&slot, true) {
 					time.Sleep(time.Second)
 				}
 			}()

@@ -13,25 +13,14 @@ type Slot struct {
 	overdue bool      // Scheduler.Overdue has returned the delivery
 }
 
-// Outcome is what an attempt has shown about the destination.
-type Outcome uint8
-
-const (
-	// NoAttempt: there was no attempt, so it shows nothing.
-	NoAttempt Outcome = iota
-	// Answered: the destination answered, even if it refused the delivery.
-	Answered
-	// Failing: the destination failed, and the caller has called Fail.
-	Failing
-)
-
-// Next ends the attempt of t, if t has a delivery, with the outcome o. Then it waits for the next
-// delivery, and puts it into t. It returns false when the worker must end.
-func (s *Scheduler) Next(t *Slot, o Outcome) bool {
+// Next ends the attempt of t, if t has a delivery. answered says that the destination answered,
+// even if it refused the delivery. Then Next waits for the next delivery, and puts it into t. It
+// returns false when the worker must end.
+func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.Lane != nil {
-		s.release(t, o)
+		s.release(t, answered)
 	} else {
 		s.slots[t] = true
 	}
@@ -60,10 +49,10 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	return true
 }
 
-func (s *Scheduler) release(t *Slot, o Outcome) {
+func (s *Scheduler) release(t *Slot, answered bool) {
 	now := s.config.Now()
 	l := t.Lane
-	if o == Answered {
+	if answered {
 		l.answer(now)
 		s.shares.setStanding(l, proven)
 	}
