@@ -19,7 +19,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
 	s.authorized = make(http.Header)
-	err := callAuthorize(ctx, e, s.authorized)
+	err := noPanic("Authorize", func() error { return e.authorize(ctx, e.raw, s.authorized) })
 	if err == nil {
 		err = context.Cause(ctx) // Authorize took all the time of the attempt
 	}
@@ -55,14 +55,14 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	return err
 }
 
-// callAuthorize calls Authorize, and turns a panic in it into an error.
-func callAuthorize(ctx context.Context, e *endpoint, h http.Header) (err error) {
+// noPanic calls f, and turns a panic in it into an error.
+func noPanic(name string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("webhook: Authorize panicked: %v", v)
+			err = fmt.Errorf("webhook: %s panicked: %v", name, v)
 		}
 	}()
-	return e.authorize(ctx, e.raw, h)
+	return f()
 }
 
 // headerSecrets returns the texts to redact for a header: its value and, for Authorization, also

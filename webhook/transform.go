@@ -49,14 +49,12 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made event.Event, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
 	defer cancel()
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("webhook: Transform panicked: %v", v)
-		}
-	}()
 	given := *e
 	given.Body = bytes.Clone(e.Body) // other destinations get the same body
-	made, err = d.Transform(ctx, given)
+	err = noPanic("Transform", func() (err error) {
+		made, err = d.Transform(ctx, given)
+		return err
+	})
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
