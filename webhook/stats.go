@@ -111,10 +111,7 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 	for _, a := range f.accounts.all() {
 		*of(a.id) = a.stats()
 	}
-	for _, l := range f.schedule.Loads() {
-		s := of(l.Destination)
-		s.InFlight, s.Ready = l.Active, l.Ready
-	}
+	f.schedule.Loads(func(id string, active, ready int) { of(id).InFlight, of(id).Ready = active, ready })
 	for _, h := range f.Held() {
 		of(h.Destination).Held = &h
 	}

@@ -241,22 +241,16 @@ func (s *Scheduler) Close() (items []Item) {
 	return items
 }
 
-// A LaneLoad counts the deliveries of one destination that are being attempted, and that are ready.
-type LaneLoad struct {
-	Destination   string
-	Active, Ready int
-}
-
-// Loads returns the loads of the lanes that have claimed deliveries.
-func (s *Scheduler) Loads() (loads []LaneLoad) {
+// Loads calls f with the numbers of deliveries of each destination that are being attempted, and
+// that are ready. It leaves out destinations without any. f must not call the scheduler.
+func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.lanes.byID {
 		if l.active+l.ready.len() > 0 {
-			loads = append(loads, LaneLoad{l.ID, l.active, l.ready.len()})
+			f(l.ID, l.active, l.ready.len())
 		}
 	}
-	return loads
 }
 
 // Load returns how many deliveries are being attempted, and how many are ready.
