@@ -79,41 +79,38 @@ type account struct {
 	used          atomic.Int64 // seconds since 1970
 	untransformed logState
 
-	condition struct {
-		sync.Mutex
-		failing time.Time // start of the current series of failures; zero if there is none, and without Config.DisableAfter
-		outcome Outcome   // of the latest attempt
-		refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
-		failure Failure   // the latest failure; none if its Try is 0
-	}
+	// The mutex of the tally guards these, too.
+	failing time.Time // start of the current series of failures; zero if there is none, and without Config.DisableAfter
+	outcome Outcome   // of the latest attempt
+	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
+	failure Failure   // the latest failure; none if its Try is 0
 }
 
 // settled counts a settlement and updates the condition of the destination.
 func (a *account) settled(s *Settlement, now time.Time) {
 	a.tally.settled(s)
 	a.used.Store(now.Unix())
-	c := &a.condition
-	c.Lock()
-	defer c.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if s.Verdict != Retry {
-		c.refused <<= 1
+		a.refused <<= 1
 	}
 	switch {
 	case s.Verdict == Done:
-		c.outcome, c.failing = OutcomeDelivered, time.Time{}
+		a.outcome, a.failing = OutcomeDelivered, time.Time{}
 		return
 	case s.Verdict == Bury && s.Reason.final():
-		c.outcome = OutcomePermanent
-		c.refused |= 1
+		a.outcome = OutcomePermanent
+		a.refused |= 1
 	default:
-		c.outcome = OutcomeRetryable
+		a.outcome = OutcomeRetryable
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
 		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
-		c.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
+		a.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
-			c.failure.Due = d.Due
+			a.failure.Due = d.Due
 		}
 	}
 }
@@ -121,12 +118,11 @@ func (a *account) settled(s *Settlement, now time.Time) {
 func (a *account) stats() DestinationStats {
 	s := a.tally.stats()
 	s.Destination, s.Since = a.id, a.since
-	c := &a.condition
-	c.Lock()
-	defer c.Unlock()
-	s.Outcome = c.outcome
-	s.Refusing = c.refused&1 != 0 || bits.OnesCount8(c.refused) >= 4
-	if failure := c.failure; failure.Try > 0 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Outcome = a.outcome
+	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
+	if failure := a.failure; failure.Try > 0 {
 		s.Failure = &failure
 	}
 	return s
@@ -134,19 +130,19 @@ func (a *account) stats() DestinationStats {
 
 // failingSince records a failure at now, and returns the start of the current series of failures.
 func (a *account) failingSince(now time.Time) time.Time {
-	a.condition.Lock()
-	defer a.condition.Unlock()
-	if a.condition.failing.IsZero() {
-		a.condition.failing = now
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failing.IsZero() {
+		a.failing = now
 	}
-	return a.condition.failing
+	return a.failing
 }
 
 // forgive ends the current series of failures.
 func (a *account) forgive() {
-	a.condition.Lock()
-	defer a.condition.Unlock()
-	a.condition.failing = time.Time{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failing = time.Time{}
 }
 
 // accounts holds the accounts of the destinations. It is safe for concurrent use.
