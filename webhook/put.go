@@ -111,7 +111,7 @@ func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations 
 			}}
 			if routes != nil && routes[j].Destination != nil {
 				r := &routes[j]
-				left := !r.takes(e)
+				left, err := !r.takes(e), error(nil)
 				if !left {
 					p.Body, left, err = r.transform(ctx, e)
 				}
