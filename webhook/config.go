@@ -305,14 +305,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.AllowAddresses = slices.Clone(c.AllowAddresses)
 	for i, p := range c.AllowAddresses {
-		switch {
+		switch mapped := p.Addr().Is4In6(); {
 		case !p.IsValid():
 			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
-		case p.Addr().Is4In6():
-			// The guard compares IPv4 addresses in their 4-byte form.
-			if p.Bits() < 96 {
-				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
-			}
+		case mapped && p.Bits() < 96:
+			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
+		case mapped: // the guard compares IPv4 addresses in their 4-byte form
 			c.AllowAddresses[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 	}

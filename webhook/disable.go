@@ -53,11 +53,11 @@ func (e *engine) enabled(destination string, setting []byte) {
 	})
 }
 
-// disableIfDue disables the destination of l if the failed attempt s meets a condition of
-// Config.DisableGone or Config.DisableAfter.
+// disableIfDue disables the destination of l if the failed attempt s, which made a request, meets a
+// condition of Config.DisableGone or Config.DisableAfter.
 func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	now := w.now()
-	gone := w.config.DisableGone && s.Verdict == Bury && len(w.open) > 0
+	gone := w.config.DisableGone && s.Verdict == Bury
 	for i := range w.open {
 		gone = gone && w.results[i].attempt.Status == http.StatusGone
 	}
@@ -68,15 +68,12 @@ func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	if !gone && (w.config.DisableAfter == 0 || now.Sub(since) < w.config.DisableAfter) {
 		return
 	}
-	d := Disabled{Destination: l.ID, Reason: lastReason(&s.Delivery), Since: since.UTC()}
-	if len(w.open) > 0 {
-		d.Status = w.results[len(w.open)-1].attempt.Status
-	}
+	last := &w.results[len(w.open)-1].attempt
+	d := Disabled{Destination: l.ID, Reason: lastReason(&s.Delivery), Status: last.Status, Since: since.UTC()}
 	if _, busy := w.disabling.LoadOrStore(l.ID, true); busy {
 		return
 	}
-	// Another goroutine stores that the destination is disabled, because the store may be slow.
-	// Shutdown waits for this goroutine as for a request.
+	// The store may be slow. Shutdown waits for this goroutine as for a request.
 	w.workers.Go(func() {
 		defer w.disabling.Delete(l.ID)
 		w.disable(d)
