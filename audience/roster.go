@@ -150,21 +150,3 @@ func (r *Record) UnmarshalBinary(b []byte) error {
 
 // A storedRecord is a Record without its methods: for a Record, gob would call UnmarshalBinary.
 type storedRecord Record
-
-// checkUsers returns an error if the length of a user id is not allowed for a member.
-func checkUsers(users []string) error {
-	for _, user := range users {
-		if len(user) < 1 || len(user) > MaxUser {
-			return fmt.Errorf("audience: member of %d bytes, not 1 to %d", len(user), MaxUser)
-		}
-	}
-	return nil
-}
-
-// checkID returns an error if the length of the id or the name is not allowed for an audience.
-func checkID(id, name string) error {
-	if len(id) < 1 || len(id) > maxID || len(name) > maxName {
-		return fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", len(id), maxID, len(name), maxName)
-	}
-	return nil
-}

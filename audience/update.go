@@ -2,6 +2,7 @@ package audience
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -41,8 +42,8 @@ type Member struct {
 
 // Begin is Roster.Begin.
 func (u Update) Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error) {
-	if err := checkID(audience, name); err != nil {
-		return 0, Chunk{}, err
+	if n := len(audience); n < 1 || n > maxID || len(name) > maxName {
+		return 0, Chunk{}, fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", n, maxID, len(name), maxName)
 	}
 	err = u(ctx, audience, func(rec *Record, _ Members) error {
 		if rec.Generation == 0 {
@@ -57,8 +58,10 @@ func (u Update) Begin(ctx context.Context, audience, name string) (generation ui
 
 // Join is Roster.Join.
 func (u Update) Join(ctx context.Context, audience string, generation uint64, users []string) (c Chunk, err error) {
-	if err := checkUsers(users); err != nil {
-		return c, err
+	for _, user := range users {
+		if len(user) < 1 || len(user) > MaxUser {
+			return c, fmt.Errorf("audience: member of %d bytes, not 1 to %d", len(user), MaxUser)
+		}
 	}
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	err = u(ctx, audience, func(rec *Record, members Members) error {

@@ -266,8 +266,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	if err := checkMessageID(b); err != nil {
-		return b, err
+	if len(b) > analytics.MaxMessageID && utf8.RuneCount(b) > analytics.MaxMessageID {
+		return b, &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
 	}
 	// For an escaped backslash before "ud" the ID is a digest, too, which does no harm.
 	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
@@ -314,14 +314,6 @@ func label(text string) string {
 		return string(appendDigest(nil, []byte(text)))
 	}
 	return text
-}
-
-// checkMessageID returns an error if the text of a messageId is too long.
-func checkMessageID(text []byte) error {
-	if len(text) > analytics.MaxMessageID && utf8.RuneCount(text) > analytics.MaxMessageID {
-		return &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
-	}
-	return nil
 }
 
 // off reports whether the integrations switch webhooks off for the call. ofBatch holds the switches

@@ -62,19 +62,6 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 	return t, nil
 }
 
-// check returns an error if ids is empty, or if Forward refuses events for one of them.
-func (ds *destinations) check(ids []string) error {
-	if len(ids) == 0 {
-		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
-	}
-	for _, id := range ids {
-		if err := ds.known(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // known returns an error if Forward refuses events for a destination. It does not call
 // Config.Lookup: a worker calls Lookup before each attempt, and so finds unknown destinations.
 func (ds *destinations) known(id string) error {

@@ -49,7 +49,10 @@ func (r *fetcher) run(ctx context.Context) error {
 			if r.trouble.failed() {
 				e.config.Logger.Error("webhook: the store fails; nothing is delivered until it works again", "error", err)
 			}
-			r.trouble.wait(ctx)
+			select {
+			case <-time.After(r.trouble.pause):
+			case <-ctx.Done():
+			}
 		}
 		timer.Reset(pause)
 		select {

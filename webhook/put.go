@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -32,8 +33,13 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
-	if err := f.destinations.check(destinations); err != nil {
-		return err
+	if len(destinations) == 0 {
+		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
+	}
+	for _, id := range destinations {
+		if err := f.destinations.known(id); err != nil {
+			return err
+		}
 	}
 	var routes []route // nil: every destination takes every event as it is
 	if filter && f.destinations.filtering {

@@ -248,13 +248,3 @@ func (o *outage) over() bool {
 	o.pause = 0
 	return was
 }
-
-// wait blocks for the pause after a failure, or until ctx is done.
-func (o *outage) wait(ctx context.Context) {
-	t := time.NewTimer(o.pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}

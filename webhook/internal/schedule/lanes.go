@@ -46,7 +46,7 @@ func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)
 		waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching
-		if waits || l.holds() > 0 || !l.rate.idle(now) {
+		if waits || l.holds() > 0 || l.rate.full.After(now) {
 			l.touched = now
 			ls.touched.push(l)
 			continue

@@ -50,6 +50,3 @@ func (b *bucket) take(now time.Time) {
 	}
 	b.full = b.full.Add(b.interval)
 }
-
-// idle reports whether the bucket is full, so that a new one can replace it.
-func (b *bucket) idle(now time.Time) bool { return !b.full.After(now) }

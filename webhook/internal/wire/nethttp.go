@@ -51,10 +51,11 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 	h.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			nc, err := connect(ctx, addr, nil)
-			if err == nil && c.Proxy != nil {
-				nc = newProxied(c, nc)
+			if err != nil || c.Proxy == nil {
+				return nc, err
 			}
-			return nc, err
+			closes := func() { nc.Close() }
+			return &proxied{nc, time.AfterFunc(c.Timeout, closes), context.AfterFunc(c.Context, closes)}, nil
 		},
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if dialled, ok := ctx.Value(handoverKey{}).(*atomic.Pointer[tls.Conn]); ok {
@@ -108,11 +109,6 @@ type proxied struct {
 	net.Conn
 	limit *time.Timer // closes the connection
 	stop  func() bool // keeps the end of the context from closing the connection
-}
-
-func newProxied(c *Config, nc net.Conn) *proxied {
-	closes := func() { nc.Close() }
-	return &proxied{nc, time.AfterFunc(c.Timeout, closes), context.AfterFunc(c.Context, closes)}
 }
 
 func (p *proxied) Close() error {
