@@ -134,7 +134,9 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	longest := max(d.Expires.Add(-p.timeout).Sub(now), 0)
 	for i := range results {
 		r := &results[i]
-		next.Attempts = keep(next.Attempts, r.attempt)
+		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > MaxAttempts {
+			next.Attempts = slices.Delete(next.Attempts, 2, 3) // the first two and the latest remain
+		}
 		if r.outcome == OutcomePermanent {
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
 			continue
@@ -183,13 +185,4 @@ func lastReason(d *Delivery) Reason {
 		return d.Attempts[n-1].Reason
 	}
 	return ReasonRefused
-}
-
-// keep appends an attempt. Beyond MaxAttempts it drops the third one.
-func keep(as []Attempt, a Attempt) []Attempt {
-	as = append(as, a)
-	if len(as) > MaxAttempts {
-		as = slices.Delete(as, 2, 3)
-	}
-	return as
 }

@@ -87,13 +87,6 @@ func (q *runQueue) remove(l *Lane) {
 	}
 }
 
-// ended records the end of an attempt. period is the result of backlog.begin for it, or 0.
-func (q *runQueue) ended(period int64, now time.Time) {
-	if q.backlog.end(period); q.behind.len() > 0 && q.backlog.free(now) {
-		q.lanes.push(q.behind.pop()) // the worker that ended the attempt takes a lane next
-	}
-}
-
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
 func (q *runQueue) holdBack(l *Lane) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {

@@ -59,7 +59,9 @@ func (s *Scheduler) release(t *Slot, answered bool) {
 	l.active--
 	s.shares.active--
 	s.shares.drop(l, 1, t.Size)
-	s.run.ended(t.period, now)
+	if s.run.backlog.end(t.period); s.run.behind.len() > 0 && s.run.backlog.free(now) {
+		s.run.lanes.push(s.run.behind.pop()) // the worker that ended the attempt takes a lane next
+	}
 	s.run.add(l)
 	s.places.update(l, now)
 	s.places.refill()
