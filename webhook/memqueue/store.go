@@ -59,10 +59,10 @@ type Store struct {
 	lanes  map[string]*lane    // by destination; only those with deliveries
 	news   map[string]struct{} // the destinations that the next Heads(false) yields
 	seen   *storekit.Window
-	seq    uint64 // the number of the latest delivery, retry, dead letter or setting
+	seq    uint64 // the number of the latest delivery, claim, retry, dead letter or setting
 	bytes  int64  // the bytes that count toward maxBytes
 
-	claims   claims
+	claims   map[uint64]*item
 	dead     deadLetters
 	settings map[string]webhook.Setting
 
@@ -96,6 +96,7 @@ func New(c Config) *Store {
 		changed:  make(chan struct{}, 1),
 		lanes:    make(map[string]*lane),
 		news:     make(map[string]struct{}),
+		claims:   make(map[uint64]*item),
 		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		settings: make(map[string]webhook.Setting),
 	}
@@ -195,7 +196,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 		}
 		s.add(it)
 		if ps[i].Keep {
-			out[i].Claim = s.claims.add(it)
+			out[i].Claim = s.claim(it)
 		} else {
 			it.queue().push(it)
 		}
@@ -250,6 +251,15 @@ func (s *Store) drop(it *item) {
 	s.bytes -= size(&it.Delivery)
 }
 
+// claim claims an item, and returns the claim. The item must not be in a queue.
+func (s *Store) claim(it *item) uint64 {
+	s.seq++
+	it.Claim = s.seq
+	s.claims[it.Claim] = it
+	it.lane.claimed++
+	return it.Claim
+}
+
 // Fetch implements webhook.Store.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	if err := s.lock(ctx); err != nil {
@@ -277,7 +287,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 				break // later wants break here, too: maxBytes stays negative
 			}
 			q.pop(it)
-			s.claims.add(it)
+			s.claim(it)
 			dst = append(dst, it.Delivery)
 		}
 		w.Next = q.due()
@@ -304,14 +314,18 @@ func (s *Store) settle(by *webhook.Settlement) error {
 		return err
 	}
 	d := &by.Delivery
-	it := s.claims.end(d.Claim)
-	switch {
-	case it == nil:
+	it := s.claims[d.Claim]
+	if it == nil {
 		return nil
-	case by.Verdict == webhook.Done:
+	}
+	delete(s.claims, d.Claim)
+	it.Claim = 0
+	it.lane.claimed--
+	switch by.Verdict {
+	case webhook.Done:
 		s.drop(it)
 		return nil
-	case by.Verdict == webhook.Return:
+	case webhook.Return:
 		it.queue().push(it)
 		return nil
 	}
@@ -377,7 +391,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.news, s.seen, s.settings, s.audiences = nil, nil, nil, nil, nil
-	s.claims, s.dead = claims{}, deadLetters{}
+	s.lanes, s.news, s.seen, s.claims, s.settings, s.audiences = nil, nil, nil, nil, nil, nil
+	s.dead = deadLetters{}
 	return nil
 }
