@@ -2,11 +2,11 @@ package memqueue
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -117,42 +117,28 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 	return s.removeDead(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
 }
 
-// Waiting implements webhook.Keeper.
+// Waiting implements webhook.Keeper. It yields the deliveries that waited when the loop began.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
-	return func(yield func(webhook.Delivery, error) bool) {
-		if err := s.lock(ctx); err != nil {
-			yield(webhook.Delivery{}, err)
-			return
+	return page(ctx, s, func() (ds []webhook.Delivery) {
+		l := s.lanes[destination]
+		if l == nil {
+			return nil
 		}
-		// The sort below runs without the lock, while a retry may change an item's Due and seq. So
-		// it uses copies of both, taken under the lock.
-		type position struct {
-			*item
-			due time.Time
-			seq uint64
-		}
-		var rest []position
-		if l := s.lanes[destination]; l != nil {
-			for it := range l.all {
-				rest = append(rest, position{it, it.Due, it.seq})
+		items := l.unclaimed()
+		for _, it := range s.claims {
+			if it.lane == l {
+				items = append(items, it)
 			}
 		}
-		s.mu.Unlock() // a long list takes a while to sort
-		slices.SortFunc(rest, func(a, b position) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
-		rest = rest[slices.IndexFunc(rest, func(p position) bool { return p.ID == after })+1:] // IDs never change: no lock needed
-		for _, p := range rest {
-			if err := s.lock(ctx); err != nil {
-				yield(webhook.Delivery{}, err)
-				return
-			}
-			d, waits := p.Delivery, p.lane != nil
-			s.mu.Unlock()
-			d.Claim = 0
-			if waits && !yield(d, nil) {
-				return
-			}
+		slices.SortFunc(items, (*item).compare)
+		items = items[slices.IndexFunc(items, func(it *item) bool { return it.ID == after })+1:]
+		ds = make([]webhook.Delivery, len(items))
+		for i, it := range items {
+			ds[i] = it.Delivery
+			ds[i].Claim = 0
 		}
-	}
+		return ds
+	})
 }
 
 // Count implements webhook.Keeper.
@@ -232,19 +218,43 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	if l == nil {
 		return 0, 0, nil
 	}
-	now := now()
-	n, claimed = l.change(filter.Match, func(it *item) bool {
-		if to == webhook.Discarded {
-			s.drop(it)
-			return true
-		}
-		hastened := it.Hasten(now)
-		if hastened {
-			s.announce(l)
-		}
-		return hastened
-	})
+	n, claimed = s.change(slices.Values([]*lane{l}), filter.Match, to)
 	return n, claimed, nil
+}
+
+// change makes a change to the items of lanes that match and are not claimed. n is how many it has
+// changed, and claimed is how many matching items of the store it has skipped because they are claimed.
+func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
+	for _, it := range s.claims {
+		if match(&it.Delivery) {
+			claimed++
+		}
+	}
+	now := now()
+	for l := range lanes {
+		items, before := l.unclaimed(), n
+		for _, it := range items {
+			switch {
+			case !match(&it.Delivery):
+			case to == webhook.Discarded:
+				s.drop(it)
+				n++
+			case it.Hasten(now):
+				s.announce(l)
+				n++
+			}
+		}
+		if n == before {
+			continue // the queues are as they were
+		}
+		l.fresh, l.retries = queue{}, queue{}
+		for _, it := range items {
+			if it.next, it.child = nil, nil; it.lane != nil {
+				it.queue().push(it)
+			}
+		}
+	}
+	return n, claimed
 }
 
 // Erase implements webhook.Keeper.
@@ -257,12 +267,6 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.mu.Unlock()
 	match := func(d *webhook.Delivery) bool { return d.User == user }
-	for _, l := range s.lanes {
-		n, skipped := l.change(match, func(it *item) bool {
-			s.drop(it)
-			return true
-		})
-		erased, claimed = erased+n, claimed+skipped
-	}
+	erased, claimed = s.change(maps.Values(s.lanes), match, webhook.Discarded)
 	return erased + s.removeDead(func(d *webhook.DeadLetter) bool { return match(&d.Delivery) }), claimed, nil
 }

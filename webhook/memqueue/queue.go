@@ -2,6 +2,7 @@ package memqueue
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -12,8 +13,6 @@ import (
 type item struct {
 	webhook.Delivery
 	lane  *lane // nil after the item was removed from the store
-	left  *item // neighbours in lane.items
-	right *item
 	seq   uint64
 	next  *item // in a queue's list the next item, in its heap one child
 	child *item // the other child in the heap
@@ -26,9 +25,9 @@ func size(d *webhook.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
-// before reports whether the receiver sorts before the item other: by due time, then by seq.
-func (it *item) before(other *item) bool {
-	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq)) < 0
+// compare is the order of items: by due time, then by seq.
+func (it *item) compare(other *item) int {
+	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq))
 }
 
 // queue returns the queue for the item: fresh before its first attempt, afterwards retries.
@@ -42,47 +41,19 @@ func (it *item) queue() *queue {
 // A lane holds the deliveries of one destination. The store has no empty lanes.
 type lane struct {
 	name             string
-	items            *item // a linked list of all items, the latest first
 	waiting, claimed int   // waiting counts all items, claimed ones included
 	fresh, retries   queue // the items that are not claimed
 }
 
-// all yields all items, including claimed ones, the latest first. The loop may drop the current
-// item.
-func (l *lane) all(yield func(*item) bool) {
-	for it := l.items; it != nil; {
-		right := it.right
-		if !yield(it) {
-			return
-		}
-		it = right
-	}
-}
-
-// change calls the function each for every item that matches and is not claimed. The function
-// reports whether it has changed or dropped the item; if so, change rebuilds the queues. n is the
-// number of these items. claimed is how many matching items change has skipped because they are
-// claimed.
-func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
-	for it := range l.all {
-		switch {
-		case !match(&it.Delivery):
-		case it.Claim != 0:
-			claimed++
-		case each(it):
-			n++
+// unclaimed returns the items in the queues of the lane, in no order.
+func (l *lane) unclaimed() []*item {
+	items := []*item{l.fresh.head, l.fresh.heap, l.retries.head, l.retries.heap}
+	for i := 0; i < len(items); i++ {
+		if it := items[i]; it != nil {
+			items = append(items, it.next, it.child)
 		}
 	}
-	if n == 0 {
-		return 0, claimed
-	}
-	l.fresh, l.retries = queue{}, queue{}
-	for it := range l.all {
-		if it.next, it.child = nil, nil; it.Claim == 0 {
-			it.queue().push(it)
-		}
-	}
-	return n, claimed
+	return slices.DeleteFunc(items, func(it *item) bool { return it == nil })
 }
 
 // head returns the Due of the first item in each queue.
@@ -101,7 +72,7 @@ func (q *queue) push(it *item) {
 	switch {
 	case q.head == nil:
 		q.head, q.tail = it, it
-	case q.tail.before(it):
+	case q.tail.compare(it) < 0:
 		q.tail.next, q.tail = it, it
 	default:
 		q.heap = meld(q.heap, it)
@@ -110,7 +81,7 @@ func (q *queue) push(it *item) {
 
 // first returns the first item, or nil if there is none.
 func (q *queue) first() *item {
-	if q.head == nil || q.heap != nil && q.heap.before(q.head) {
+	if q.head == nil || q.heap != nil && q.heap.compare(q.head) < 0 {
 		return q.heap
 	}
 	return q.head
@@ -139,7 +110,7 @@ func (q *queue) pop(it *item) {
 func meld(a, b *item) *item {
 	var top *item
 	for at := &top; ; at = &(*at).child {
-		if a == nil || b != nil && b.before(a) {
+		if a == nil || b != nil && b.compare(a) < 0 {
 			a, b = b, a
 		}
 		if *at = a; b == nil {

@@ -224,10 +224,6 @@ func (s *Store) add(it *item) {
 	}
 	s.seq++
 	it.lane, it.Destination, it.seq = l, l.name, s.seq
-	if it.right = l.items; it.right != nil {
-		it.right.left = it
-	}
-	l.items = it
 	l.waiting++
 	s.bytes += size(&it.Delivery)
 }
@@ -235,19 +231,10 @@ func (s *Store) add(it *item) {
 // drop undoes add. The item must not be claimed. drop does not remove it from its queue: the caller
 // does.
 func (s *Store) drop(it *item) {
-	l := it.lane
-	if it.left != nil {
-		it.left.right = it.right
-	} else {
-		l.items = it.right
+	if it.lane.waiting--; it.lane.waiting == 0 {
+		delete(s.lanes, it.lane.name)
 	}
-	if it.right != nil {
-		it.right.left = it.left
-	}
-	if l.waiting--; l.waiting == 0 {
-		delete(s.lanes, l.name)
-	}
-	it.lane, it.left, it.right = nil, nil, nil
+	it.lane = nil
 	s.bytes -= size(&it.Delivery)
 }
 
