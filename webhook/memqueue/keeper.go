@@ -222,8 +222,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	return n, claimed, nil
 }
 
-// change makes a change to the items of lanes that match and are not claimed. n is how many it has
-// changed, and claimed is how many matching items of the store it has skipped because they are claimed.
+// change makes a change to those items of lanes that match and are not claimed. n is how many it
+// has changed. claimed is how many matching items of the store it has skipped because they are
+// claimed.
 func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
 	for _, it := range s.claims {
 		if match(&it.Delivery) {

@@ -14,44 +14,37 @@ import (
 // An update provides the methods of audience.Roster that change something.
 type update = audience.Update
 
-// A roster implements audience.Roster. The map is keyed by audience id.
-type roster struct {
-	update
-	store     *Store
-	audiences map[string]*members
-}
-
 // members holds the members of one audience, and implements audience.Members.
 type members struct {
 	audience.Record
-	store    *Store
-	seen     map[string]uint64 // the latest generation whose list had the member, by member
-	order    []string          // members, sorted; may also have users who have left
-	unsorted bool              // members joined since order was built
+	store *Store
+	seen  map[string]uint64 // the latest generation whose list had the member, by member
+	// order has the members, sorted, and may have users who have left. It is nil after a user joined.
+	order []string
 }
 
-// change is the audience.Update of the roster. Users who join count toward Config.MaxBytes from
-// Join on, even before Confirm.
-func (r *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	if err := r.store.lock(ctx); err != nil {
+// changeAudience is the audience.Update of the store. Users who join count toward Config.MaxBytes
+// from Join on, even before Confirm.
+func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer r.store.mu.Unlock()
-	m := r.audiences[id]
+	defer s.mu.Unlock()
+	m := s.audiences[id]
 	if m == nil {
-		m = &members{store: r.store, seen: make(map[string]uint64)}
+		m = &members{store: s, seen: make(map[string]uint64)}
 	}
 	rec := m.Record
 	if err := f(&rec, m); err != nil {
 		return err
 	}
 	more := joining(rec.InFlight) - joining(m.InFlight)
-	if err := r.store.room(more); err != nil {
+	if err := s.room(more); err != nil {
 		return err
 	}
-	r.store.bytes += more
+	s.bytes += more
 	m.Record = rec
-	r.audiences[strings.Clone(id)] = m
+	s.audiences[strings.Clone(id)] = m
 	return nil
 }
 
@@ -79,8 +72,8 @@ func (m *members) Get(users []string) ([]audience.Member, error) {
 
 // Next implements audience.Members.
 func (m *members) Next(after string, max int) (next []audience.Member, _ error) {
-	if m.unsorted || len(m.order) > 2*len(m.seen)+1024 {
-		m.order, m.unsorted = slices.Sorted(maps.Keys(m.seen)), false
+	if m.order == nil || len(m.order) > 2*len(m.seen)+1024 {
+		m.order = slices.Sorted(maps.Keys(m.seen))
 	}
 	i, found := slices.BinarySearch(m.order, after)
 	if found {
@@ -100,7 +93,7 @@ func (m *members) Set(users []string, generation uint64) error {
 		_, member := m.seen[user]
 		switch {
 		case generation > 0 && !member:
-			m.unsorted = true
+			m.order = nil
 			m.store.bytes += memberSize(user)
 		case generation == 0 && member:
 			m.store.bytes -= memberSize(user)
@@ -113,13 +106,13 @@ func (m *members) Set(users []string, generation uint64) error {
 }
 
 // Members implements audience.Roster.
-func (r *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
+func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Pages(after, func(after string) (users []string, last string, err error) {
-		if err := r.store.lock(ctx); err != nil {
+		if err := s.lock(ctx); err != nil {
 			return nil, "", err
 		}
-		defer r.store.mu.Unlock()
-		if m := r.audiences[id]; m != nil {
+		defer s.mu.Unlock()
+		if m := s.audiences[id]; m != nil {
 			next, _ := m.Next(after, 1024)
 			for _, m := range next {
 				users, last = append(users, m.User), m.User
@@ -130,10 +123,10 @@ func (r *roster) Members(ctx context.Context, id, after string) iter.Seq2[string
 }
 
 // Audiences implements audience.Roster.
-func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return page(ctx, r.store, func() (all []audience.Entry) {
-		for _, id := range slices.Sorted(maps.Keys(r.audiences)) {
-			m := r.audiences[id]
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+	return page(ctx, s, func() (all []audience.Entry) {
+		for _, id := range slices.Sorted(maps.Keys(s.audiences)) {
+			m := s.audiences[id]
 			all = append(all, audience.Entry{ID: id, Name: m.Name, Generation: m.Generation})
 		}
 		return all

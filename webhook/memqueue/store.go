@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,7 +67,8 @@ type Store struct {
 	dead     deadLetters
 	settings map[string]webhook.Setting
 
-	roster
+	update
+	audiences map[string]*members // by audience id
 }
 
 var (
@@ -92,15 +94,16 @@ func New(c Config) *Store {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	s := &Store{
-		maxBytes: c.MaxBytes,
-		changed:  make(chan struct{}, 1),
-		lanes:    make(map[string]*lane),
-		news:     make(map[string]struct{}),
-		claims:   make(map[uint64]*item),
-		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
-		settings: make(map[string]webhook.Setting),
+		maxBytes:  c.MaxBytes,
+		changed:   make(chan struct{}, 1),
+		lanes:     make(map[string]*lane),
+		news:      make(map[string]struct{}),
+		claims:    make(map[uint64]*item),
+		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
+		settings:  make(map[string]webhook.Setting),
+		audiences: make(map[string]*members),
 	}
-	s.roster = roster{update: s.roster.change, store: s, audiences: make(map[string]*members)}
+	s.update = s.changeAudience
 	return s
 }
 
@@ -151,25 +154,16 @@ func newItem(d *webhook.Delivery) (*item, error) {
 
 // exactly returns a copy of s without spare capacity. Callers of Fetch get such slices. Without
 // spare capacity, an append by a caller does not write into the store's memory.
-func exactly[T any](s []T) []T {
-	if len(s) == 0 {
-		return nil
-	}
-	c := make([]T, len(s))
-	copy(c, s)
-	return c
-}
+func exactly[T any](s []T) []T { return slices.Clip(slices.Clone(s)) }
 
 // Put implements webhook.Store.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
-	var few [16]*item
-	items := few[:0]
+	items := make([]*item, len(ps))
 	for i := range ps {
-		it, err := newItem(&ps[i].Delivery)
-		if err != nil {
+		var err error
+		if items[i], err = newItem(&ps[i].Delivery); err != nil {
 			return err
 		}
-		items = append(items, it)
 	}
 	if err := s.lock(ctx); err != nil {
 		return err
