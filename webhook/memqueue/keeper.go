@@ -14,52 +14,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// deadLetters holds the dead letters, sorted by key: the oldest first.
-type deadLetters struct {
-	list  []*webhook.DeadLetter
-	bytes int64 // the sum of DeadLetter.Size
-}
-
-// find returns the index of the dead letter with this key, and whether there is one. If
-// there is none, the index is where it would be inserted.
-func (dl *deadLetters) find(key string) (int, bool) {
-	return slices.BinarySearchFunc(dl.list, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
-}
-
-// bury adds d, with a key made of its Died and the latest seq. The caller holds s.mu.
-func (s *Store) bury(d *webhook.DeadLetter) {
-	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, s.seq) // sorts by time of death
-	i, _ := s.dead.find(d.Key)
-	s.dead.list = slices.Insert(s.dead.list, i, d)
-	s.dead.bytes += d.Size()
-	s.bytes += size(&d.Delivery)
-}
-
-// removeDead removes the dead letters that match, and returns their number. The caller holds s.mu.
-func (s *Store) removeDead(match func(*webhook.DeadLetter) bool) int {
-	before := len(s.dead.list)
-	s.dead.list = slices.DeleteFunc(s.dead.list, func(d *webhook.DeadLetter) bool {
-		if !match(d) {
-			return false
-		}
-		s.bytes -= size(&d.Delivery)
-		s.dead.bytes -= d.Size()
-		return true
-	})
-	return before - len(s.dead.list)
-}
-
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
 	if err := s.lock(ctx); err != nil {
 		return webhook.DeadLetter{}, err
 	}
 	defer s.mu.Unlock()
-	i, found := s.dead.find(key)
-	if !found {
-		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	if d := s.dead[key]; d != nil {
+		return *d, nil
 	}
-	return *s.dead.list[i], nil
+	return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 }
 
 // Dead implements webhook.Keeper. It yields the dead letters that existed when the loop
@@ -70,8 +34,9 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 			yield(webhook.DeadLetter{}, err)
 			return
 		}
-		all := slices.Clone(s.dead.list) // dead letters never change
+		all := slices.Collect(maps.Values(s.dead))
 		s.mu.Unlock()
+		slices.SortFunc(all, func(a, b *webhook.DeadLetter) int { return strings.Compare(a.Key, b.Key) })
 		if filter.NewestFirst {
 			slices.Reverse(all)
 		}
@@ -100,21 +65,26 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
 }
 
-// takeDead calls the function each for every dead letter that has one of the keys, and then
-// removes these dead letters. It returns their number.
-func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
+// takeDead removes the dead letters that have one of the keys, and calls the function each for every
+// one of them. It returns their number.
+func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	taken := make(map[string]bool, len(keys))
 	for _, key := range keys {
-		if i, found := s.dead.find(key); found && !taken[key] {
-			taken[key] = true
-			each(s.dead.list[i])
+		if d := s.dead[key]; d != nil {
+			s.removeDead(d)
+			each(d)
+			n++
 		}
 	}
-	return s.removeDead(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
+	return n, nil
+}
+
+func (s *Store) removeDead(d *webhook.DeadLetter) {
+	delete(s.dead, d.Key)
+	s.bytes -= size(&d.Delivery)
 }
 
 // Waiting implements webhook.Keeper. It yields the deliveries that waited when the loop began.
@@ -147,9 +117,12 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := webhook.Counts{Dead: len(s.dead.list), DeadBytes: s.dead.bytes}
-	if c.Dead > 0 {
-		c.OldestDead = s.dead.list[0].Died
+	c := webhook.Counts{Dead: len(s.dead)}
+	for _, d := range s.dead {
+		c.DeadBytes += d.Size()
+		if c.OldestDead.IsZero() || d.Died.Before(c.OldestDead) {
+			c.OldestDead = d.Died
+		}
 	}
 	for _, l := range s.lanes {
 		c.Waiting, c.Claimed = c.Waiting+l.waiting, c.Claimed+l.claimed
@@ -267,7 +240,12 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
-	match := func(d *webhook.Delivery) bool { return d.User == user }
-	erased, claimed = s.change(maps.Values(s.lanes), match, webhook.Discarded)
-	return erased + s.removeDead(func(d *webhook.DeadLetter) bool { return match(&d.Delivery) }), claimed, nil
+	erased, claimed = s.change(maps.Values(s.lanes), func(d *webhook.Delivery) bool { return d.User == user }, webhook.Discarded)
+	for _, d := range s.dead {
+		if d.User == user {
+			s.removeDead(d)
+			erased++
+		}
+	}
+	return erased, claimed, nil
 }

@@ -64,7 +64,7 @@ type Store struct {
 	bytes  int64  // the bytes that count toward maxBytes
 
 	claims   map[uint64]*item
-	dead     deadLetters
+	dead     map[string]*webhook.DeadLetter // by key; a dead letter never changes
 	settings map[string]webhook.Setting
 
 	update
@@ -100,6 +100,7 @@ func New(c Config) *Store {
 		news:      make(map[string]struct{}),
 		claims:    make(map[uint64]*item),
 		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
+		dead:      make(map[string]*webhook.DeadLetter),
 		settings:  make(map[string]webhook.Setting),
 		audiences: make(map[string]*members),
 	}
@@ -314,7 +315,9 @@ func (s *Store) settle(by *webhook.Settlement) error {
 	s.seq++
 	if by.Verdict == webhook.Bury {
 		s.drop(it)
-		s.bury(&webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At})
+		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, s.seq) // sorts by time of death
+		s.dead[key] = &webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At, Key: key}
+		s.bytes += size(&it.Delivery)
 		return nil
 	}
 	it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, s.seq
@@ -372,7 +375,6 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.news, s.seen, s.claims, s.settings, s.audiences = nil, nil, nil, nil, nil, nil
-	s.dead = deadLetters{}
+	s.lanes, s.news, s.seen, s.claims, s.dead, s.settings, s.audiences = nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
