@@ -223,7 +223,7 @@ func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool
 		}
 		l.fresh, l.retries = queue{}, queue{}
 		for _, it := range items {
-			if it.next, it.child = nil, nil; it.lane != nil {
+			if it.left, it.right = nil, nil; it.lane != nil {
 				it.queue().push(it)
 			}
 		}

@@ -12,11 +12,10 @@ import (
 // An item is a stored delivery. It is either in one of its lane's queues, or claimed.
 type item struct {
 	webhook.Delivery
-	lane  *lane // nil after the item was removed from the store
-	seq   uint64
-	next  *item // in a queue's list the next item, in its heap one child
-	child *item // the other child in the heap
-	key   storekit.Key
+	lane        *lane // nil after the item was removed from the store
+	seq         uint64
+	left, right *item // the children in a queue
+	key         storekit.Key
 }
 
 // size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change this
@@ -47,10 +46,10 @@ type lane struct {
 
 // unclaimed returns the items in the queues of the lane, in no order.
 func (l *lane) unclaimed() []*item {
-	items := []*item{l.fresh.head, l.fresh.heap, l.retries.head, l.retries.heap}
+	items := []*item{l.fresh.first, l.retries.first}
 	for i := 0; i < len(items); i++ {
 		if it := items[i]; it != nil {
-			items = append(items, it.next, it.child)
+			items = append(items, it.left, it.right)
 		}
 	}
 	return slices.DeleteFunc(items, func(it *item) bool { return it == nil })
@@ -61,63 +60,41 @@ func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
-// A queue is a priority queue of items. An item that sorts after the list's tail is appended to the
-// list; any other item goes into a skew heap. The items hold the links, so push allocates nothing.
-type queue struct {
-	head, tail *item
-	heap       *item
-}
+// A queue is a priority queue of items: a skew heap. The items hold the links, so push allocates
+// nothing.
+type queue struct{ first *item }
 
-func (q *queue) push(it *item) {
-	switch {
-	case q.head == nil:
-		q.head, q.tail = it, it
-	case q.tail.compare(it) < 0:
-		q.tail.next, q.tail = it, it
-	default:
-		q.heap = meld(q.heap, it)
-	}
-}
+func (q *queue) push(it *item) { q.first = meld(q.first, it) }
 
-// first returns the first item, or nil if there is none.
-func (q *queue) first() *item {
-	if q.head == nil || q.heap != nil && q.heap.compare(q.head) < 0 {
-		return q.heap
-	}
-	return q.head
+// pop removes the first item, and returns it.
+func (q *queue) pop() *item {
+	it := q.first
+	q.first = meld(it.left, it.right)
+	it.left, it.right = nil, nil
+	return it
 }
 
 // due returns the Due of the first item, or zero if there is none.
 func (q *queue) due() time.Time {
-	if it := q.first(); it != nil {
-		return it.Due
+	if q.first == nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	return q.first.Due
 }
 
-// pop removes the item it, which must be the first one.
-func (q *queue) pop(it *item) {
-	if it == q.head {
-		q.head = it.next
-	} else {
-		q.heap = meld(it.next, it.child)
-	}
-	it.next, it.child = nil, nil
-}
-
-// meld merges two skew heaps. It goes down one side of each heap, and swaps the children of every
-// node that it passes. The swaps keep the amortised cost at O(log n).
+// meld merges two skew heaps. It goes down the right side of each heap, and swaps the children of
+// every node that it passes. The swaps keep the amortised cost at O(log n).
 func meld(a, b *item) *item {
 	var top *item
-	for at := &top; ; at = &(*at).child {
+	for at := &top; ; at = &(*at).left {
 		if a == nil || b != nil && b.compare(a) < 0 {
 			a, b = b, a
 		}
 		if *at = a; b == nil {
 			return top
 		}
-		rest := a.next
-		a.next = a.child
+		rest := a.right
+		a.right = a.left
 		a = rest
 	}
 }

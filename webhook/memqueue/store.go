@@ -261,15 +261,14 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			q = &l.retries
 		}
 		for range w.Max {
-			it := q.first()
+			it := q.first
 			if it == nil || it.Due.After(now) {
 				break
 			}
 			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
 				break // later wants break here, too: maxBytes stays negative
 			}
-			q.pop(it)
-			s.claim(it)
+			s.claim(q.pop())
 			dst = append(dst, it.Delivery)
 		}
 		w.Next = q.due()
