@@ -58,11 +58,7 @@ type Store struct {
 	closed bool
 	window *storekit.Window
 	news   map[string]bool // destinations for Heads(false)
-	state
-}
 
-// A state is the content of the log, and the claims.
-type state struct {
 	log      *os.File
 	size     int64  // of the log
 	noSync   bool   // as in Config
@@ -83,7 +79,7 @@ type entry struct {
 
 // find returns the entries that want selects: first the waiting deliveries, in the order of Due,
 // then the dead letters, in the order in which they died.
-func (s *state) find(want func(e *entry) bool) (es []*entry) {
+func (s *Store) find(want func(e *entry) bool) (es []*entry) {
 	for _, e := range s.entries {
 		if want(e) {
 			es = append(es, e)
@@ -122,15 +118,13 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 // Open opens the store that is kept in a file, or makes it.
 func Open(c Config) (*Store, error) {
 	s := &Store{
-		changed: make(chan struct{}, 1),
-		window:  storekit.NewWindow(dedupMax, dedupWindow),
-		news:    make(map[string]bool),
-		state: state{
-			noSync:   c.NoSync,
-			entries:  make(map[uint64]*entry),
-			settings: make(map[string]webhook.Setting),
-			claims:   make(map[uint64]*entry),
-		},
+		changed:  make(chan struct{}, 1),
+		window:   storekit.NewWindow(dedupMax, dedupWindow),
+		news:     make(map[string]bool),
+		noSync:   c.NoSync,
+		entries:  make(map[uint64]*entry),
+		settings: make(map[string]webhook.Setting),
+		claims:   make(map[uint64]*entry),
 	}
 	if err := s.read(c.Path); err != nil {
 		return nil, fmt.Errorf("store: opening %s: %w", c.Path, err)
@@ -170,9 +164,9 @@ func (s *Store) read(path string) (err error) {
 	}
 }
 
-// commit appends lines to the log, and then applies them to the state. If the log cannot
-// be written, commit leaves it as it was, and returns an error.
-func (s *state) commit(ls ...line) error {
+// commit appends lines to the log, and then applies them. If the log cannot be written, commit
+// leaves it as it was, and returns an error.
+func (s *Store) commit(ls ...line) error {
 	if len(ls) == 0 || s.failed != nil {
 		return s.failed
 	}
@@ -199,9 +193,9 @@ func (s *state) commit(ls ...line) error {
 	return nil
 }
 
-// apply changes the state as a line says. If the line is about a claimed entry, apply
+// apply changes the store as a line says. If the line is about a claimed entry, apply
 // ends the claim.
-func (s *state) apply(l line) error {
+func (s *Store) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	if was := s.entries[l.N]; was != nil {
 		s.release(was)
@@ -226,7 +220,7 @@ func (s *state) apply(l line) error {
 }
 
 // hold claims an entry.
-func (s *state) hold(e *entry) uint64 {
+func (s *Store) hold(e *entry) uint64 {
 	s.claim++
 	e.Claim = s.claim
 	s.claims[e.Claim] = e
@@ -234,7 +228,7 @@ func (s *state) hold(e *entry) uint64 {
 }
 
 // release ends the claim of an entry.
-func (s *state) release(e *entry) {
+func (s *Store) release(e *entry) {
 	delete(s.claims, e.Claim)
 	e.Claim = 0
 }
@@ -374,9 +368,9 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 			h := heads[e.Destination]
 			h.Destination = e.Destination
 			if e.Expires.IsZero() {
-				h.Fresh = first(h.Fresh, e.Due)
+				h.Fresh = cmp.Or(h.Fresh, e.Due)
 			} else {
-				h.Retry = first(h.Retry, e.Due)
+				h.Retry = cmp.Or(h.Retry, e.Due)
 			}
 			heads[h.Destination] = h
 		}
@@ -385,14 +379,6 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 		}
 		return slices.Collect(maps.Values(heads))
 	})
-}
-
-// first returns a, or b if a is zero.
-func first(a, b time.Time) time.Time {
-	if a.IsZero() {
-		return b
-	}
-	return a
 }
 
 // copied calls list with the store locked, and yields the result afterwards.
@@ -423,41 +409,33 @@ func (s *Store) Close() error {
 	return s.log.Close()
 }
 
-// dead returns the dead letters that filter selects and that follow the key after in
-// the order of the list.
-func (s *Store) dead(filter webhook.DeadFilter, after string) []*entry {
-	es := s.find(func(e *entry) bool {
-		behind := e.Key > after
-		if filter.NewestFirst {
-			behind = e.Key != "" && (after == "" || e.Key < after)
-		}
-		return behind && filter.Match(&e.DeadLetter)
-	})
-	if filter.NewestFirst {
-		slices.Reverse(es)
-	}
-	return es
-}
-
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
 	if err := s.lock(ctx); err != nil {
 		return webhook.DeadLetter{}, err
 	}
 	defer s.mu.Unlock()
-	for _, e := range s.dead(webhook.DeadFilter{}, "") {
-		if e.Key == key {
-			return e.DeadLetter, nil
-		}
+	es := s.find(withKey([]string{key}))
+	if len(es) == 0 {
+		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 	}
-	return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	return es[0].DeadLetter, nil
 }
 
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return copied(ctx, s, func() (ds []webhook.DeadLetter) {
-		for _, e := range s.dead(filter, after) {
+		for _, e := range s.find(func(e *entry) bool {
+			behind := e.Key > after
+			if filter.NewestFirst {
+				behind = e.Key != "" && (after == "" || e.Key < after)
+			}
+			return behind && filter.Match(&e.DeadLetter)
+		}) {
 			ds = append(ds, e.DeadLetter)
+		}
+		if filter.NewestFirst {
+			slices.Reverse(ds)
 		}
 		return ds
 	})
@@ -465,43 +443,28 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	n, err := s.exhume(ctx, keys, func(e *entry) line {
+	n, _, err := s.change(ctx, withKey(keys), func(e *entry) (line, bool) {
 		d := e.Delivery
 		d.Due, d.Expires, d.Tries, d.Closed = s.Now(), time.Time{}, 0, nil
 		s.news[d.Destination] = true
-		return lineOf(e.n, d)
+		return lineOf(e.n, d), true
 	})
-	s.notify()
 	return n, err
-}
-
-func (s *Store) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // a signal is already waiting
-	}
 }
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(e *entry) line { return line{N: e.n, At: s.Now()} })
+	n, _, err := s.change(ctx, withKey(keys), removal)
+	return n, err
 }
 
-// exhume writes a line to the log for each dead letter with one of these keys. The function
-// become makes the line.
-func (s *Store) exhume(ctx context.Context, keys []string, become func(*entry) line) (int, error) {
-	if err := s.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer s.mu.Unlock()
-	var ls []line
-	for _, e := range s.dead(webhook.DeadFilter{}, "") {
-		if slices.Contains(keys, e.Key) {
-			ls = append(ls, become(e))
-		}
-	}
-	return len(ls), s.commit(ls...)
+// withKey returns a function that selects the dead letters with these keys.
+func withKey(keys []string) func(*entry) bool {
+	return func(e *entry) bool { return e.Key != "" && slices.Contains(keys, e.Key) }
 }
+
+// removal returns the line of the log that removes an entry.
+func removal(e *entry) (line, bool) { return line{N: e.n, At: now()}, true }
 
 // Waiting implements webhook.Keeper.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
@@ -520,9 +483,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("store: erasure without a user")
 	}
-	return s.change(ctx, func(e *entry) bool { return e.User == user }, func(e *entry) (line, bool) {
-		return line{N: e.n, At: s.Now()}, true
-	})
+	return s.change(ctx, func(e *entry) bool { return e.User == user }, removal)
 }
 
 // Change implements webhook.Keeper.
@@ -530,9 +491,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	n, claimed, err = s.change(ctx, func(e *entry) bool { return e.Key == "" && filter.Match(&e.Delivery) }, func(e *entry) (line, bool) {
+	return s.change(ctx, func(e *entry) bool { return e.Key == "" && filter.Match(&e.Delivery) }, func(e *entry) (line, bool) {
 		if to == webhook.Discarded {
-			return line{N: e.n, At: s.Now()}, true
+			return removal(e)
 		}
 		d := e.Delivery
 		if !d.Hasten(s.Now()) {
@@ -541,13 +502,11 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 		s.news[d.Destination] = true
 		return lineOf(e.n, d), true
 	})
-	s.notify()
-	return n, claimed, err
 }
 
-// change writes a line to the log for each entry that matches and is not claimed. The function
-// become makes the line. change returns how many entries it has changed, and how many matching
-// entries are claimed.
+// change writes a line to the log for each entry that matches and is not claimed, and signals
+// Changed. The function become makes the line. change returns how many entries it has changed, and
+// how many matching entries are claimed.
 func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err
@@ -564,6 +523,10 @@ func (s *Store) change(ctx context.Context, match func(*entry) bool, become func
 	if err := s.commit(ls...); err != nil {
 		return 0, claimed, err
 	}
+	select {
+	case s.changed <- struct{}{}:
+	default: // a signal is already waiting
+	}
 	return len(ls), claimed, nil
 }
 
@@ -578,12 +541,12 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		switch {
 		case e.Key != "":
 			c.Dead++
-			c.OldestDead = first(c.OldestDead, e.Died)
+			c.OldestDead = cmp.Or(c.OldestDead, e.Died)
 			continue
 		case e.Claim != 0:
 			c.Claimed++
 		default:
-			c.Oldest = first(c.Oldest, e.Due)
+			c.Oldest = cmp.Or(c.Oldest, e.Due)
 		}
 		c.Waiting++
 	}
@@ -600,7 +563,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 			if c.Waiting++; e.Claim != 0 {
 				c.Claimed++
 			} else {
-				c.Oldest = first(c.Oldest, e.Due)
+				c.Oldest = cmp.Or(c.Oldest, e.Due)
 			}
 			counts[c.Destination] = c
 		}
