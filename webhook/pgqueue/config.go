@@ -58,12 +58,8 @@ type Config struct {
 
 // complete fills in the defaults, and returns an error that names the field it refuses.
 func (c *Config) complete() error {
-	if c.Schema == "" {
-		c.Schema = DefaultSchema
-	}
-	if c.Claim == 0 {
-		c.Claim = DefaultClaim
-	}
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.Claim = cmp.Or(c.Claim, DefaultClaim)
 	if c.Claim < time.Second || c.Claim > time.Hour {
 		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
 	}
@@ -78,12 +74,8 @@ func (c *Config) complete() error {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
-	if c.Node == "" {
-		c.Node = storekit.ProcessName()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Node = cmp.Or(c.Node, storekit.ProcessName())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }
 

@@ -2,7 +2,7 @@ package pgqueue
 
 import (
 	"context"
-	"embed"
+	_ "embed"
 	"fmt"
 	"hash/fnv"
 	"strings"
@@ -10,25 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
+//go:embed migrations/0001.sql
+var step1 string
 
 // migrations returns the steps from an empty schema to the newest version: step i leads to
 // version i+1. A step that was released is never changed.
-func migrations() (steps []string) {
-	files, err := migrationFiles.ReadDir("migrations")
-	for _, f := range files { // sorted by name
-		var text []byte
-		if err == nil {
-			text, err = migrationFiles.ReadFile("migrations/" + f.Name())
-		}
-		steps = append(steps, string(text))
-	}
-	if err != nil {
-		panic(err)
-	}
-	return steps
-}
+func migrations() []string { return []string{step1} }
 
 // begin creates the schema and the table that holds its version.
 const begin = `CREATE SCHEMA IF NOT EXISTS %[1]s;
