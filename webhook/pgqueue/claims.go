@@ -81,18 +81,18 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	}
 	var b pgx.Batch
 	s.queueRelease(&b, back)
-	names := make(map[string]bool)
+	var names []string
 	for _, c := range back {
 		s.report(c.queue, c.due(), c.waiting)
 		s.forget(c)
-		names[c.queue.destination] = true
+		names = append(names, c.queue.destination)
 	}
 	s.mu.Unlock()
 	err := s.pool.SendBatch(ctx, &b).Close()
 	if err != nil {
 		s.doubt()
 	}
-	s.heard(maps.Keys(names)) // a query that ran meanwhile has not seen the chunks as unclaimed
+	s.heard(names...) // a query that ran meanwhile has not seen the chunks as unclaimed
 	return err
 }
 

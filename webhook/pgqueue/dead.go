@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,12 +64,9 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 
 // Dead implements webhook.Store. It leaves out damaged dead letters.
 func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	bound := func(t time.Time) *int64 {
-		if t.IsZero() {
-			return nil
-		}
-		n := t.UnixMicro()
-		return &n
+	to := int64(never)
+	if !f.To.IsZero() {
+		to = f.To.UnixMicro()
 	}
 	return storekit.Pages(after, func(after string) (ds []webhook.DeadLetter, next string, err error) {
 		if len(wellFormed(after)) == 0 {
@@ -82,8 +78,8 @@ func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) 
 		}
 		rows, err := listed(ctx, s.database, "reading dead letters", scanDead, `SELECT key, record FROM S.dead
 WHERE `+where+` AND ($2 = '\x'::bytea OR destination = $2) AND ($3 = '\x'::bytea OR type = $3)
-AND ($4 = '\x'::bytea OR reason = $4) AND ($5::bigint IS NULL OR died >= $5) AND ($6::bigint IS NULL OR died < $6)
-ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), bound(f.From), bound(f.To), page)
+AND ($4 = '\x'::bytea OR reason = $4) AND died >= $5 AND died < $6
+ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to, page)
 		if err != nil {
 			return nil, "", err
 		}
@@ -114,7 +110,7 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error
 // Revive implements webhook.Store. Damaged dead letters stay.
 func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "reviving dead letters", func() error {
-		var drafts []*draft
+		var names []string
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			rows, err := collect(ctx, tx, scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1) FOR UPDATE`), wellFormed(keys...))
 			if err != nil {
@@ -127,32 +123,25 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error)
 				if dead, ok := s.read(r); ok {
 					d := dead.Delivery
 					d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-					ds, found = append(ds, d), append(found, r.key)
+					ds, found, names = append(ds, d), append(found, r.key), append(names, d.Destination)
 				}
 			}
 			all, err := entriesOf(ds, false)
 			if err != nil {
 				return err
 			}
-			n, drafts = len(ds), draftsOf(all, time.Now())
+			n = len(ds)
 			sender := s.nodeNow()
 			var b pgx.Batch
 			b.Queue(s.in(discardSQL), found)
-			s.queuePut(&b, s.putArgs(0, drafts, false, &sender), new(putResult))
+			s.queuePut(&b, s.putArgs(0, draftsOf(all, time.Now()), false, &sender), new(putResult))
 			return tx.SendBatch(ctx, &b).Close()
 		})
 		if err != nil {
 			n = 0
 			return err
 		}
-		names := make(map[string]bool)
-		s.mu.Lock()
-		s.reportAll(drafts)
-		s.mu.Unlock()
-		for _, d := range drafts {
-			names[d.queue.destination] = true
-		}
-		s.heard(maps.Keys(names))
+		s.heard(names...)
 		return nil
 	})
 	return n, err

@@ -83,21 +83,10 @@ func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []w
 		s.looked = time.Since(began)
 	}
 	for _, name := range names {
-		heads = append(heads, s.head(name))
+		fresh, retries := s.queueOf(queueKey{name, false}), s.queueOf(queueKey{name, true})
+		heads = append(heads, webhook.Head{Destination: name, Fresh: fresh.next(), Retry: retries.next()})
 	}
 	return heads, nil
-}
-
-// head returns the head of a destination. s.mu is held.
-func (s *memory) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
-	if q := s.queues[queueKey{name, false}]; q != nil {
-		h.Fresh = q.next()
-	}
-	if q := s.queues[queueKey{name, true}]; q != nil {
-		h.Retry = q.next()
-	}
-	return h
 }
 
 func scanHead(r pgx.CollectableRow) (h head, err error) {

@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -87,9 +86,9 @@ func (s *memory) learn(h head, reports uint64) {
 	q.known = true
 }
 
-// first returns the first delivery that is in memory and not handed out, or nil.
+// first returns the first delivery that is in memory and not handed out, or nil. q may be nil.
 func (q *queue) first() *item {
-	if len(q.free) == 0 {
+	if q == nil || len(q.free) == 0 {
 		return nil
 	}
 	return q.free[0]
@@ -265,9 +264,9 @@ func (s *memory) signal() {
 }
 
 // heard notes that other nodes have changed these destinations.
-func (s *memory) heard(names iter.Seq[string]) {
+func (s *memory) heard(names ...string) {
 	s.mu.Lock()
-	for name := range names {
+	for _, name := range names {
 		s.news[name] = true
 		for _, retries := range []bool{false, true} {
 			if q := s.queues[queueKey{name, retries}]; q != nil {

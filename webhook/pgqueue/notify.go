@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"context"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +71,6 @@ func (s *listener) notified(payload string) {
 	sender, name, _ := strings.Cut(payload, " ")
 	destination, err := hex.DecodeString(name)
 	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
-		s.heard(slices.Values([]string{string(destination)}))
+		s.heard(string(destination))
 	}
 }

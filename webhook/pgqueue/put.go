@@ -146,40 +146,33 @@ func (s *putter) storeBatch(puts []*put) {
 
 // store stores puts in one transaction. wait is its lock_timeout.
 func (s *putter) store(puts []*put, wait string) error {
-	var all, repeated []*entry
+	var all []*entry
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
 		for i := range p.entries {
 			if e := &p.entries[i]; e.dedup && first[e.key] {
-				repeated = append(repeated, e)
+				e.known = true
 			} else {
 				first[e.key] = true
 				all = append(all, e)
 			}
 		}
 	}
-	for _, e := range repeated {
-		e.known = true
-	}
 	return s.claim(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
-		return s.storeOnce(ctx, conn, all, wait)
+		now := time.Now()
+		drafts := draftsOf(all, now)
+		node := s.claimDrafts(drafts, now)
+		sender := s.nodeNow()
+		var r putResult
+		var b pgx.Batch
+		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
+		s.queuePut(&b, s.putArgs(node, drafts, false, &sender), &r)
+		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		s.stored(drafts, node, &r, now)
+		return nil
 	})
-}
-
-func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*entry, wait string) error {
-	now := time.Now()
-	drafts := draftsOf(all, now)
-	node := s.claimDrafts(drafts, now)
-	sender := s.nodeNow()
-	var r putResult
-	var b pgx.Batch
-	b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
-	s.queuePut(&b, s.putArgs(node, drafts, false, &sender), &r)
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	s.stored(drafts, node, &r, now)
-	return nil
 }
 
 // claimDrafts marks the drafts that this node claims: they are due soon, fit into CacheBytes, and
@@ -292,12 +285,5 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time
 		for _, e := range d.entries {
 			e.put.ended = true
 		}
-	}
-}
-
-// reportAll reports the stored drafts, which no node has claimed. s.mu is held.
-func (s *memory) reportAll(drafts []*draft) {
-	for _, d := range drafts {
-		s.report(d.queue, d.due, len(d.entries))
 	}
 }

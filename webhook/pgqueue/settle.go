@@ -165,17 +165,13 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error
 		}
 		err = s.pool.SendBatch(ctx, &b).Close()
 	}
-	s.settled(outcomes, ended, err)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.reportAll(drafts)
-	}
+	s.settled(outcomes, ended, drafts, err)
 	return err
 }
 
-// settled updates memory after a transaction that stored outcomes, or failed to.
-func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, err error) {
+// settled updates memory after a transaction that stored outcomes and the drafts of retries, or
+// failed to.
+func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draft, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
@@ -199,6 +195,11 @@ func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, err error) {
 			s.forget(c)
 		}
 	}
+	if err == nil {
+		for _, d := range drafts {
+			s.report(d.queue, d.due, len(d.entries))
+		}
+	}
 }
 
 // verify finds out which outcomes of the unsure chunks were stored. If their transaction is still
@@ -211,8 +212,10 @@ func (s *settler) verify(ctx context.Context) error {
 	for c := range s.unsure {
 		ids = append(ids, c.id)
 	}
-	rows, err := indexed(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
+	stored := make(map[int64]row)
+	_, err := indexed(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
 		err = r.Scan(&row.id, &row.waiting, &row.done)
+		stored[row.id] = row
 		return row, err
 	}, s.in(verifySQL), s.nodeNow(), ids)
 	if err != nil {
@@ -220,13 +223,9 @@ func (s *settler) verify(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stored := make(map[int64]*row)
-	for i := range rows {
-		stored[rows[i].id] = &rows[i]
-	}
 	for c := range s.unsure {
-		r := stored[c.id]
-		if r == nil || c.lost {
+		r, mine := stored[c.id]
+		if !mine || c.lost {
 			s.forget(c)
 			continue
 		}

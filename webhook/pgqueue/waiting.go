@@ -29,19 +29,13 @@ func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
 		}
 	}
 	err = s.call(ctx, "counting", func() error {
-		var died *int64
-		err := s.pool.QueryRow(ctx, s.in(`SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead`)).Scan(&c.Dead, &c.DeadBytes, &died)
-		c.OldestDead = timeAt(died)
+		var died int64
+		err := s.pool.QueryRow(ctx, s.in(`SELECT count(*), coalesce(sum(size), 0)::bigint, coalesce(min(died), $1) FROM S.dead`), int64(never)).
+			Scan(&c.Dead, &c.DeadBytes, &died)
+		c.OldestDead = timeOf(died)
 		return err
 	})
 	return c, err
-}
-
-func timeAt(micros *int64) time.Time {
-	if micros == nil {
-		return time.Time{}
-	}
-	return timeOf(*micros)
 }
 
 // CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
@@ -50,12 +44,12 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
 		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
 			var name []byte
-			var first *int64
+			var first int64
 			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first)
-			c.Destination, c.Oldest = string(name), timeAt(first)
+			c.Destination, c.Oldest = string(name), timeOf(first)
 			return c, err
 		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
-	min(due) FILTER (WHERE node = 0) FROM S.chunk GROUP BY destination`, s.nodeNow())
+	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`, s.nodeNow(), int64(never))
 		if err != nil {
 			return nil, err
 		}
@@ -69,12 +63,9 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 			c := &counts[i]
 			c.Claimed += claimed[c.Destination]
 			for _, retries := range []bool{false, true} {
-				q := s.queues[queueKey{c.Destination, retries}]
-				if q == nil || q.first() == nil {
-					continue
-				}
-				if due := timeOf(q.first().due); c.Oldest.IsZero() || due.Before(c.Oldest) {
-					c.Oldest = due
+				it := s.queues[queueKey{c.Destination, retries}].first()
+				if it != nil && (c.Oldest.IsZero() || timeOf(it.due).Before(c.Oldest)) {
+					c.Oldest = timeOf(it.due)
 				}
 			}
 		}
