@@ -5,36 +5,15 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A claimer claims chunks, and gives them back.
-type claimer struct {
-	*memory
-	// claiming keeps giveBack from freeing a claim that is in the database but not yet in memory.
-	// While there may be such a claim, the function claim holds a read lock. giveBack takes the
-	// write lock. Both acquire a connection before they lock claiming, so that no holder of the
-	// lock waits for a connection.
-	//
-	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
-	// the database may hold claims that are not in memory. It is 0 if there can be none.
-	claiming  sync.RWMutex
-	doubted   atomic.Int64
-	releasing atomic.Bool  // this node makes no more claims; see Release
-	fetching  semaphore    // held by Fetch, and by calls during which no item may be handed out
-	fetched   atomic.Int64 // when Fetch was last called, in microseconds since 1970
-	// firstClaims is the result of FirstClaims.
-	firstClaims atomic.Int64
-}
-
 // claim runs fn, which claims chunks in the database and puts them into memory. If fn fails, claim
 // sets doubted.
-func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
+func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
@@ -50,11 +29,11 @@ func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.C
 	return err
 }
 
-func (s *claimer) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
+func (s *Store) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
 // are settled.
-func (s *claimer) Release(ctx context.Context) error {
+func (s *Store) Release(ctx context.Context) error {
 	return s.call(ctx, "giving back unclaimed deliveries", func() error {
 		s.releasing.Store(true)
 		return s.release(ctx, 0)
@@ -66,7 +45,7 @@ const idleClaim = 10 * time.Second
 
 // release gives back the chunks of which the forwarder has no delivery, and whose last use is
 // longer ago than idle. If idle is 0, the last use does not matter.
-func (s *claimer) release(ctx context.Context, idle time.Duration) error {
+func (s *Store) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
 	var back []*chunk
@@ -98,7 +77,7 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 
 // queueRelease queues the statement that gives chunks back and notifies the other nodes. s.mu is
 // held.
-func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
+func (s *Store) queueRelease(b *pgx.Batch, chunks []*chunk) {
 	n := len(chunks)
 	ids, dues := make([]int64, n), make([]int64, n)
 	for i, c := range chunks {
@@ -110,7 +89,7 @@ func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 
 // giveBack gives back the claims of this node that are not in memory. Such claims exist after a
 // transaction was committed and its answer was lost.
-func (s *claimer) giveBack(ctx context.Context) error {
+func (s *Store) giveBack(ctx context.Context) error {
 	since := s.doubted.Load()
 	if since == 0 {
 		return nil

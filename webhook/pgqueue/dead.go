@@ -16,9 +16,6 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// letters reads and changes dead letters.
-type letters struct{ *putter }
-
 // wellFormed returns the keys that have the form of a dead letter's key. It leaves out the others.
 func wellFormed(keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
@@ -35,8 +32,8 @@ func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
 	return d, err
 }
 
-// read returns the dead letter of a row, or false if it is damaged.
-func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
+// readDead returns the dead letter of a row, or false if it is damaged.
+func (s *Store) readDead(r deadRow) (d webhook.DeadLetter, ok bool) {
 	err := d.UnmarshalBinary(r.record)
 	if err != nil {
 		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", r.key, "error", err)
@@ -46,7 +43,7 @@ func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 }
 
 // DeadLetter implements webhook.Store.
-func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
 	err = s.call(ctx, "dead letter "+strconv.Quote(key), func() error {
 		var record []byte
 		err := s.pool.QueryRow(ctx, s.in(`SELECT record FROM S.dead WHERE key = ANY ($1)`), wellFormed(key)).Scan(&record)
@@ -63,7 +60,7 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 }
 
 // Dead implements webhook.Store. It leaves out damaged dead letters.
-func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	to := int64(never)
 	if !f.To.IsZero() {
 		to = f.To.UnixMicro()
@@ -84,7 +81,7 @@ ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []by
 			return nil, "", err
 		}
 		for _, r := range rows {
-			if d, ok := s.read(r); ok && f.Match(&d) { // the query does not filter by ID and User
+			if d, ok := s.readDead(r); ok && f.Match(&d) { // the query does not filter by ID and User
 				ds = append(ds, d)
 			}
 		}
@@ -98,7 +95,7 @@ ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []by
 const discardSQL = `DELETE FROM S.dead WHERE key = ANY ($1)`
 
 // Discard implements webhook.Store.
-func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error) {
+func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "discarding dead letters", func() error {
 		tag, err := s.pool.Exec(ctx, s.in(discardSQL), wellFormed(keys...))
 		n = int(tag.RowsAffected())
@@ -108,7 +105,7 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error
 }
 
 // Revive implements webhook.Store. Damaged dead letters stay.
-func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
+func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "reviving dead letters", func() error {
 		var names []string
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -120,7 +117,7 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error)
 			found := []string{}
 			now := s.Now()
 			for _, r := range rows {
-				if dead, ok := s.read(r); ok {
+				if dead, ok := s.readDead(r); ok {
 					d := dead.Delivery
 					d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
 					ds, found, names = append(ds, d), append(found, r.key), append(names, d.Destination)

@@ -10,12 +10,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A fetcher hands out deliveries of the chunks that it claims.
-type fetcher struct{ *claimer }
-
 // A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
 type fetch struct {
-	s        *fetcher
+	s        *Store
 	wants    []webhook.Want
 	maxBytes int64
 	now      time.Time // by the database's clock
@@ -29,7 +26,7 @@ type fetch struct {
 
 // Fetch implements webhook.Store. It asks the database only if memory does not have enough, and in
 // one query for many of wants.
-func (s *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.acquire(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed.
-func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return func(yield func(webhook.Head, error) bool) {
 		s.mu.Lock()
 		all := all || s.allNew
@@ -38,7 +38,7 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 
 // look reads the heads of all destinations, or of names, from the database. It combines them with
 // the deliveries in memory. With all it also removes empty queues from memory.
-func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
+func (s *Store) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {
 		sql, args = headsSQL, []any{bytesOf(names)}

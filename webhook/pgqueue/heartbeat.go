@@ -11,16 +11,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A heartbeat proves to other nodes that this node is alive, and takes over from dead nodes.
-type heartbeat struct {
-	*claimer
-	janitor
-	presented chan struct{}         // makes live send a heartbeat; capacity 1
-	note      func() ([]byte, bool) // guarded by memory.mu
-}
-
 // enroll makes this process a new node. The claims of the node are valid from then on.
-func (s *heartbeat) enroll(ctx context.Context) error {
+func (s *Store) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
 	err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
@@ -37,7 +29,7 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 micro
 
 // beat sends a heartbeat, unless the scheduler makes no progress. It returns errEnded if another
 // node has judged this one dead.
-func (s *heartbeat) beat(ctx context.Context) error {
+func (s *Store) beat(ctx context.Context) error {
 	s.mu.Lock()
 	node, present := s.node, s.note
 	s.mu.Unlock()
@@ -77,7 +69,7 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 }
 
 // live sends heartbeats until the Store is closed.
-func (s *heartbeat) live() {
+func (s *Store) live() {
 	tick := time.NewTicker(s.config.Claim / 4)
 	defer tick.Stop()
 	silent := false
@@ -107,7 +99,7 @@ func (s *heartbeat) live() {
 }
 
 // again makes this process a new node, after others have taken over from the old one.
-func (s *heartbeat) again(ctx context.Context) error {
+func (s *Store) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
 	s.mu.Lock()
 	for _, c := range s.chunks {
@@ -122,7 +114,7 @@ func (s *heartbeat) again(ctx context.Context) error {
 }
 
 // resign gives back all claims and removes this node from the table of nodes.
-func (s *heartbeat) resign(ctx context.Context) error {
+func (s *Store) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node
 	var b pgx.Batch
@@ -143,7 +135,7 @@ func (s *heartbeat) resign(ctx context.Context) error {
 // small. It signals Changed every Poll, so that Heads finds chunks that no notification has
 // reported. A step that fails is tried again the next time. maintain does not log that the database
 // cannot be reached, because the method live logs that.
-func (s *heartbeat) maintain() {
+func (s *Store) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
 	poll := time.NewTimer(s.config.Poll)
@@ -190,7 +182,7 @@ func (s *heartbeat) maintain() {
 // An outage of the database makes no node dead. So this node ($3) judges others only if its own
 // heartbeats were stored for a whole term ($4), up to now, and none of them was late ($5). These
 // times are in microseconds.
-func (s *heartbeat) takeOver(ctx context.Context) error {
+func (s *Store) takeOver(ctx context.Context) error {
 	node := s.nodeNow()
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
 		s.channel(), strconv.FormatInt(node, 10), node, s.config.term().Microseconds(), s.config.late().Microseconds())
@@ -214,7 +206,7 @@ const takeOverSQL = `WITH dead AS (
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // Present implements webhook.Shared.
-func (s *heartbeat) Present(note func() ([]byte, bool)) {
+func (s *Store) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
@@ -225,7 +217,7 @@ func (s *heartbeat) Present(note func() ([]byte, bool)) {
 }
 
 // Nodes implements webhook.Shared.
-func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
+func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	self := s.nodeNow()
 	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n webhook.Node, err error) {
 		var id int64

@@ -24,11 +24,8 @@ func (s *database) channel() string {
 	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
 }
 
-// A listener receives notifications.
-type listener struct{ *memory }
-
 // connect returns a connection that receives notifications.
-func (s *listener) connect(ctx context.Context) (*pgx.Conn, error) {
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +40,7 @@ func (s *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 
 // listen receives notifications until the Store is closed. It begins with conn, and reconnects
 // after an error.
-func (s *listener) listen(conn *pgx.Conn) {
+func (s *Store) listen(conn *pgx.Conn) {
 	for {
 		n, err := conn.WaitForNotification(s.background)
 		if err == nil {
@@ -67,7 +64,7 @@ func (s *listener) listen(conn *pgx.Conn) {
 	}
 }
 
-func (s *listener) notified(payload string) {
+func (s *Store) notified(payload string) {
 	sender, name, _ := strings.Cut(payload, " ")
 	destination, err := hex.DecodeString(name)
 	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {

@@ -27,7 +27,7 @@ import (
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
-func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
+func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
@@ -76,4 +76,4 @@ var arrays = [13]uint32{
 var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
 // FirstClaims implements webhook.Outbox.
-func (s *putter) FirstClaims() int64 { return s.firstClaims.Load() }
+func (s *Store) FirstClaims() int64 { return s.firstClaims.Load() }

@@ -32,29 +32,21 @@ const (
 	aloneWait = "500ms"
 )
 
-// A putter stores deliveries.
-type putter struct {
-	*claimer
-	puts *storekit.Batcher[put]
-	// alone is held by a single put that waits for a transaction which is adding its keys.
-	alone semaphore
-}
-
 // A put is a call of Put.
 type put struct {
 	ctx     context.Context
 	entries []entry
 	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
-	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by memory.mu
-	ended   bool // its result is in memory; guarded by memory.mu
+	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by Store.mu
+	ended   bool // its result is in memory; guarded by Store.mu
 }
 
 // Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
 // of the transaction. If ctx reaches its deadline, Put returns at once. Its deliveries may then be
 // stored, and are recognised as duplicates when they are put again. If an open transaction of PutTx
 // has put one of ps, Put waits for the end of that transaction, for half a minute at most.
-func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
 		total := 0
@@ -105,7 +97,7 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 
 // abandonPut handles a put whose context has ended. It returns nil if the caller must wait for the
 // transaction, and otherwise the error for the caller.
-func (s *putter) abandonPut(p *put) error {
+func (s *Store) abandonPut(p *put) error {
 	err := p.ctx.Err()
 	if s.puts.Drop(p) {
 		return err
@@ -121,7 +113,7 @@ func (s *putter) abandonPut(p *put) error {
 
 // storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
 // uses several transactions, so that the other puts do not wait.
-func (s *putter) storeBatch(puts []*put) {
+func (s *Store) storeBatch(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -145,7 +137,7 @@ func (s *putter) storeBatch(puts []*put) {
 }
 
 // store stores puts in one transaction. wait is its lock_timeout.
-func (s *putter) store(puts []*put, wait string) error {
+func (s *Store) store(puts []*put, wait string) error {
 	var all []*entry
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
@@ -178,7 +170,7 @@ func (s *putter) store(puts []*put, wait string) error {
 // claimDrafts marks the drafts that this node claims: they are due soon, fit into CacheBytes, and
 // the database has no earlier unclaimed chunk of their queue. It returns the id of this node, or 0
 // if it may claim nothing.
-func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
+func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
@@ -210,7 +202,7 @@ const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, 
 	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
-func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
+func (s *Store) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	if len(args) > 0 {
 		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.chunks) })
 	}
@@ -219,7 +211,7 @@ func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 // putArgs returns the arguments of putSQL, or nil if there are no drafts. Unless sender is nil,
 // PostgreSQL notifies all nodes except the sender of those drafts that the node with the id node
 // does not claim.
-func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
+func (s *Store) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
 	}
@@ -252,7 +244,7 @@ func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims.
-func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
+func (s *Store) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
 	place := int32(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,20 +14,8 @@ import (
 // update provides the methods of audience.Roster that change an audience.
 type update = audience.Update
 
-// A roster stores the members of audiences.
-type roster struct {
-	update
-	*database
-}
-
-func newRoster(db *database) *roster {
-	s := &roster{database: db}
-	s.update = s.change
-	return s
-}
-
-// change implements audience.Update. Its transaction locks the record of the audience.
-func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+// changeAudience implements audience.Update. Its transaction locks the record of the audience.
+func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return s.call(ctx, "audience", func() error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			var (
@@ -100,7 +88,7 @@ ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation`),
 }
 
 // Members implements audience.Roster.
-func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
+func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return paged(ctx, s.database, "members", after, func(name string) string { return name }, func(r pgx.CollectableRow) (string, error) {
 		m, err := scanMember(r)
 		return m.User, err
@@ -108,7 +96,7 @@ func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string
 }
 
 // Audiences implements audience.Roster.
-func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
 	return paged(ctx, s.database, "audiences", "", func(e audience.Entry) string { return e.ID }, func(r pgx.CollectableRow) (e audience.Entry, err error) {
 		var id, b []byte
 		var rec audience.Record

@@ -11,11 +11,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// settings reads and writes settings.
-type settings struct{ *database }
-
 // Settings implements webhook.Store.
-func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return paged(ctx, s.database, "reading settings", "", func(e webhook.Setting) string { return e.Name },
 		func(r pgx.CollectableRow) (e webhook.Setting, err error) {
 			var name []byte
@@ -27,7 +24,7 @@ WHERE name >= $1 AND name > $2 AND substring(name FOR length($1)) = $1 ORDER BY 
 }
 
 // Set implements webhook.Store.
-func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
+func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("pgqueue: %w", err)
 	}

@@ -3,9 +3,10 @@ package pgqueue
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/audience"
@@ -13,29 +14,51 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts:
-//
-//   - database accesses the schema. memory has the claimed chunks, and what this node knows of the
-//     others.
-//   - claimer claims chunks and gives them back. putter stores deliveries, fetcher hands them out,
-//     settler stores their outcomes, and sweeper changes and erases waiting ones.
-//   - heartbeat proves that this node is alive, and takes over from dead nodes.
-//   - letters manages dead letters, reader lists waiting deliveries, settings manages settings, and
-//     roster manages audiences.
+// A Store is a webhook.Store, webhook.Shared and audience.Roster.
 type Store struct {
 	*database
-	*memory
-	*claimer
-	*putter
-	*fetcher
-	*settler
-	*sweeper
-	*heartbeat
-	*letters
-	*reader
-	*settings
-	*roster
-	farewell time.Duration // how long Close waits for the database
+	update
+	changed   chan struct{}          // of Changed; capacity 1
+	presented chan struct{}          // makes live send a heartbeat; capacity 1
+	farewell  time.Duration          // how long Close waits for the database
+	puts      *storekit.Batcher[put] // the calls of Put that wait for a transaction
+	alone     semaphore              // held by a single put that waits for a transaction which is adding its keys
+	releasing atomic.Bool            // this node makes no more claims; see Release
+	fetching  semaphore              // held by Fetch, and by calls during which no item may be handed out
+	fetched   atomic.Int64           // when Fetch was last called, in microseconds since 1970
+
+	firstClaims atomic.Int64 // the result of FirstClaims
+
+	// claiming keeps giveBack from freeing a claim that is in the database but not yet in memory.
+	// While there may be such a claim, the function claim holds a read lock. giveBack takes the
+	// write lock. Both acquire a connection before they lock claiming, so that no holder of the
+	// lock waits for a connection.
+	//
+	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
+	// the database may hold claims that are not in memory. It is 0 if there can be none.
+	claiming sync.RWMutex
+	doubted  atomic.Int64
+
+	settling semaphore // held by calls that store outcomes
+	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
+	// database was lost. settling guards it.
+	unsure map[*chunk]bool
+
+	mu      sync.Mutex // guards all below: what this node knows of the store
+	node    int64
+	note    func() ([]byte, bool) // of Present
+	sent    time.Time             // when the latest stored heartbeat was sent
+	offset  time.Duration         // how far the database's clock is ahead
+	lastErr error                 // the error of the latest heartbeat
+	queues  map[queueKey]*queue
+	reports uint64           // incremented by each report and for each queue in heard; see learn
+	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
+	bytes   int64            // of the chunks
+	claims  map[uint64]*item
+	serial  uint64          // the number of the latest claim
+	news    map[string]bool // destinations that others have changed
+	allNew  bool            // others may have changed any destination
+	looked  time.Duration   // how long it took to read all heads last time
 }
 
 var (
@@ -56,20 +79,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")}
-	mem := &memory{
-		database: db, changed: make(chan struct{}, 1),
+	s := &Store{
+		database: &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")},
+		changed:  make(chan struct{}, 1), presented: make(chan struct{}, 1), farewell: min(c.Claim, writeTimeout),
+		alone: make(semaphore, 1), fetching: make(semaphore, 1), settling: make(semaphore, 1), unsure: make(map[*chunk]bool),
 		queues: make(map[queueKey]*queue), chunks: make(map[int64]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
 	}
-	claims := &claimer{memory: mem, fetching: make(semaphore, 1)}
-	put := &putter{claimer: claims, alone: make(semaphore, 1)}
-	settle := &settler{putter: put, settling: make(semaphore, 1), unsure: make(map[*chunk]bool)}
-	s := &Store{
-		database: db, memory: mem, claimer: claims, putter: put, fetcher: &fetcher{claims}, settler: settle, sweeper: &sweeper{settle},
-		heartbeat: &heartbeat{claimer: claims, janitor: janitor{db}, presented: make(chan struct{}, 1)},
-		letters:   &letters{put}, reader: &reader{mem}, settings: &settings{db}, roster: newRoster(db),
-		farewell: min(c.Claim, writeTimeout),
-	}
+	s.update = s.changeAudience
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, oneLine(err))
 	}
@@ -88,21 +104,17 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.enroll(ctx); err != nil {
 		return err
 	}
-	l := listener{s.memory}
-	var conn *pgx.Conn
+	s.background, s.stop = context.WithCancel(context.Background())
 	if !s.config.NoListen {
-		var err error
-		if conn, err = l.connect(ctx); err != nil {
+		conn, err := s.connect(ctx)
+		if err != nil {
 			return err
 		}
+		s.goroutines.Go(func() { s.listen(conn) })
 	}
-	s.background, s.stop = context.WithCancel(context.Background())
 	s.puts = storekit.NewBatcher(2, maxBatch, s.storeBatch)
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.maintain)
-	if conn != nil {
-		s.goroutines.Go(func() { l.listen(conn) })
-	}
 	return nil
 }
 

@@ -14,9 +14,6 @@ import (
 // sweepPage is how many chunks a sweep claims at once.
 const sweepPage = 16
 
-// A sweeper changes and erases waiting deliveries.
-type sweeper struct{ *settler }
-
 // A sweep is a pass over chunks. It claims the chunks that no node has claimed, and settles the
 // matching deliveries in them.
 type sweep struct {
@@ -31,7 +28,7 @@ type sweep struct {
 
 // Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
 // in chunks of other nodes count as claimed.
-func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
@@ -51,7 +48,7 @@ func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, 
 
 // Change implements webhook.Store. It reads every chunk of the destination. Deliveries in chunks of
 // other nodes count as claimed.
-func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -65,7 +62,7 @@ func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 
 // sweep processes all chunks, page by page. Meanwhile this node hands out only deliveries that it
 // puts itself.
-func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
+func (s *Store) sweep(ctx context.Context, w *sweep) error {
 	for _, held := range []semaphore{s.fetching, s.settling} {
 		if err := held.acquire(ctx); err != nil {
 			return err
@@ -103,7 +100,7 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 
 // claimPage reads the next chunks, and claims the unclaimed ones. row.node is the node that had
 // claimed the chunk before.
-func (s *sweeper) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
+func (s *Store) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
 		rows, err = indexed(ctx, conn, func(r pgx.CollectableRow) (row row, err error) {
@@ -134,7 +131,7 @@ RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 }
 
 // take claims the matching deliveries of chunks, and returns them with their settlements.
-func (s *sweeper) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
+func (s *Store) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,11 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A reader lists and counts waiting deliveries.
-type reader struct{ *memory }
-
 // Count implements webhook.Store. Deliveries in chunks of other nodes count as claimed.
-func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
+func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 	for d, err := range s.CountByDestination(ctx) {
 		if err != nil {
 			return webhook.Counts{}, err
@@ -40,7 +36,7 @@ func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
 
 // CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
 // claimed.
-func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
 		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
 			var name []byte
@@ -79,7 +75,7 @@ const waitingPage = 16
 // Waiting implements webhook.Store. If after is not empty, it yields the deliveries that follow the
 // delivery with that ID. To find that delivery, it reads all deliveries before it. If there is no
 // such delivery, it yields all.
-func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		found := after == ""
 		for d, err := range s.inOrder(ctx, destination) {
@@ -96,7 +92,7 @@ func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Se
 }
 
 // inOrder yields the deliveries of a destination, ordered by Due.
-func (s *reader) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
+func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		const what = "reading waiting deliveries"
 		type first struct{ id, due int64 } // a chunk, and a lower bound of its due times
