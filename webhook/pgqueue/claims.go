@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,43 +47,31 @@ const idleClaim = 10 * time.Second
 func (s *Store) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
-	var back []*chunk
+	node := s.node
+	var ids, dues []int64
+	var names []string
 	for _, c := range s.chunks {
-		if c.inHand == 0 && !c.damaged && (idle == 0 || now.Sub(c.used) > idle) {
-			back = append(back, c)
+		if c.inHand > 0 || c.damaged || idle > 0 && now.Sub(c.used) <= idle {
+			continue
 		}
+		due := c.due()
+		ids, dues, names = append(ids, c.id), append(dues, due), append(names, c.queue.destination)
+		s.report(c.queue, due, c.waiting)
+		s.forget(c)
 	}
-	if len(back) == 0 {
-		s.mu.Unlock()
+	s.mu.Unlock()
+	if len(ids) == 0 {
 		return nil
 	}
 	var b pgx.Batch
-	s.queueRelease(&b, back)
-	var names []string
-	for _, c := range back {
-		s.report(c.queue, c.due(), c.waiting)
-		s.forget(c)
-		names = append(names, c.queue.destination)
-	}
-	s.mu.Unlock()
+	b.Queue(byIndex)
+	b.Queue(s.in(releaseSQL), s.channel(), node, ids, dues)
 	err := s.pool.SendBatch(ctx, &b).Close()
 	if err != nil {
 		s.doubt()
 	}
 	s.heard(names...) // a query that ran meanwhile has not seen the chunks as unclaimed
 	return err
-}
-
-// queueRelease queues the statement that gives chunks back and notifies the other nodes. s.mu is
-// held.
-func (s *Store) queueRelease(b *pgx.Batch, chunks []*chunk) {
-	n := len(chunks)
-	ids, dues := make([]int64, n), make([]int64, n)
-	for i, c := range chunks {
-		ids[i], dues[i] = c.id, c.due()
-	}
-	b.Queue(byIndex)
-	b.Queue(s.in(releaseSQL), s.channel(), strconv.FormatInt(s.node, 10), s.node, ids, dues)
 }
 
 // giveBack gives back the claims of this node that are not in memory. Such claims exist after a
@@ -119,8 +106,8 @@ func (s *Store) giveBack(ctx context.Context) error {
 }
 
 const releaseSQL = `WITH freed AS (
-	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($4::bigint[], $5::bigint[]) u (id, due)
-	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $3 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
+	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $2 RETURNING c.destination
 )` + notifyFreed
 
 const giveBackSQL = `UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = $1 AND id <> ALL ($2::bigint[])`

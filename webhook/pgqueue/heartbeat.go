@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -117,15 +116,16 @@ func (s *Store) again(ctx context.Context) error {
 func (s *Store) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node
-	var b pgx.Batch
-	var back []*chunk
-	for _, c := range s.chunks {
-		if !c.damaged { // giveBackSQL frees a damaged chunk and keeps its due time, which is right for the unreadable deliveries
-			back = append(back, c)
-		}
+	for _, it := range s.claims {
+		s.unhand(it, free)
 	}
-	s.queueRelease(&b, back)
 	s.mu.Unlock()
+	if err := s.release(ctx, 0); err != nil {
+		return err
+	}
+	var b pgx.Batch
+	b.Queue(byIndex)
+	// This frees damaged chunks. It keeps their due times, which are right for the unreadable deliveries.
 	b.Queue(s.in(giveBackSQL), node, []int64{})
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()
@@ -179,13 +179,12 @@ func (s *Store) maintain() {
 // other nodes. The statement itself decides which nodes are dead, because the database may execute
 // it long after it was sent.
 //
-// An outage of the database makes no node dead. So this node ($3) judges others only if its own
-// heartbeats were stored for a whole term ($4), up to now, and none of them was late ($5). These
+// An outage of the database makes no node dead. So this node ($2) judges others only if its own
+// heartbeats were stored for a whole term ($3), up to now, and none of them was late ($4). These
 // times are in microseconds.
 func (s *Store) takeOver(ctx context.Context) error {
-	node := s.nodeNow()
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
-		s.channel(), strconv.FormatInt(node, 10), node, s.config.term().Microseconds(), s.config.late().Microseconds())
+		s.channel(), s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds())
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -195,10 +194,10 @@ func (s *Store) takeOver(ctx context.Context) error {
 }
 
 const takeOverSQL = `WITH dead AS (
-	DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $3 AND EXISTS (
-		SELECT FROM S.node judge WHERE judge.id = $3
-		AND judge.steady <= clock_timestamp() - $4::bigint * interval '1 microsecond'
-		AND judge.seen > clock_timestamp() - $5::bigint * interval '1 microsecond')
+	DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $2 AND EXISTS (
+		SELECT FROM S.node judge WHERE judge.id = $2
+		AND judge.steady <= clock_timestamp() - $3::bigint * interval '1 microsecond'
+		AND judge.seen > clock_timestamp() - $4::bigint * interval '1 microsecond')
 	RETURNING id, name
 ), freed AS (
 	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination

@@ -14,9 +14,9 @@ import (
 // the node that sends it, a space, and the destination in hexadecimal digits.
 
 // notifyFreed notifies other nodes of the destinations of chunks that a statement has freed. It
-// follows a CTE named freed. The channel is $1 and the sender $2. PostgreSQL sends equal
+// follows a CTE named freed. The channel is $1 and the id of the sender $2. PostgreSQL sends equal
 // notifications of one transaction only once.
-const notifyFreed = ` SELECT pg_notify($1, $2::text || ' ' || encode(destination, 'hex')) FROM freed`
+const notifyFreed = ` SELECT pg_notify($1, $2::bigint::text || ' ' || encode(destination, 'hex')) FROM freed`
 
 // channel returns the name of the channel of the notifications. PostgreSQL allows names of 63
 // bytes.

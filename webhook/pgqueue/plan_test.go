@@ -20,10 +20,10 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 		{"waiting", q.in(waitingSQL), `('')`},
 		{"chunks", q.in(chunksSQL), `('{}')`},
 		{"verify", q.in(verifySQL), `(1, '{}')`},
-		{"release", q.in(releaseSQL), `('', '', 1, '{}', '{}')`},
+		{"release", q.in(releaseSQL), `('', 1, '{}', '{}')`},
 		{"giveBack", q.in(giveBackSQL), `(1, '{}')`},
 		{"heal", q.in(healSQL), ""},
-		{"takeOver", q.in(takeOverSQL), `('', '', 1, 1, 1)`},
+		{"takeOver", q.in(takeOverSQL), `('', 1, 1, 1)`},
 		{"partitions", q.in(partitionsSQL), `(20000, 600000000)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
