@@ -59,7 +59,6 @@ type chunk struct {
 	size    int64
 	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
 	inHand  int       // items that are inHand or storing
-	lost    bool      // this node has lost the claim
 	// damaged says that a delivery in the chunk cannot be read. The chunk stays claimed until this
 	// node ends, so that other nodes do not claim it again and again.
 	damaged bool

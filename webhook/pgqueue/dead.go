@@ -21,25 +21,20 @@ func wellFormed(keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
 }
 
-// A deadRow is a stored dead letter.
-type deadRow struct {
-	key    string
-	record []byte
-}
-
-func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
-	err = r.Scan(&d.key, &d.record)
-	return d, err
-}
-
-// readDead returns the dead letter of a row, or false if it is damaged.
-func (s *Store) readDead(r deadRow) (d webhook.DeadLetter, ok bool) {
-	err := d.UnmarshalBinary(r.record)
-	if err != nil {
-		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", r.key, "error", err)
+// scanDead reads the key and the record of a dead letter. If the record is damaged, scanDead logs
+// that and returns a dead letter that has nothing but its Key.
+func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.DeadLetter, err error) {
+	var key string
+	var record []byte
+	if err = r.Scan(&key, &record); err != nil {
+		return d, err
 	}
-	d.Key = r.key
-	return d, err == nil
+	if damage := d.UnmarshalBinary(record); damage != nil {
+		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", key, "error", damage)
+		d = webhook.DeadLetter{}
+	}
+	d.Key = key
+	return d, nil
 }
 
 // DeadLetter implements webhook.Store.
@@ -73,20 +68,20 @@ func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) it
 		if f.NewestFirst {
 			where, order = "($1 = '' OR key < $1)", "key DESC"
 		}
-		rows, err := listed(ctx, s.database, "reading dead letters", scanDead, `SELECT key, record FROM S.dead
+		rows, err := listed(ctx, s.database, "reading dead letters", s.scanDead, `SELECT key, record FROM S.dead
 WHERE `+where+` AND ($2 = '\x'::bytea OR destination = $2) AND ($3 = '\x'::bytea OR type = $3)
 AND ($4 = '\x'::bytea OR reason = $4) AND died >= $5 AND died < $6
 ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to, page)
 		if err != nil {
 			return nil, "", err
 		}
-		for _, r := range rows {
-			if d, ok := s.readDead(r); ok && f.Match(&d) { // the query does not filter by ID and User
+		for _, d := range rows {
+			if d.Destination != "" && f.Match(&d) { // the query does not filter by ID and User
 				ds = append(ds, d)
 			}
 		}
 		if len(rows) == page {
-			next = rows[page-1].key
+			next = rows[page-1].Key
 		}
 		return ds, next, nil
 	})
@@ -109,7 +104,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "reviving dead letters", func() error {
 		var names []string
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			rows, err := collect(ctx, tx, scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1) FOR UPDATE`), wellFormed(keys...))
+			rows, err := collect(ctx, tx, s.scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1) FOR UPDATE`), wellFormed(keys...))
 			if err != nil {
 				return err
 			}
@@ -117,10 +112,9 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 			found := []string{}
 			now := s.Now()
 			for _, r := range rows {
-				if dead, ok := s.readDead(r); ok {
-					d := dead.Delivery
+				if d := r.Delivery; d.Destination != "" {
 					d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-					ds, found, names = append(ds, d), append(found, r.key), append(names, d.Destination)
+					ds, found, names = append(ds, d), append(found, r.Key), append(names, d.Destination)
 				}
 			}
 			all, err := entriesOf(ds, false)

@@ -163,14 +163,11 @@ func (s *Store) install(c *chunk, now time.Time) {
 			items = append(items, it)
 		}
 	}
-	if len(items) > 0 {
-		s.putBack(c.queue, items...)
-	}
+	s.putBack(c.queue, items...)
 }
 
 // forget removes a chunk from memory, and ends the claims of its items.
 func (s *Store) forget(c *chunk) {
-	c.lost = true
 	if s.chunks[c.id] == c {
 		delete(s.chunks, c.id)
 		s.bytes -= c.size

@@ -64,9 +64,9 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 	return n, err
 }
 
-const putTxSQL = `SELECT stored FROM (` + putSQL + `) p`
+const putTxSQL = `SELECT stored FROM ` + putCall
 
-// arrays has the type of each argument of putSQL that is an array, and 0 for the others.
+// arrays has the type of each argument of putCall that is an array, and 0 for the others.
 var arrays = [13]uint32{
 	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
 	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,

@@ -193,22 +193,23 @@ func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
 
 // A putResult is the result of the SQL function put.
 type putResult struct {
-	n      *int
 	known  []int32 // the positions of known deliveries, counted from 1
 	chunks []int64 // the ids of the chunks, one for each draft
 }
 
-const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+const putSQL = `SELECT known, chunks FROM ` + putCall
+
+const putCall = `S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
 	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
 func (s *Store) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	if len(args) > 0 {
-		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.chunks) })
+		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.known, &r.chunks) })
 	}
 }
 
-// putArgs returns the arguments of putSQL, or nil if there are no drafts. Unless sender is nil,
+// putArgs returns the arguments of putCall, or nil if there are no drafts. Unless sender is nil,
 // PostgreSQL notifies all nodes except the sender of those drafts that the node with the id node
 // does not claim.
 func (s *Store) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {

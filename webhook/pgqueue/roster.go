@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"bytes"
 	"context"
-	"errors"
 	"iter"
 
 	"github.com/jackc/pgx/v5"
@@ -18,19 +17,10 @@ type update = audience.Update
 func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return s.call(ctx, "audience", func() error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			var (
-				before []byte // empty for an audience that was just created
-				rec    audience.Record
-			)
-			lock := func() error {
-				return tx.QueryRow(ctx, s.in(`SELECT record FROM S.audience WHERE id = $1 FOR UPDATE`), []byte(id)).Scan(&before)
-			}
-			err := lock()
-			if errors.Is(err, pgx.ErrNoRows) {
-				if _, err = tx.Exec(ctx, s.in(`INSERT INTO S.audience (id) VALUES ($1) ON CONFLICT DO NOTHING`), []byte(id)); err == nil {
-					err = lock()
-				}
-			}
+			var before []byte // empty for an audience that was just created
+			err := tx.QueryRow(ctx, s.in(`INSERT INTO S.audience AS a (id) VALUES ($1)
+ON CONFLICT (id) DO UPDATE SET record = a.record RETURNING record`), []byte(id)).Scan(&before)
+			var rec audience.Record
 			if err == nil && len(before) > 0 {
 				err = rec.UnmarshalBinary(before)
 			}

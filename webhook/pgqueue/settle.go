@@ -216,7 +216,7 @@ func (s *Store) verify(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for c := range s.unsure {
 		r, mine := stored[c.id]
-		if !mine || c.lost {
+		if !mine || s.chunks[c.id] != c {
 			s.forget(c)
 			continue
 		}
@@ -243,15 +243,11 @@ func (s *Store) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 	var (
 		ids             []int64
 		before, waiting []int32
-		bits            []*string
+		bits            []string
 	)
 	for c, n := range ended {
-		var done *string // nil for a chunk without waiting deliveries, which needs no bits
-		if c.waiting > n {
-			text := c.doneBits()
-			done = &text
-		}
-		ids, before, waiting, bits = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n)), append(bits, done)
+		ids, before, waiting = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n))
+		bits = append(bits, c.doneBits())
 	}
 	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`), s.node, ids, before, waiting, bits)
 }
