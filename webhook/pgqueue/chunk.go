@@ -32,7 +32,7 @@ type queueKey struct {
 type row struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
-	node    int64
+	node    int64 // the node that had claimed it before, as far as it was read
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
 	outbox  bool   // PutTx stored the chunk, and this is its first claim

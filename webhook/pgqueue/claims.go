@@ -28,6 +28,26 @@ func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Con
 	return err
 }
 
+// adopt puts chunks into memory, except those that another node had claimed before. It fails if node
+// is no longer the number of this node: then others have taken over.
+func (s *Store) adopt(rows []row, node int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node != node {
+		return errEnded
+	}
+	now := time.Now().Add(s.offset)
+	for i := range rows {
+		if r := &rows[i]; r.node == 0 {
+			if r.outbox {
+				s.firstClaims.Add(int64(r.waiting))
+			}
+			s.install(s.read(r), now)
+		}
+	}
+	return nil
+}
+
 func (s *Store) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they

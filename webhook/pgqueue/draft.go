@@ -25,26 +25,23 @@ type entry struct {
 	put    *put
 }
 
-// newEntry returns the entry of d. Its record is appended to buf.
-func newEntry(d *webhook.Delivery, dedup bool, buf []byte) (e entry, _ []byte, err error) {
+// newEntry returns the entry of d, or the error of d.Check.
+func newEntry(d *webhook.Delivery, dedup bool) (e entry, err error) {
 	if err := d.Check(); err != nil {
-		return e, buf, err
+		return e, err
 	}
-	from := len(buf)
-	if buf, err = d.AppendBinary(buf); err != nil {
-		return e, buf, err
+	record, err := d.AppendBinary(make([]byte, 0, len(d.Body)+256))
+	if err != nil {
+		return e, err
 	}
-	e = entry{
-		queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body),
-		record: buf[from:len(buf):len(buf)], dedup: dedup,
-	}
+	e = entry{queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body), record: record, dedup: dedup}
 	if dedup {
 		e.key = storekit.KeyOf(d.Destination, d.ID)
 	}
 	if n := len(d.Attempts); n > 0 {
 		e.reason = string(d.Attempts[n-1].Reason)
 	}
-	return e, buf, nil
+	return e, nil
 }
 
 // entriesOf returns the entries of ds. With dedup it leaves out deliveries that repeat an earlier
@@ -52,7 +49,7 @@ func newEntry(d *webhook.Delivery, dedup bool, buf []byte) (e entry, _ []byte, e
 func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
 	first := make(map[storekit.Key]bool)
 	for i := range ds {
-		e, _, err := newEntry(&ds[i], dedup, nil)
+		e, err := newEntry(&ds[i], dedup)
 		if err != nil {
 			return nil, fmt.Errorf("delivery %d: %w", i, err)
 		}

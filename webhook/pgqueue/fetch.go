@@ -191,18 +191,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.node != f.node {
-			return errEnded
-		}
-		for i := range rows {
-			if rows[i].outbox {
-				s.firstClaims.Add(int64(rows[i].waiting))
-			}
-			s.install(s.read(&rows[i]), f.now)
-		}
-		return nil
+		return s.adopt(rows, f.node)
 	})
 	s.mu.Lock()
 	if err != nil {

@@ -49,24 +49,21 @@ type put struct {
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
-		total := 0
+		size := 0
 		for i := range ps {
-			total += len(ps[i].Body) + 256
-		}
-		buf := make([]byte, 0, total)
-		for i := range ps {
-			e := &p.entries[i]
-			var err error
-			if *e, buf, err = newEntry(&ps[i].Delivery, !ps[i].NoDedup, buf); err != nil {
+			e, err := newEntry(&ps[i].Delivery, !ps[i].NoDedup)
+			if err != nil {
 				return fmt.Errorf("delivery %d: %w", i, err)
 			}
 			e.keep, e.put = ps[i].Keep, p
+			p.entries[i] = e
+			size += len(e.record)
 		}
 		if len(ps) == 0 {
 			return nil
 		}
 		began := time.Now()
-		s.puts.Add(p, len(buf))
+		s.puts.Add(p, size)
 		select {
 		case <-p.done:
 		case <-ctx.Done():

@@ -93,7 +93,7 @@ func (o *outcome) change(v *webhook.Settlement) error {
 	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
 	if v.Verdict == webhook.Retry {
 		d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
-		e, _, err := newEntry(&d, false, nil)
+		e, err := newEntry(&d, false)
 		o.retry = &e
 		return err
 	}

@@ -115,17 +115,7 @@ RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.node != node {
-			return errEnded
-		}
-		for i := range rows {
-			if rows[i].node == 0 {
-				s.install(s.read(&rows[i]), time.Now().Add(s.offset))
-			}
-		}
-		return nil
+		return s.adopt(rows, node)
 	})
 	return rows, err
 }
