@@ -6,7 +6,7 @@ import "iter"
 // argument from. Each further call gets the value next that the previous call has
 // returned. If next is empty, the sequence ends. If read returns elements and an error,
 // Pages yields the elements and then the error, which ends the sequence.
-func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next P, err error)) iter.Seq2[T, error] {
+func Pages[T any](from string, read func(from string) (page []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := from; ; {
 			page, after, err := read(next)
@@ -20,10 +20,9 @@ func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next
 				yield(none, err)
 				return
 			}
-			if len(after) == 0 {
+			if next = after; next == "" {
 				return
 			}
-			next = after
 		}
 	}
 }
