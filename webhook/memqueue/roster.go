@@ -4,11 +4,11 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // An update provides the methods of audience.Roster that change something.
@@ -107,18 +107,14 @@ func (m *members) Set(users []string, generation uint64) error {
 
 // Members implements audience.Roster.
 func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return storekit.Pages(after, func(after string) (users []string, last string, err error) {
-		if err := s.lock(ctx); err != nil {
-			return nil, "", err
-		}
-		defer s.mu.Unlock()
+	return page(ctx, s, func() (users []string) {
 		if m := s.audiences[id]; m != nil {
-			next, _ := m.Next(after, 1024)
+			next, _ := m.Next(after, math.MaxInt)
 			for _, m := range next {
-				users, last = append(users, m.User), m.User
+				users = append(users, m.User)
 			}
 		}
-		return users, last, nil
+		return users
 	})
 }
 
