@@ -59,9 +59,6 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 			p.entries[i] = e
 			size += len(e.record)
 		}
-		if len(ps) == 0 {
-			return nil
-		}
 		began := time.Now()
 		s.puts.Add(p, size)
 		select {
