@@ -79,18 +79,15 @@ var (
 // New returns an empty store. If c has a negative value other than webhook.Unlimited, New panics
 // with an error that names the field.
 func New(c Config) *Store {
-	for _, f := range []struct {
-		name           string
-		value, minimum int64
-	}{{"MaxBytes", c.MaxBytes, webhook.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0}} {
-		if f.value < f.minimum {
-			panic(fmt.Errorf("memqueue: %s: %d is negative", f.name, f.value))
-		}
-	}
-	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	if c.MaxBytes == webhook.Unlimited {
 		c.MaxBytes = math.MaxInt64
 	}
+	for name, value := range map[string]int64{"MaxBytes": c.MaxBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax)} {
+		if value < 0 {
+			panic(fmt.Errorf("memqueue: %s: %d is negative", name, value))
+		}
+	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	s := &Store{
