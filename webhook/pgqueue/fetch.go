@@ -233,16 +233,14 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 		s.news, s.allNew = make(map[string]bool), false
 		s.mu.Unlock()
 		heads, err := s.look(ctx, all, slices.Collect(maps.Keys(names)))
-		ended := err == nil
 		for _, h := range heads {
-			if ended = yield(h, nil); !ended {
-				break
+			if !yield(h, nil) {
+				s.heardAny() // so that the next call yields the heads that this one did not
+				return
 			}
 		}
-		if !ended {
-			s.heardAny() // so that the next call yields the heads that this one did not
-		}
 		if err != nil {
+			s.heardAny()
 			yield(webhook.Head{}, err)
 		}
 	}

@@ -1,8 +1,10 @@
 package pgqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,89 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
+
+// The defaults of Config.
+const (
+	DefaultSchema      = "hookferry"
+	DefaultClaim       = 10 * time.Second
+	DefaultCacheBytes  = 32 << 20
+	DefaultDedupWindow = 24 * time.Hour
+	DefaultDedupMax    = 10_000_000
+	DefaultPoll        = 5 * time.Second
+)
+
+// Config configures a Store. The zero value is ready for use.
+type Config struct {
+	// Schema holds the tables; Open creates it if it is missing. Empty means DefaultSchema.
+	Schema string
+	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than the
+	// version that this program needs; see SQL.
+	NoMigrate bool
+	// NoListen is for poolers that give each transaction a connection of its own, such as PgBouncer in
+	// transaction mode. The Store then does not LISTEN, and finds the deliveries that other nodes put
+	// within Poll. The QueryExecMode of the pool has to suit the pooler, too.
+	NoListen bool
+	// Claim is the longest time from the death of this node, or its last heartbeat, until other
+	// nodes have taken over its claims. A node sends four heartbeats in that time; if three are
+	// missing, its claims end. From a second to an hour; zero means DefaultClaim.
+	Claim time.Duration
+	// CacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node
+	// does not claim the deliveries that it puts, and gives back chunks of which the forwarder has
+	// no delivery. Zero means DefaultCacheBytes, 32 MB.
+	CacheBytes int64
+	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
+	// DefaultDedupWindow, 24 hours.
+	DedupWindow time.Duration
+	// DedupMax bounds, approximately, how many deliveries the dedup window remembers. Each takes about
+	// 85 bytes in the database. The latest DedupMax/2 deliveries within DedupWindow are always
+	// remembered. Zero means DefaultDedupMax, 10,000,000.
+	DedupMax int
+	// Poll is how often this node searches the database for deliveries that no notification has
+	// reported. If a search takes long, the node searches less often. Zero means DefaultPoll.
+	Poll time.Duration
+	// Node is the name of this node in the results of Nodes and in the logs of other nodes. Empty
+	// means the host's name and the process id.
+	Node string
+	// Logger gets a line when the database cannot be reached, when claims were lost, and when this
+	// node takes over from others. Nil means no logs.
+	Logger *slog.Logger
+}
+
+// complete fills in the defaults, and returns an error that names the field it refuses.
+func (c *Config) complete() error {
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.Claim = cmp.Or(c.Claim, DefaultClaim)
+	if c.Claim < time.Second || c.Claim > time.Hour {
+		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
+	}
+	for name, value := range map[string]int64{
+		"CacheBytes": c.CacheBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax), "Poll": int64(c.Poll),
+	} {
+		if value < 0 {
+			return fmt.Errorf("pgqueue: %s: %d is negative", name, value)
+		}
+	}
+	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
+	c.Poll = cmp.Or(c.Poll, DefaultPoll)
+	c.Node = cmp.Or(c.Node, storekit.ProcessName())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return nil
+}
+
+// term is how long the claims of a node last after its last heartbeat. It is shorter than Claim
+// because other nodes look for dead nodes only every eighth of Claim. So they take over within
+// Claim after the death of a process.
+func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
+
+// late is the age at which the latest heartbeat of a node counts as late. A node sends one in every
+// quarter of Claim.
+func (c *Config) late() time.Duration { return c.Claim / 2 }
+
+// trusted is how long a node relies on its own stored heartbeat. It is shorter than term, so a node
+// stops before other nodes take over.
+func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
 // A Store is a webhook.Store, webhook.Shared and audience.Roster.
 type Store struct {
