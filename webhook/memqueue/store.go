@@ -258,14 +258,15 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			q = &l.retries
 		}
 		for range w.Max {
-			it := q.first
+			it := q.first()
 			if it == nil || it.Due.After(now) {
 				break
 			}
 			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
 				break // later wants break here, too: maxBytes stays negative
 			}
-			s.claim(q.pop())
+			q.pop(it)
+			s.claim(it)
 			dst = append(dst, it.Delivery)
 		}
 		w.Next = q.due()
@@ -380,7 +381,7 @@ type item struct {
 	webhook.Delivery
 	lane        *lane // nil after the item was removed from the store
 	seq         uint64
-	left, right *item // the children in a queue
+	left, right *item // the children in a heap; in the list of a queue, right is the next item
 	key         storekit.Key
 }
 
@@ -412,7 +413,7 @@ type lane struct {
 
 // unclaimed returns the items in the queues of the lane, in no order.
 func (l *lane) unclaimed() []*item {
-	items := []*item{l.fresh.first, l.retries.first}
+	items := []*item{l.fresh.list, l.fresh.heap, l.retries.list, l.retries.heap}
 	for i := 0; i < len(items); i++ {
 		if it := items[i]; it != nil {
 			items = append(items, it.left, it.right)
@@ -426,26 +427,46 @@ func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
-// A queue is a priority queue of items: a skew heap. The items hold the links, so push allocates
-// nothing.
-type queue struct{ first *item }
+// A queue is a priority queue of items. The items hold the links, so push allocates nothing. An item
+// that sorts after the tail of the list is appended to it, which is cheap however long the list is.
+// Any other item goes into a skew heap.
+type queue struct{ list, tail, heap *item }
 
-func (q *queue) push(it *item) { q.first = meld(q.first, it) }
+func (q *queue) push(it *item) {
+	switch {
+	case q.list == nil:
+		q.list, q.tail = it, it
+	case q.tail.compare(it) < 0:
+		q.tail.right, q.tail = it, it
+	default:
+		q.heap = meld(q.heap, it)
+	}
+}
 
-// pop removes the first item, and returns it.
-func (q *queue) pop() *item {
-	it := q.first
-	q.first = meld(it.left, it.right)
+// first returns the first item, or nil if there is none.
+func (q *queue) first() *item {
+	if q.list == nil || q.heap != nil && q.heap.compare(q.list) < 0 {
+		return q.heap
+	}
+	return q.list
+}
+
+// pop removes the item it, which must be the first one.
+func (q *queue) pop(it *item) {
+	if it == q.list {
+		q.list = it.right
+	} else {
+		q.heap = meld(it.left, it.right)
+	}
 	it.left, it.right = nil, nil
-	return it
 }
 
 // due returns the Due of the first item, or zero if there is none.
 func (q *queue) due() time.Time {
-	if q.first == nil {
-		return time.Time{}
+	if it := q.first(); it != nil {
+		return it.Due
 	}
-	return q.first.Due
+	return time.Time{}
 }
 
 // meld merges two skew heaps. It goes down the right side of each heap, and swaps the children of
