@@ -187,7 +187,9 @@ type packing map[int][]*part
 // pack divides p into messages.
 func (p *put) pack() packing {
 	k := make(packing)
-	k.add(p)
+	for i := range p.items {
+		k.add(len(p.items[i].record), &p.items[i])
+	}
 	return k
 }
 
@@ -199,38 +201,40 @@ func (k packing) messages() (n int) {
 	return n
 }
 
-// add adds a put to messages that have room.
-func (k packing) add(p *put) {
-	for i := range p.items {
-		it := &p.items[i]
-		parts := k[it.partition]
-		if n := len(parts); n == 0 || parts[n-1].size+len(it.record) > blockBytes || parts[n-1].items[0].noDedup != it.noDedup || len(parts[n-1].items) == blockLen {
-			parts = append(parts, new(part))
-			k[it.partition] = parts
-		}
-		last := parts[len(parts)-1]
-		last.items, last.size = append(last.items, it), last.size+len(it.record)
+// add adds items of one partition, of size bytes together, to a message that has room for all of them.
+func (k packing) add(size int, items ...*item) {
+	first := items[0]
+	parts := k[first.partition]
+	if n := len(parts); n == 0 || parts[n-1].size+size > blockBytes || parts[n-1].items[0].noDedup != first.noDedup || len(parts[n-1].items)+len(items) > blockLen {
+		parts = append(parts, new(part))
+		k[first.partition] = parts
 	}
+	last := parts[len(parts)-1]
+	last.items, last.size = append(last.items, items...), last.size+size
 }
 
-// storePuts stores puts. A put that fits into one message shares it with other puts. Larger puts
-// share one atomic batch, because a server without replicas writes each batch to a file of its own,
-// which takes 2 to 3 ms. A revival has its own message, because another node may send the same
-// revival.
+// storePuts stores puts. A put that fits into one message shares it with other puts. It is not
+// divided, because the server may store one message and refuse the next. Larger puts share one
+// atomic batch, because a server without replicas writes each batch to a file of its own, which
+// takes 2 to 3 ms. A revival has its own message, because another node may send the same revival.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := make(packing), make(packing)
 	for _, p := range puts {
-		k := p.pack()
-		switch {
-		case p.once != "":
+		k, group := p.pack(), batch
+		if p.once != "" {
 			c := s.parcel(k)
 			c.messages[0].Header = nats.Header{headerID: {p.once}}
 			parcels = append(parcels, c)
-		case k.messages() == 1:
-			single.add(p)
-		default:
-			batch.add(p)
+			continue
+		}
+		if k.messages() == 1 {
+			group = single
+		}
+		for _, parts := range k {
+			for _, x := range parts {
+				group.add(x.size, x.items...)
+			}
 		}
 	}
 	for n, parts := range single {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,6 +109,36 @@ func TestPutIsAtomic(t *testing.T) {
 			t.Errorf("Put of more messages than a batch may have = %d, %v; want 0, ErrTooLarge", n, err)
 		}
 		fetch(t, q, 0, names...)
+	})
+}
+
+// Concurrent puts share messages, but the deliveries of one put are all in the same message.
+func TestConcurrentPutsShareMessages(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		var all []*put
+		for i := range 3 {
+			ds := deliveries("d", 10*i, 2)
+			for j := range ds {
+				ds[j].Body = make([]byte, blockBytes/5)
+			}
+			p, err := q.newPut(webhook.Put{Delivery: ds[0]}, webhook.Put{Delivery: ds[1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, p)
+		}
+		q.storePuts(all)
+		var sizes []int
+		for _, m := range logMessages(t, q) {
+			if c, err := parseChunk(m.data); err == nil && strings.HasSuffix(m.subject, kindPut) {
+				sizes = append(sizes, len(c.records))
+			}
+		}
+		if !slices.Equal(sizes, []int{4, 2}) {
+			t.Errorf("the messages have %v deliveries, want 4 and 2", sizes)
+		}
 	})
 }
 
