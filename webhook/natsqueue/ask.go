@@ -366,11 +366,11 @@ func (s *owners) deliveries(ctx context.Context, places []place, lane string) (d
 		return nil, err
 	}
 	defer s.calls.Leave()
-	chunks := make(map[uint64]*chunk)
+	records := make(map[uint64]*record)
 	var requests []request
 	for _, x := range places {
-		if _, ok := chunks[x.Seq]; !ok {
-			chunks[x.Seq] = nil
+		if _, ok := records[x.Seq]; !ok {
+			records[x.Seq] = nil
 			requests = append(requests, request{Seq: x.Seq, Batch: 1})
 		}
 	}
@@ -380,29 +380,17 @@ func (s *owners) deliveries(ctx context.Context, places []place, lane string) (d
 	}
 	for _, page := range pages {
 		if len(page) > 0 {
-			chunks[page[0].seq], _ = chunkOf(&page[0])
+			records[page[0].seq], _ = parseRecord(page[0].data)
 		}
 	}
 	for _, x := range places {
-		c := chunks[x.Seq]
+		r := records[x.Seq]
 		var d webhook.Delivery
-		if c != nil && int(x.I) < len(c.records) && d.UnmarshalBinary(c.records[x.I]) == nil && d.Destination == lane {
+		if r != nil && int(x.I) < len(r.records) && d.UnmarshalBinary(r.records[x.I]) == nil && d.Destination == lane {
 			ds = append(ds, d)
 		}
 	}
 	return ds, nil
-}
-
-// chunkOf parses the chunk of m, which is a put or a record.
-func chunkOf(m *stored) (*chunk, error) {
-	if strings.HasSuffix(m.subject, kindPut) {
-		return parseChunk(m.data)
-	}
-	r, err := parseRecord(m.data)
-	if err != nil {
-		return nil, err
-	}
-	return &r.chunk, nil
 }
 
 // Change implements webhook.Keeper. The owner of the destination changes a limited number of

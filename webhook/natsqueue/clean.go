@@ -59,9 +59,9 @@ func (s *cleaner) run() {
 		}
 		failing = err != nil
 		s.mu.Lock()
-		for number, x := range s.parts {
+		for serial, x := range s.parts {
 			if time.Since(x.sent) > 2*callTimeout { // no owner will answer
-				delete(s.parts, number)
+				delete(s.parts, serial)
 			}
 		}
 		s.mu.Unlock()

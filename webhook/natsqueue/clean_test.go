@@ -40,7 +40,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mixed := chunk{records: [][]byte{[]byte("?"), good, nil}}
+		mixed := record{records: [][]byte{[]byte("?"), good, nil}}
 		damaged := []*parcel{one(p.prefix+kindPut, []byte("?")), one(p.prefix+kindPut, mixed.append(nil))}
 		if err := q.store(t.Context(), damaged...); err != nil {
 			t.Fatal(err)

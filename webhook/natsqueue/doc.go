@@ -92,7 +92,7 @@
 //
 // There is one stream. The messages of the partition n are under four of its subjects.
 //
-// n.log.put has chunks of deliveries, which any node may put. A Put for one partition shares a
+// n.log.put has records with new deliveries, which any node may put. A Put for one partition shares a
 // message with other calls. A larger Put is an atomic batch. If the stream has no replicas, the
 // server keeps each batch in a file of its own, which takes two to three milliseconds. So small
 // puts avoid batches.

@@ -126,8 +126,8 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 				missing++ // the replica does not have it yet
 			} else if b.damaged {
 				all[i].records[0] = page[0].data
-			} else if c, err := chunkOf(&page[0]); err == nil && len(c.records) == len(b.entries) {
-				all[i].records = c.records
+			} else if r, err := parseRecord(page[0].data); err == nil && len(r.records) == len(b.entries) {
+				all[i].records = r.records
 			}
 		}
 		if missing == 0 {

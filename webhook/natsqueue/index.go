@@ -25,8 +25,8 @@ type index struct {
 	claims map[uint64]*entry
 	seen   *storekit.Window
 	cache  cache
-	parts  map[uint64]*part // chunks whose answer is awaited
-	serial uint64           // the last number given to a claim, chunk, record or entry
+	parts  map[uint64]*part // records with puts whose answer is awaited, by serial
+	serial uint64           // the last number given to a claim, record or entry
 	until  time.Time        // this node owns its partitions until then
 	failed error            // the error of the latest heartbeat; nil if it was stored
 }

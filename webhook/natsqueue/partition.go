@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"context"
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -58,8 +59,8 @@ type block struct {
 	keys    []storekit.Key // for the dedup window; zero for a delivery that the window does not remember
 	entries []*entry       // nil for a delivery that has ended
 	left    int            // how many entries are not nil
-	asker   string         // the node that waits for the answer, and that node's number for the chunk
-	number  uint64
+	asker   string         // the node that waits for the answer, and the serial of its record
+	serial  uint64
 
 	element *list.Element // the block's element in the cache, and how many bytes it counts there
 	cached  int64
@@ -74,22 +75,16 @@ func newPartition(s *index, n int) *partition {
 // saw processes the next message of p, and reports whether p needs more messages.
 func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	kind := m.Subject[len(p.prefix):]
-	var c *chunk
 	var r *record
 	var err error
-	switch kind {
-	case kindPut:
-		c, err = parseChunk(m.Data)
-	case kindOwn:
-		if r, err = parseRecord(m.Data); err == nil {
-			c = &r.chunk
+	if kind == kindPut || kind == kindOwn {
+		if r, err = parseRecord(m.Data); err != nil {
+			p.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
+				"partition", p.n, "sequence", seq, "error", err)
+			r = &record{noDedup: true, records: [][]byte{nil}}
 		}
 	}
-	if err != nil {
-		p.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
-			"partition", p.n, "sequence", seq, "error", err)
-		c = &chunk{noDedup: true, records: [][]byte{nil}}
-	}
+	damaged := err != nil
 	first := uint64(0)
 	if seq == p.epoch {
 		if first, err = p.first(); err != nil {
@@ -97,8 +92,8 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		}
 	}
 	var ds []*webhook.Delivery
-	if c != nil && (kind == kindPut || seq < p.epoch) {
-		ds = p.decode(seq, c)
+	if r != nil && (kind == kindPut || seq < p.epoch) {
+		ds = p.decode(seq, r)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,9 +104,9 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	case kind == kindKey:
 		p.sawKeys(seq, m)
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
-		b := p.arrive(seq, len(m.Data), c, ds)
-		b.damaged, b.judged = err != nil, kind == kindOwn
-		if r != nil {
+		b := p.arrive(seq, len(m.Data), r, ds)
+		b.damaged, b.judged = damaged, kind == kindOwn
+		if b.judged {
 			p.sawRecord(r)
 		}
 		if seq > p.epoch {
@@ -122,24 +117,25 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	case kind == kindOwn && seq == p.epoch:
 		p.block(seq, len(m.Data), 0)
 		p.loaded(first)
-	case r != nil && r.node == "": // this node gave p away
+	case kind != kindOwn || damaged:
+	case r.node == "": // this node gave p away
 		p.lose()
-	case r != nil && r.node != p.id:
+	case r.node != p.id:
 		p.yield()
 	}
 	p.read = seq
 	return p.state != lost
 }
 
-// decode reads the deliveries of a chunk. In the result, an unreadable delivery is nil.
-func (p *partition) decode(seq uint64, c *chunk) []*webhook.Delivery {
-	ds := make([]*webhook.Delivery, len(c.records))
-	for i, r := range c.records {
-		if r == nil { // the message cannot be read
+// decode reads the deliveries of a record. In the result, an unreadable delivery is nil.
+func (p *partition) decode(seq uint64, r *record) []*webhook.Delivery {
+	ds := make([]*webhook.Delivery, len(r.records))
+	for i, b := range r.records {
+		if b == nil { // the message cannot be read
 			continue
 		}
 		d := new(webhook.Delivery)
-		if err := d.UnmarshalBinary(r); err != nil || d.Destination == "" {
+		if err := d.UnmarshalBinary(b); err != nil || d.Destination == "" {
 			p.setAside(seq, i, err)
 			continue
 		}
@@ -187,9 +183,9 @@ func (b *block) drop(e *entry) {
 
 // arrive adds a block with an entry for each delivery of a message. The entries are in no queue
 // yet. The store is locked.
-func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Delivery) *block {
+func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delivery) *block {
 	b := p.block(seq, size, len(ds))
-	b.asker, b.number = strings.Clone(c.node), c.number
+	b.asker, b.serial = strings.Clone(r.node), r.serial
 	for i, d := range ds {
 		if d == nil {
 			b.set(i, &entry{damaged: true})
@@ -202,8 +198,8 @@ func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Deliver
 		}
 		d.Destination = l.name
 		l.waiting++
-		e := &entry{lane: l, stored: uint32(len(c.records[i])), key: storekit.KeyOf(d.Destination, d.ID)}
-		if !c.noDedup {
+		e := &entry{lane: l, stored: uint32(len(r.records[i])), key: storekit.KeyOf(d.Destination, d.ID)}
+		if !r.noDedup {
 			b.keys[i] = e.key
 		}
 		p.describe(e, d)
@@ -217,7 +213,7 @@ func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Deliver
 // duplicates. The store is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
-	if x := p.parts[b.number]; x != nil && b.asker == p.id {
+	if x := p.parts[b.serial]; x != nil && b.asker == p.id {
 		own = x.items
 	}
 	duplicates := make([]byte, (len(b.entries)+7)/8) // one bit each
@@ -249,15 +245,14 @@ func (p *partition) judge(b *block) {
 	b.judged, b.asker = true, ""
 }
 
-// answer tells the node that put a chunk which of its deliveries are duplicates. The store is
-// locked.
+// answer tells the node that put b which of its deliveries are duplicates. The store is locked.
 func (p *partition) answer(b *block, duplicates []byte) {
 	switch b.asker {
 	case "":
 	case p.id:
-		p.answered(b.number, duplicates)
+		p.answered(b.serial, duplicates)
 	default:
-		p.nc.Publish(p.config.ask("put."+b.asker), putAnswer(b.number, duplicates))
+		p.nc.Publish(p.config.ask("put."+b.asker), append(binary.AppendUvarint(nil, b.serial), duplicates...))
 	}
 }
 

@@ -277,43 +277,38 @@ func (s *putter) parcel(k packing) *parcel {
 
 // message returns the message of a part.
 func (s *putter) message(x *part) *nats.Msg {
-	c := chunk{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
+	r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
 	for i, it := range x.items {
-		c.records[i] = it.record
+		r.records[i] = it.record
 	}
 	s.mu.Lock()
 	s.serial++
-	c.number = s.serial
+	r.serial = s.serial
 	x.sent = time.Now()
-	s.parts[c.number] = x
+	s.parts[r.serial] = x
 	s.mu.Unlock()
-	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, headerRoom+x.size+4*len(x.items)))}
+	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items)))}
 }
 
-// putAnswer encodes the owner's answer to the node that put a chunk. It consists of that node's
-// number for the chunk and a bit for each delivery, which is set for a duplicate.
-func putAnswer(number uint64, duplicates []byte) []byte {
-	return append(binary.AppendUvarint(nil, number), duplicates...)
-}
-
-// heardOfPut processes the answer of an owner on another node.
+// heardOfPut processes the answer of an owner on another node. It consists of the serial of the
+// record that was put and a bit for each delivery, which is set for a duplicate.
 func (s *putter) heardOfPut(m *nats.Msg) {
-	number, n := binary.Uvarint(m.Data)
+	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answered(number, m.Data[n:])
+	s.answered(serial, m.Data[n:])
 }
 
-// answered applies an owner's answer to the part with the given number. The store is locked.
-func (s *index) answered(number uint64, duplicates []byte) {
-	x := s.parts[number]
+// answered applies an owner's answer to the part with the given serial. The store is locked.
+func (s *index) answered(serial uint64, duplicates []byte) {
+	x := s.parts[serial]
 	if x == nil {
 		return
 	}
-	delete(s.parts, number)
+	delete(s.parts, serial)
 	for i, it := range x.items {
 		p := it.put
 		if p == nil || i/8 >= len(duplicates) {

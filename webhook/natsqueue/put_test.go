@@ -132,8 +132,8 @@ func TestConcurrentPutsShareMessages(t *testing.T) {
 		q.storePuts(all)
 		var sizes []int
 		for _, m := range logMessages(t, q) {
-			if c, err := parseChunk(m.data); err == nil && strings.HasSuffix(m.subject, kindPut) {
-				sizes = append(sizes, len(c.records))
+			if r, err := parseRecord(m.data); err == nil && strings.HasSuffix(m.subject, kindPut) {
+				sizes = append(sizes, len(r.records))
 			}
 		}
 		if !slices.Equal(sizes, []int{4, 2}) {

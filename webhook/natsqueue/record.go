@@ -5,79 +5,36 @@ import (
 	"errors"
 )
 
-// formatVersion is the first byte of every chunk and record.
+// formatVersion is the first byte of every record.
 const formatVersion = 1
 
-// A chunk has the deliveries of one message. It also names the node that put them, and that node's
-// number for the chunk. The owner needs both to tell that node which deliveries are duplicates.
-type chunk struct {
-	noDedup bool // skip the dedup window: do not look for duplicates, and remember no keys
-	node    string
-	number  uint64
-	records [][]byte // one delivery each
-}
-
-// append appends the chunk to b: the version, a flag, the node, the number, the count of the
-// records, the length of each, and the records.
-func (c *chunk) append(b []byte) []byte {
-	flags := byte(0)
-	if c.noDedup {
-		flags = 1
-	}
-	b = append(b, formatVersion, flags)
-	b = appendText(b, c.node)
-	b = binary.AppendUvarint(b, c.number)
-	b = binary.AppendUvarint(b, uint64(len(c.records)))
-	for _, r := range c.records {
-		b = binary.AppendUvarint(b, uint64(len(r)))
-	}
-	for _, r := range c.records {
-		b = append(b, r...)
-	}
-	return b
-}
-
-// parseChunk parses what the method append of a chunk has written. The records share the memory of b.
-func parseChunk(b []byte) (*chunk, error) {
-	p := parser{b: b}
-	if p.byte() != formatVersion {
-		return nil, errFormat
-	}
-	c := &chunk{noDedup: p.byte() == 1, node: p.text(), number: p.uvarint()}
-	sizes := make([]int, p.count())
-	for i := range sizes {
-		sizes[i] = p.count()
-	}
-	c.records = make([][]byte, len(sizes))
-	for i, n := range sizes {
-		c.records[i] = p.bytes(n)
-	}
-	if p.failed || len(p.b) != 0 {
-		return nil, errFormat
-	}
-	return c, nil
-}
-
-// A ref names a delivery: the sequence of its message, and its place in the chunk.
+// A ref names a delivery: the sequence of its message, and its place among the records.
 type ref struct {
 	seq uint64
 	i   uint32
 }
 
-// A record is a message in which the owner of a partition stores changes. The server stores a
-// record only if its writer knows the sequence of the previous record. So the node that wrote the
-// last record is the owner.
+// A record is a message in the log of a partition, with deliveries. Any node may put one. The owner
+// of the partition also stores its changes in records: the server stores such a record only if its
+// writer knows the sequence of the previous one, so the node that wrote the last one is the owner.
 type record struct {
-	node   string // the owner from now on, "" for none
-	serial uint64 // the node's own number of the record: no two records are the same
-	cursor uint64 // puts up to this sequence have been checked for duplicates
-	ends   []ref  // deliveries that were settled, moved or left out as duplicates
-	chunk         // deliveries that were put back or moved
+	noDedup bool     // skip the dedup window: do not look for duplicates, and remember no keys
+	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
+	serial  uint64   // the node's own number of the record: no two records are the same
+	cursor  uint64   // of the owner: puts up to this sequence have been checked for duplicates
+	ends    []ref    // of the owner: deliveries that were settled, moved or left out as duplicates
+	records [][]byte // deliveries that are put, put back or moved, one each
 }
 
+// append appends the fields in their order to b. Before the deliveries it writes the length of each.
 func (r *record) append(b []byte) []byte {
-	b = append(b, formatVersion)
-	b = appendText(b, r.node)
+	flags := byte(0)
+	if r.noDedup {
+		flags = 1
+	}
+	b = append(b, formatVersion, flags)
+	b = binary.AppendUvarint(b, uint64(len(r.node)))
+	b = append(b, r.node...)
 	b = binary.AppendUvarint(b, r.serial)
 	b = binary.AppendUvarint(b, r.cursor)
 	b = binary.AppendUvarint(b, uint64(len(r.ends)))
@@ -86,35 +43,40 @@ func (r *record) append(b []byte) []byte {
 		b = binary.AppendUvarint(binary.AppendVarint(b, int64(x.seq-last)), uint64(x.i))
 		last = x.seq
 	}
-	return r.chunk.append(b)
+	b = binary.AppendUvarint(b, uint64(len(r.records)))
+	for _, d := range r.records {
+		b = binary.AppendUvarint(b, uint64(len(d)))
+	}
+	for _, d := range r.records {
+		b = append(b, d...)
+	}
+	return b
 }
 
-// parseRecord parses the result of append.
+// parseRecord parses the result of append. The deliveries share the memory of b.
 func parseRecord(b []byte) (*record, error) {
 	p := parser{b: b}
 	if p.byte() != formatVersion {
 		return nil, errFormat
 	}
-	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
+	r := &record{noDedup: p.byte() == 1, node: string(p.bytes(p.count())), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
 	last := uint64(0)
 	for i := range r.ends {
 		last += uint64(p.varint())
 		r.ends[i] = ref{last, uint32(p.uvarint())}
 	}
-	if p.failed {
+	sizes := make([]int, p.count())
+	for i := range sizes {
+		sizes[i] = p.count()
+	}
+	r.records = make([][]byte, len(sizes))
+	for i, n := range sizes {
+		r.records[i] = p.bytes(n)
+	}
+	if p.failed || len(p.b) != 0 {
 		return nil, errFormat
 	}
-	c, err := parseChunk(p.b)
-	if err != nil {
-		return nil, err
-	}
-	r.chunk = *c
 	return r, nil
-}
-
-func appendText(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
 }
 
 var errFormat = errors.New("natsqueue: a malformed message")
@@ -176,5 +138,3 @@ func (p *parser) bytes(n int) []byte {
 	p.b = p.b[n:]
 	return b
 }
-
-func (p *parser) text() string { return string(p.bytes(p.count())) }

@@ -10,7 +10,7 @@ import (
 
 // The kinds of messages of a partition are the last tokens of their subjects.
 const (
-	kindPut     = "log.put" // chunks of deliveries, by any node
+	kindPut     = "log.put" // records with new deliveries, by any node
 	kindOwn     = "log.own" // records, by the owner
 	kindKey     = "key"     // dedup keys of purged deliveries, by the owner
 	kindDamaged = "damaged" // unreadable deliveries, for people to look at
