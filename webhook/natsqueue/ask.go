@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"iter"
@@ -25,51 +25,47 @@ type owners struct {
 	*cleaner
 }
 
-// A question is a request from any node to the node that owns a partition. Names are byte slices
-// because they need not be valid UTF-8, as strings in JSON must be.
+// A question is a request from any node to the node that owns a partition.
 type question struct {
-	Kind        string         `json:"kind"`
-	Destination []byte         `json:"destination,omitempty"`
-	ID          []byte         `json:"id,omitempty"`
-	User        []byte         `json:"user,omitempty"`
-	Event       []byte         `json:"event,omitempty"`
-	Change      webhook.Change `json:"change,omitempty"`
-	At          *place         `json:"at,omitempty"`
-	From        uint64         `json:"from,omitempty"`
+	Kind                  string
+	webhook.WaitingFilter // its use depends on the Kind
+	Change                webhook.Change
+	After                 *place
+	From                  uint64
 }
 
 // The kinds of questions.
 const (
 	askCounts  = "counts"  // count the deliveries of each destination that sorts after Destination
-	askWaiting = "waiting" // list the waiting deliveries of Destination, after the delivery ID or the place At
-	askChange  = "change"  // apply Change to the deliveries that match the filter, in messages from sequence From on
-	askErase   = "erase"   // erase the deliveries of User, in messages from sequence From on
+	askWaiting = "waiting" // list the waiting deliveries of Destination, behind the delivery ID or the place After
+	askChange  = "change"  // make the Change to the deliveries that the filter selects, in messages from sequence From on; an empty Destination selects all
 )
 
 // An answer is the owner's reply to a question.
 type answer struct {
-	Counts  []count `json:"counts,omitempty"`
-	Waiting []place `json:"waiting,omitempty"`
-	Changed int     `json:"changed,omitempty"` // deliveries that were changed or erased
-	Claimed int     `json:"claimed,omitempty"`
-	Next    uint64  `json:"next,omitempty"` // the From of the next question, 0 if this was the last
-	Error   string  `json:"error,omitempty"`
+	Counts  []webhook.DestinationCounts
+	Waiting []place
+	Changed int
+	Claimed int
+	Next    uint64 // the From of the next question, 0 if this was the last
+	Error   string
 }
 
-// A count says how many deliveries of one destination wait, and how many of them are claimed.
-type count struct {
-	Destination []byte `json:"destination,omitempty"`
-	Waiting     int    `json:"waiting,omitempty"`
-	Claimed     int    `json:"claimed,omitempty"`
-	Oldest      int64  `json:"oldest,omitempty"` // when the earliest unclaimed delivery is due, in microseconds; 0 if there is none
+// encode encodes a question or an answer for decode. JSON would change names that are not UTF-8.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	gob.NewEncoder(&b).Encode(v) // no error: gob can encode both types
+	return b.Bytes()
 }
+
+func decode(b []byte, v any) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) }
 
 // A place is the position of a delivery: Due and Order in its lane, Seq and I in the stream.
 type place struct {
-	Due   int64  `json:"due"`
-	Order uint64 `json:"order"`
-	Seq   uint64 `json:"seq,omitempty"`
-	I     uint32 `json:"i,omitempty"`
+	Due   int64
+	Order uint64
+	Seq   uint64
+	I     uint32
 }
 
 func (a place) compare(b place) int {
@@ -92,22 +88,18 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 	defer s.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
 	defer cancel()
-	text, err := json.Marshal(q)
-	if err != nil {
-		return a, err
-	}
 	for wait := behind; ; wait = min(2*wait, askEvery) {
 		var answered bool
 		if a, answered = s.reply(ctx, n, q); !answered {
 			patience := askEvery
-			if q.Kind == askErase || q.Kind == askChange { // these read and write many messages
+			if q.Kind == askChange { // it reads and writes many messages
 				patience = callTimeout
 			}
 			asking, cancel := context.WithTimeout(ctx, patience)
-			m, err := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), text)
+			m, err := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), encode(q))
 			cancel()
 			if answered = err == nil; answered {
-				if err := json.Unmarshal(m.Data, &a); err != nil {
+				if err := decode(m.Data, &a); err != nil {
 					return a, err
 				}
 			}
@@ -128,7 +120,7 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 func (s *owners) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
-	if err != nil || json.Unmarshal(m.Data, &q) != nil || s.enter(s.background) != nil {
+	if err != nil || decode(m.Data, &q) != nil || s.enter(s.background) != nil {
 		return
 	}
 	s.goroutines.Go(func() {
@@ -136,9 +128,7 @@ func (s *owners) asked(m *nats.Msg) {
 		ctx, cancel := context.WithTimeout(s.background, callTimeout)
 		defer cancel()
 		if a, ok := s.reply(ctx, n, q); ok {
-			if text, err := json.Marshal(a); err == nil {
-				m.Respond(text)
-			}
+			m.Respond(encode(a))
 		}
 	})
 }
@@ -154,7 +144,7 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 	switch q.Kind {
 	case askWaiting:
 		a.Waiting = p.places(&q)
-	case askChange, askErase:
+	case askChange:
 		s.mu.Unlock()
 		var err error
 		if a, err = s.change(ctx, p, &q); err != nil {
@@ -169,49 +159,49 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 
 // counts returns up to answerLen counts of the lanes of p, sorted by name, that come after
 // q.Destination. The store is locked.
-func (p *partition) counts(q *question) (all []count) {
+func (p *partition) counts(q *question) (all []webhook.DestinationCounts) {
 	for name, l := range p.lanes {
-		if l.p == p && name > string(q.Destination) {
-			all = append(all, count{Destination: []byte(name), Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()})
+		if l.p == p && name > q.Destination {
+			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}
 	}
-	slices.SortFunc(all, func(a, b count) int { return bytes.Compare(a.Destination, b.Destination) })
+	slices.SortFunc(all, func(a, b webhook.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
 	return all[:min(len(all), answerLen)]
 }
 
 // places returns up to answerLen places of the deliveries of a lane, in order. They come after
-// q.At, or after the delivery q.ID if q.At is nil. The store is locked.
+// q.After, or after the delivery q.ID if q.After is nil. The store is locked.
 func (p *partition) places(q *question) (all []place) {
-	l := p.lanes[string(q.Destination)]
+	l := p.lanes[q.Destination]
 	if l == nil {
 		return nil
 	}
-	key, at := storekit.KeyOf(l.name, string(q.ID)), q.At
+	key, after := storekit.KeyOf(l.name, q.ID), q.After
 	for _, b := range p.order {
 		for _, e := range b.entries {
 			if e == nil || e.lane != l {
 				continue
 			}
 			x := place{e.due, e.order, b.seq, e.i}
-			if at == nil && len(q.ID) > 0 && e.key == key {
-				at = &x
+			if after == nil && q.ID != "" && e.key == key {
+				after = &x
 			}
 			all = append(all, x)
 		}
 	}
-	if at != nil {
-		all = slices.DeleteFunc(all, func(x place) bool { return x.compare(*at) <= 0 })
+	if after != nil {
+		all = slices.DeleteFunc(all, func(x place) bool { return x.compare(*after) <= 0 })
 	}
 	slices.SortFunc(all, place.compare)
 	return all[:min(len(all), answerLen)]
 }
 
-// change changes or erases the deliveries that q selects in up to loadBlocks messages of p, which
+// change makes q.Change to the deliveries that q selects in up to loadBlocks messages of p, which
 // this node owns. a.Next says where the next question continues; it is 0 at the end.
 func (s *owners) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
-	filter := webhook.WaitingFilter{Destination: string(q.Destination), ID: string(q.ID), User: string(q.User), Event: string(q.Event)}
+	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
 	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
-		return e != nil && !e.damaged && (q.Kind == askErase && e.user == hash(filter.User) || e.lane.name == filter.Destination)
+		return e != nil && !e.damaged && (erase && e.user == user || e.lane.name == q.Destination)
 	}
 	var blocks []*block
 	var entries [][]*entry
@@ -243,10 +233,11 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 				continue
 			}
 			d := new(webhook.Delivery)
-			if d.UnmarshalBinary(b.records[i]) != nil || q.Kind == askErase && d.User != filter.User || q.Kind == askChange && !filter.Match(d) {
+			err := d.UnmarshalBinary(b.records[i])
+			d.Destination, filter.Destination = e.lane.name, e.lane.name
+			if err != nil || !filter.Match(d) {
 				continue
 			}
-			d.Destination = e.lane.name
 			by := webhook.Settlement{Verdict: webhook.Done, Delivery: *d}
 			if q.Change == webhook.DueNow {
 				by.Verdict = webhook.Retry
@@ -278,7 +269,7 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 		a.Changed++
 		s.tell(e.lane.name)
 	}
-	if q.Kind == askErase { // the cleaner moves the waiting deliveries out of these messages
+	if erase { // the cleaner moves the waiting deliveries out of these messages
 		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
 	}
 	return a, nil
@@ -312,16 +303,14 @@ func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
 func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			q := question{Kind: askCounts}
-			for more := true; more; {
+			for q, more := (question{Kind: askCounts}), true; more; {
 				a, err := s.ask(ctx, n, q)
 				if err != nil {
 					yield(webhook.DestinationCounts{}, fmt.Errorf("natsqueue: counting: %w", err))
 					return
 				}
 				for _, c := range a.Counts {
-					q.Destination = c.Destination
-					if !yield(webhook.DestinationCounts{Destination: string(c.Destination), Waiting: c.Waiting, Claimed: c.Claimed, Oldest: timeOf(c.Oldest)}, nil) {
+					if q.Destination = c.Destination; !yield(c, nil) {
 						return
 					}
 				}
@@ -335,7 +324,7 @@ func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 // it reads.
 func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
-		q := question{Kind: askWaiting, Destination: []byte(destination), ID: []byte(after)}
+		q := question{Kind: askWaiting, WaitingFilter: webhook.WaitingFilter{Destination: destination, ID: after}}
 		for more := true; more; {
 			a, err := s.ask(ctx, s.config.partition(destination), q)
 			for some := range slices.Chunk(a.Waiting, loadBlocks) {
@@ -348,7 +337,7 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 						return
 					}
 				}
-				q.At = &some[len(some)-1]
+				q.After = &some[len(some)-1]
 			}
 			if err != nil {
 				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing waiting deliveries: %w", err))
@@ -399,14 +388,12 @@ func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to we
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	return s.changeAll(ctx, s.config.partition(filter.Destination), question{
-		Kind: askChange, Change: to,
-		Destination: []byte(filter.Destination), ID: []byte(filter.ID), User: []byte(filter.User), Event: []byte(filter.Event),
-	})
+	return s.changeAll(ctx, s.config.partition(filter.Destination), filter, to)
 }
 
-// changeAll repeats q until the owner of the partition has processed all messages.
-func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, claimed int, err error) {
+// changeAll asks the owner of the partition until it has processed all messages.
+func (s *owners) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From > 0 {
 		a, err := s.ask(ctx, partition, q)
 		if err != nil {
@@ -426,7 +413,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
 	for partition := range s.config.Partitions {
-		n, passed, err := s.changeAll(ctx, partition, question{Kind: askErase, User: []byte(user)})
+		n, passed, err := s.changeAll(ctx, partition, webhook.WaitingFilter{User: user}, webhook.Discarded)
 		erased, claimed = erased+n, claimed+passed
 		if err != nil {
 			return erased, claimed, err

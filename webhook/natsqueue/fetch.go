@@ -43,7 +43,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		w := &wants[i]
 		w.Next = time.Time{}
 		if l := s.lanes[w.Destination]; l != nil && l.p.state == open {
-			w.Next = timeOf(l.queue(w.Retries).due())
+			w.Next = l.queue(w.Retries).due()
 		}
 	}
 	return dst, nil

@@ -91,11 +91,10 @@ func (s *index) tell(lane string) {
 
 // head returns the head of a lane. The store is locked.
 func (s *index) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
 	if l := s.lanes[name]; l != nil && l.p.state == open {
-		h.Fresh, h.Retry = timeOf(l.fresh.due()), timeOf(l.retries.due())
+		return l.head()
 	}
-	return h
+	return webhook.Head{Destination: name}
 }
 
 // describe fills in e from d. The store is locked.

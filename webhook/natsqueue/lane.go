@@ -58,21 +58,8 @@ func (l *lane) queue(retries bool) *queue {
 
 func (l *lane) push(e *entry) { heap.Push(l.queue(e.retry), e) }
 
-// oldest returns when the first unclaimed entry is due, in microseconds, or 0 if there is none.
-func (l *lane) oldest() int64 {
-	f, r := l.fresh.due(), l.retries.due()
-	if f == 0 || r != 0 && r < f {
-		return r
-	}
-	return f
-}
-
-// timeOf converts microseconds since 1970 into a time. It returns the zero time for 0.
-func timeOf(micros int64) time.Time {
-	if micros == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
+func (l *lane) head() webhook.Head {
+	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
 // A queue is a heap of entries, the earliest first. An entry whose field gone is set counts as
@@ -107,10 +94,10 @@ func (q *queue) first() *entry {
 	return nil
 }
 
-// due returns when the first entry is due, in microseconds, or 0 if there is none.
-func (q *queue) due() int64 {
+// due returns when the first entry is due, or the zero time if there is none.
+func (q *queue) due() time.Time {
 	if e := q.first(); e != nil {
-		return e.due
+		return time.UnixMicro(e.due).UTC()
 	}
-	return 0
+	return time.Time{}
 }
