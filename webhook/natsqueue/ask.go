@@ -19,12 +19,6 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// owners sends questions to the nodes that own partitions, and answers the questions of other nodes
-// about the partitions of this node.
-type owners struct {
-	*cleaner
-}
-
 // A question is a request from any node to the node that owns a partition.
 type question struct {
 	Kind                  string
@@ -81,7 +75,7 @@ const (
 
 // ask sends q to the node that owns the partition n and returns the answer. If this node is the
 // owner, ask answers q itself. While no owner answers, ask repeats the question, until callTimeout.
-func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err error) {
+func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.enter(ctx); err != nil {
 		return a, err
 	}
@@ -89,26 +83,24 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
 	defer cancel()
 	for wait := behind; ; wait = min(2*wait, askEvery) {
-		var answered bool
-		if a, answered = s.reply(ctx, n, q); !answered {
+		a, answered := s.reply(ctx, n, q)
+		if !answered {
 			patience := askEvery
 			if q.Kind == askChange { // it reads and writes many messages
 				patience = callTimeout
 			}
 			asking, cancel := context.WithTimeout(ctx, patience)
-			m, err := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), encode(q))
+			m, failed := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), encode(q))
 			cancel()
-			if answered = err == nil; answered {
-				if err := decode(m.Data, &a); err != nil {
-					return a, err
-				}
+			if answered = failed == nil; answered {
+				err = decode(m.Data, &a)
 			}
 		}
 		if answered {
 			if a.Error != "" {
-				return answer{}, errors.New(a.Error)
+				err = errors.New(a.Error)
 			}
-			return a, nil
+			return a, err
 		}
 		if sleep(ctx, wait) != nil {
 			return a, context.Cause(ctx)
@@ -117,7 +109,7 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 }
 
 // asked handles the question of another node. It answers if this node owns the partition.
-func (s *owners) asked(m *nats.Msg) {
+func (s *Store) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
 	if err != nil || decode(m.Data, &q) != nil || s.enter(s.background) != nil {
@@ -134,7 +126,7 @@ func (s *owners) asked(m *nats.Msg) {
 }
 
 // reply answers a question if this node owns the partition n.
-func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
+func (s *Store) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.owned[n].state == reading || s.lapsed() != nil {
@@ -145,12 +137,10 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 	case askWaiting:
 		a.Waiting = p.places(&q)
 	case askChange:
-		s.mu.Unlock()
 		var err error
 		if a, err = s.change(ctx, p, &q); err != nil {
 			a.Error = err.Error()
 		}
-		s.mu.Lock()
 	default:
 		a.Counts = p.counts(&q)
 	}
@@ -197,15 +187,15 @@ func (p *partition) places(q *question) (all []place) {
 }
 
 // change makes q.Change to the deliveries that q selects in up to loadBlocks messages of p, which
-// this node owns. a.Next says where the next question continues; it is 0 at the end.
-func (s *owners) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
+// this node owns. a.Next says where the next question continues; it is 0 at the end. The caller
+// holds the lock; change releases it while it asks the server.
+func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
 	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
 		return e != nil && !e.damaged && (erase && e.user == user || e.lane.name == q.Destination)
 	}
 	var blocks []*block
 	var entries [][]*entry
-	s.mu.Lock()
 	for _, b := range p.order {
 		if b.seq < q.From || !slices.ContainsFunc(b.entries, may) {
 			continue
@@ -218,11 +208,11 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 	}
 	s.mu.Unlock()
 	contents, err := s.contents(ctx, blocks)
+	s.mu.Lock()
 	if err != nil {
 		return a, err
 	}
 	w := newWrite(p)
-	s.mu.Lock()
 	for at, b := range contents {
 		for i, e := range entries[at] {
 			if !may(e) || e.gone {
@@ -238,29 +228,28 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 			if err != nil || !filter.Match(d) {
 				continue
 			}
-			by := webhook.Settlement{Verdict: webhook.Done, Delivery: *d}
-			if q.Change == webhook.DueNow {
-				by.Verdict = webhook.Retry
-				if !by.Delivery.Hasten(now()) && e.claim == 0 {
-					continue
-				}
-			}
 			if e.claim != 0 {
 				a.Claimed++
 				continue
 			}
+			by := webhook.Settlement{Verdict: webhook.Done, Delivery: *d}
+			if q.Change == webhook.DueNow {
+				if by.Verdict = webhook.Retry; !by.Delivery.Hasten(now()) {
+					continue
+				}
+			}
 			w.endings = append(w.endings, s.ending(e, d, &by))
 		}
 	}
-	s.mu.Unlock()
 	if len(w.endings) == 0 {
 		return a, nil
 	}
-	if err := s.write(ctx, w); err != nil {
+	s.mu.Unlock()
+	err = s.write(ctx, w)
+	s.mu.Lock()
+	if err != nil {
 		return a, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range w.endings {
 		if !e.done {
 			a.Claimed++
@@ -278,7 +267,11 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 // Count implements webhook.Keeper. It asks the owners of all partitions. If another node puts a
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds.
-func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
+func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
+	if err := s.enter(ctx); err != nil {
+		return all, err
+	}
+	defer s.calls.Leave()
 	all.DeadBytes = -1 // unknown: it would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
@@ -289,18 +282,18 @@ func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
 			all.Oldest = c.Oldest
 		}
 	}
-	if err = s.enter(ctx); err == nil {
-		all.Dead, err = s.countDead(ctx)
-		s.calls.Leave()
-	}
+	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead(-1, webhook.DeadFilter{})})
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
+	}
+	if len(pages[0]) > 0 {
+		all.Dead = 1 + pages[0][0].pending
 	}
 	return all, nil
 }
 
 // CountByDestination implements webhook.Keeper. It asks the owners of all partitions.
-func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
 			for q, more := (question{Kind: askCounts}), true; more; {
@@ -322,7 +315,7 @@ func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 
 // Waiting implements webhook.Keeper. It may leave out deliveries that are settled or put back while
 // it reads.
-func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		q := question{Kind: askWaiting, WaitingFilter: webhook.WaitingFilter{Destination: destination, ID: after}}
 		for more := true; more; {
@@ -350,7 +343,7 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 
 // deliveries reads the deliveries at the given places of a lane. It leaves out deliveries that are
 // no longer there.
-func (s *owners) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
+func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -384,7 +377,7 @@ func (s *owners) deliveries(ctx context.Context, places []place, lane string) (d
 
 // Change implements webhook.Keeper. The owner of the destination changes a limited number of
 // messages for each request.
-func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -392,7 +385,7 @@ func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to we
 }
 
 // changeAll asks the owner of the partition until it has processed all messages.
-func (s *owners) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *Store) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From > 0 {
 		a, err := s.ask(ctx, partition, q)

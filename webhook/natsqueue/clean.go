@@ -12,20 +12,6 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A cleaner purges messages whose deliveries have all ended. It purges the log of a partition up to
-// the first message that has a waiting delivery.
-//
-// One old waiting delivery would keep all later messages from being purged. So the cleaner moves
-// the waiting deliveries of the first messages to the end of the log, in a record, in two cases.
-// Either the log has more than four times the bytes of its waiting deliveries plus 1 MB, or it has
-// bytes of an erased user.
-//
-// Records are purged together with the other messages, because a record matters only as long as the
-// messages before it exist.
-type cleaner struct {
-	*recorder
-}
-
 const (
 	// cleanEvery is how often the logs are cleaned.
 	cleanEvery = time.Second
@@ -42,8 +28,10 @@ type keyMessage struct {
 	n   int
 }
 
-// run cleans until the Store is closed.
-func (s *cleaner) run() {
+// runCleaner purges messages whose deliveries have all ended, until the Store is closed. The package
+// comment says when it moves deliveries to the end of a log. Records are purged together with the
+// other messages, because a record matters only as long as the messages before it exist.
+func (s *Store) runCleaner() {
 	tick := time.NewTicker(cleanEvery)
 	defer tick.Stop()
 	failing := false
@@ -70,7 +58,7 @@ func (s *cleaner) run() {
 
 // clean cleans the logs of all partitions of this node. If short is set, it moves deliveries until
 // each log has at most a quarter more bytes than its waiting deliveries.
-func (s *cleaner) clean(ctx context.Context, short bool) error {
+func (s *Store) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write
 		more = false
@@ -93,7 +81,7 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 
 // cleanOne purges the log of p. It returns a write that must be recorded before cleanOne can purge
 // more, or nil. urgent asks the caller to clean the log again as soon as the write is recorded.
-func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
+func (s *Store) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
 	s.mu.Lock()
 	if p.state != open {
 		s.mu.Unlock()
@@ -152,7 +140,7 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *wr
 // keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.
 // The server deletes these messages after DedupWindow. If the partition has more than DedupMax
 // keys, keep purges the oldest ones.
-func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
+func (s *Store) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	s.mu.Lock()
 	for _, b := range blocks {

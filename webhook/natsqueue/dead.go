@@ -13,12 +13,6 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// letters reads and changes the dead letters. No node has them in memory: every node reads them
-// from the stream without asking other nodes.
-type letters struct {
-	*putter
-}
-
 // deadKey returns the key of a dead letter: its time of death in microseconds, then its sequence.
 // Keys sort by the time of death.
 func deadKey(died time.Time, seq uint64) string {
@@ -69,18 +63,9 @@ func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 // bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.
 func bucketOf(t time.Time) int64 { return max(0, t.UnixMicro()/deadBucket.Microseconds()) }
 
-// countDead returns how many dead letters there are.
-func (s *conn) countDead(ctx context.Context) (int, error) {
-	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead(-1, webhook.DeadFilter{})})
-	if err != nil || len(pages[0]) == 0 {
-		return 0, err
-	}
-	return 1 + pages[0][0].pending, nil
-}
-
 // DeadLetter implements webhook.Keeper.
-func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	found, err := s.get(ctx, key)
+func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+	found, err := s.letters(ctx, key)
 	if err == nil && len(found) == 0 {
 		err = webhook.ErrNoDeadLetter
 	}
@@ -91,7 +76,7 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 }
 
 // Dead implements webhook.Keeper. It keeps the keys of one bucket at a time in memory.
-func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		buckets, err := s.buckets(ctx, filter, after)
 		for _, bucket := range buckets {
@@ -101,7 +86,7 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 			}
 			for page := range slices.Chunk(keys, pageLen) {
 				var found []webhook.DeadLetter
-				if found, err = s.get(ctx, page...); err != nil {
+				if found, err = s.letters(ctx, page...); err != nil {
 					break
 				}
 				for _, d := range found {
@@ -122,7 +107,7 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 
 // buckets returns the buckets that may have dead letters which f selects, in the order of f. If
 // after is not empty, it leaves out the buckets before the one of that key.
-func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
+func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
 		return nil, fmt.Errorf("%q is not the key of a dead letter", after)
@@ -152,7 +137,7 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after strin
 
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If after is not
 // empty, it returns only the keys that follow that key.
-func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
+func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -176,8 +161,9 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, aft
 	return keys, nil
 }
 
-// get reads the dead letters with the given keys. It leaves out dead letters that no longer exist.
-func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
+// letters reads the dead letters with the given keys from the stream. It leaves out dead letters that
+// no longer exist.
+func (s *Store) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -205,13 +191,13 @@ func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.Dead
 }
 
 // Discard implements webhook.Keeper.
-func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
+func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(webhook.DeadLetter) error { return nil })
 }
 
 // Revive implements webhook.Keeper. It stores a delivery before it deletes the dead letter. A crash
 // between the two leaves both.
-func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
+func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(d webhook.DeadLetter) error {
 		key := d.Key
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
@@ -230,14 +216,14 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 
 // exhume deletes the dead letters with the keys, and returns how many it has deleted. It calls
 // before(letter) ahead of each deletion, which puts a letter back that is revived. It stops at the first error.
-func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
+func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for some := range slices.Chunk(keys, pageLen) {
-		found, err := s.get(ctx, some...)
+		found, err := s.letters(ctx, some...)
 		for _, d := range found {
 			gone := false
 			if err = before(d); err == nil {
@@ -259,7 +245,7 @@ func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook
 }
 
 // eraseDead deletes the dead letters of a user.
-func (s *letters) eraseDead(ctx context.Context, user string) (n int, err error) {
+func (s *Store) eraseDead(ctx context.Context, user string) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}

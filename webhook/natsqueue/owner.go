@@ -16,7 +16,7 @@ import (
 )
 
 // rule checks the owners of all partitions after each signal on look, until the Store is closed.
-func (s *node) rule() {
+func (s *Store) rule() {
 	for {
 		select {
 		case <-s.look:
@@ -40,7 +40,7 @@ const drainEvery = 20 * time.Millisecond
 
 // oversee takes the partitions that should be this node's and have no live owner. It gives away the
 // partitions that should be another node's. See rightful.
-func (s *node) oversee(ctx context.Context) error {
+func (s *Store) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
 	// A leader that is out of reach does not answer, so bound the wait. The next check asks another
@@ -113,7 +113,7 @@ func rightful(peers []peer, n int) string {
 // holdings returns the owners of all partitions, as their last records name them. The answer may be
 // a little out of date. That is safe: if the last record of a partition has changed since, take
 // does nothing.
-func (s *node) holdings(ctx context.Context) ([]holding, error) {
+func (s *Store) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (s *node) holdings(ctx context.Context) ([]holding, error) {
 
 // take makes this node the owner of the partition n. It does nothing if the last record of n is no
 // longer the one in h.
-func (s *node) take(ctx context.Context, n int, h holding) error {
+func (s *Store) take(ctx context.Context, n int, h holding) error {
 	s.mu.Lock()
 	s.serial++
 	r := record{node: s.id, serial: s.serial}
@@ -165,7 +165,7 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 
 // Release implements webhook.Shared. A partition with claimed deliveries is given away once these
 // are settled.
-func (s *node) Release(ctx context.Context) error {
+func (s *Store) Release(ctx context.Context) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -30,13 +29,6 @@ const (
 	// A live owner answers at once.
 	answerPatience = 250 * time.Millisecond
 )
-
-// A putter stores puts.
-type putter struct {
-	*index
-	puts *storekit.Batcher[put]
-	room room
-}
 
 // A put is a call of Put, or the revival of a dead letter.
 type put struct {
@@ -72,7 +64,7 @@ type part struct {
 }
 
 // newPut checks and encodes deliveries.
-func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
+func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
 	p := &put{items: make([]item, len(ds)), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
@@ -125,13 +117,13 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
 // duplicates.
-func (s *putter) put(ctx context.Context, p *put) error {
+func (s *Store) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
 	if p.pack().messages() > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
-	if err := s.room.take(ctx, int64(p.size)); err != nil {
+	if err := s.takeRoom(ctx, int64(p.size)); err != nil {
 		return err
 	}
 	s.puts.Add(p, p.size)
@@ -169,7 +161,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 }
 
 // giveUp puts back the deliveries that are claimed for p, and prevents further claims for p.
-func (s *putter) giveUp(p *put) {
+func (s *Store) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.over = true
@@ -217,7 +209,7 @@ func (k packing) add(size int, items ...*item) {
 // divided, because the server may store one message and refuse the next. Larger puts share one
 // atomic batch, because a server without replicas writes each batch to a file of its own, which
 // takes 2 to 3 ms. A revival has its own message, because another node may send the same revival.
-func (s *putter) storePuts(puts []*put) {
+func (s *Store) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := make(packing), make(packing)
 	for _, p := range puts {
@@ -260,7 +252,7 @@ func (s *putter) storePuts(puts []*put) {
 }
 
 // parcel returns the messages of a packing.
-func (s *putter) parcel(k packing) *parcel {
+func (s *Store) parcel(k packing) *parcel {
 	c := new(parcel)
 	for _, parts := range k {
 		for _, x := range parts {
@@ -276,7 +268,7 @@ func (s *putter) parcel(k packing) *parcel {
 }
 
 // message returns the message of a part.
-func (s *putter) message(x *part) *nats.Msg {
+func (s *Store) message(x *part) *nats.Msg {
 	r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
 	for i, it := range x.items {
 		r.records[i] = it.record
@@ -292,7 +284,7 @@ func (s *putter) message(x *part) *nats.Msg {
 
 // heardOfPut processes the answer of an owner on another node. It consists of the serial of the
 // record that was put and a bit for each delivery, which is set for a duplicate.
-func (s *putter) heardOfPut(m *nats.Msg) {
+func (s *Store) heardOfPut(m *nats.Msg) {
 	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {
 		return

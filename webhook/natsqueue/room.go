@@ -15,31 +15,31 @@ import (
 // this bound, because records must be stored beyond it. Without records, no delivery could be
 // settled and no message purged.
 type room struct {
-	*cleaner
 	mu    sync.Mutex // held while the server is asked
 	used  int64      // bytes of the stream when the server was last asked, plus bytes put since
 	asked time.Time
 }
 
-// take counts size bytes as used, or returns webhook.ErrQueueFull.
-func (r *room) take(ctx context.Context, size int64) error {
-	if r.config.MaxBytes == 0 {
+// takeRoom counts size bytes as used, or returns webhook.ErrQueueFull.
+func (s *Store) takeRoom(ctx context.Context, size int64) error {
+	r, most := &s.room, s.config.MaxBytes
+	if most == 0 {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// The server knows what other nodes have put, so ask it from time to time.
-	if r.used+size > r.config.MaxBytes || time.Since(r.asked) > r.config.Claim {
-		if err := r.clean(ctx, true); err != nil {
+	if r.used+size > most || time.Since(r.asked) > s.config.Claim {
+		if err := s.clean(ctx, true); err != nil {
 			return err
 		}
-		info, err := r.info(ctx, "")
+		info, err := s.info(ctx, "")
 		if err != nil {
 			return err
 		}
 		r.used, r.asked = int64(info.State.Bytes), time.Now()
 	}
-	if r.used+size > r.config.MaxBytes {
+	if r.used+size > most {
 		return webhook.ErrQueueFull
 	}
 	r.used += size

@@ -16,14 +16,9 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// settings reads and changes the settings. Each is the last message of its subject.
-type settings struct {
-	*conn
-}
-
-// A setting's message consists of an id of settingID bytes, a byte that says whether there is a
-// value, and the value. The id lets a node recognise its own message if the server's answer was
-// lost.
+// A setting is the last message of its subject. The message consists of an id of settingID bytes, a
+// byte that says whether there is a value, and the value. The id lets a node recognise its own
+// message if the server's answer was lost.
 const (
 	settingID    = 22
 	settingGone  = 'x'
@@ -31,7 +26,7 @@ const (
 )
 
 // Settings implements webhook.Keeper. It keeps all settings with the prefix in memory.
-func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return storekit.Page(func() ([]webhook.Setting, error) {
 		if err := s.enter(ctx); err != nil {
 			return nil, err
@@ -66,7 +61,7 @@ func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 }
 
 // Set implements webhook.Keeper.
-func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
+func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("natsqueue: %w", err)
 	}

@@ -3,6 +3,7 @@ package natsqueue
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,27 +15,25 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store that several nodes share, and an audience.Roster. Its parts:
-//
-//   - conn writes and reads the messages of the stream.
-//   - index has this node's partitions, lanes and claims in memory.
-//   - putter stores puts, and recorder stores the records of owned partitions. cleaner purges
-//     messages whose deliveries have ended.
-//   - node sends heartbeats, takes partitions and gives them away.
-//   - owners asks and answers questions about partitions.
-//   - letters manages dead letters, settings manages settings, and roster manages audiences.
+// A Store is a webhook.Store that several nodes share, and an audience.Roster. Its conn reads and
+// writes the stream, and its index is the state of this node in memory.
 type Store struct {
 	*conn
 	*index
-	*putter
-	*recorder
-	*cleaner
-	*node
-	*owners
-	*letters
-	*settings
 	*roster
-	subs []*nats.Subscription
+	puts   *storekit.Batcher[put]
+	writes *storekit.Batcher[write]
+	subs   []*nats.Subscription
+	room   room
+	speak  chan struct{} // asks for a heartbeat
+	ruling sync.Mutex    // held while the node checks the owners of partitions
+
+	// Guarded by index.mu.
+	opened  int64 // when the Store was opened, by the server's clock, in microseconds; 0 until it is known
+	leaving bool  // the node takes no more partitions
+	note    func() ([]byte, bool)
+	steady  time.Time // all heartbeats since then were stored
+	latest  uint64    // the sequence of the latest heartbeat
 }
 
 var (
@@ -65,13 +64,8 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{conn: &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}}
-	s.index = newIndex(s.conn)
-	s.recorder = &recorder{index: s.index}
-	s.cleaner = &cleaner{s.recorder}
-	s.putter = &putter{index: s.index, room: room{cleaner: s.cleaner}}
-	s.node = &node{recorder: s.recorder, speak: make(chan struct{}, 1)}
-	s.owners, s.letters, s.settings, s.roster = &owners{s.cleaner}, &letters{s.putter}, &settings{s.conn}, newRoster(s.conn)
+	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
+	s := &Store{conn: c, index: newIndex(c), roster: newRoster(c), speak: make(chan struct{}, 1)}
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
@@ -111,7 +105,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	}
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
-	s.goroutines.Go(s.cleaner.run)
+	s.goroutines.Go(s.runCleaner)
 	// Wait up to a second until the partitions have been read, which is usually enough. If many
 	// deliveries wait, this node attempts the first ones while it reads the rest.
 	patience, cancel := context.WithTimeout(ctx, time.Second)

@@ -19,12 +19,6 @@ const (
 	maxDropped = 256
 )
 
-// A recorder writes the records of the partitions that this node owns.
-type recorder struct {
-	*index
-	writes *storekit.Batcher[write]
-}
-
 // A write collects changes of a partition for its next record. An empty write becomes a record,
 // too, which proves that this node still owns the partition.
 type write struct {
@@ -50,7 +44,7 @@ func writesOf(partitions []*partition, release bool) (ws []*write) {
 }
 
 // hand queues writes.
-func (s *recorder) hand(ws ...*write) {
+func (s *Store) hand(ws ...*write) {
 	for _, w := range ws {
 		size := 64 * len(w.endings)
 		for _, e := range w.endings {
@@ -61,7 +55,7 @@ func (s *recorder) hand(ws ...*write) {
 }
 
 // write queues writes and waits until they are recorded.
-func (s *recorder) write(ctx context.Context, ws ...*write) error {
+func (s *Store) write(ctx context.Context, ws ...*write) error {
 	s.hand(ws...)
 	for _, w := range ws {
 		if err := w.wait(ctx); err != nil {
@@ -82,7 +76,7 @@ func (w *write) wait(ctx context.Context) error {
 }
 
 // storeWrites records writes. One goroutine calls it.
-func (s *recorder) storeWrites(writes []*write) {
+func (s *Store) storeWrites(writes []*write) {
 	of := make(map[*partition][]*write)
 	for _, w := range writes {
 		of[w.p] = append(of[w.p], w)
@@ -100,7 +94,7 @@ func (s *recorder) storeWrites(writes []*write) {
 
 // record stores writes of one partition in records. It retries until it knows whether the stream
 // has them.
-func (s *recorder) record(p *partition, writes []*write) {
+func (s *Store) record(p *partition, writes []*write) {
 	all := write{p: p}
 	for _, w := range writes {
 		all.endings, all.moves = append(all.endings, w.endings...), append(all.moves, w.moves...)
@@ -144,7 +138,7 @@ type draft struct {
 
 // compose moves as much of w as fits into a record into a new draft, and leaves the rest in w. The
 // store is locked.
-func (s *recorder) compose(w *write) *draft {
+func (s *Store) compose(w *write) *draft {
 	d := &draft{p: w.p}
 	size := 0
 	room := func(n int) bool {
@@ -206,7 +200,7 @@ func (s *recorder) compose(w *write) *draft {
 }
 
 // finish completes the record of d. The store is locked.
-func (s *recorder) finish(d *draft) {
+func (s *Store) finish(d *draft) {
 	p, r := d.p, &d.record
 	s.serial++
 	r.serial, r.node, r.cursor = s.serial, s.id, p.cursor
@@ -222,7 +216,7 @@ func (s *recorder) finish(d *draft) {
 }
 
 // storeDraft stores a record. It retries until it knows whether the record is stored.
-func (s *recorder) storeDraft(d *draft) error {
+func (s *Store) storeDraft(d *draft) error {
 	for {
 		err := s.send(s.background, &d.parcel)
 		if d.answered && (d.err == nil || s.doubted(d)) {
@@ -243,7 +237,7 @@ func (s *recorder) storeDraft(d *draft) error {
 // doubted finds out why the server refused a record. It returns false if the caller has to send the
 // record again. It returns true if the record is stored and only an earlier answer was lost, or if
 // another node has written a record and so owns the partition.
-func (s *recorder) doubted(d *draft) bool {
+func (s *Store) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {
 		return false
@@ -262,7 +256,7 @@ func (s *recorder) doubted(d *draft) bool {
 }
 
 // recorded applies d, which is stored with the sequence seq, to the index.
-func (s *recorder) recorded(d *draft, seq uint64) {
+func (s *Store) recorded(d *draft, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := d.p
