@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -161,9 +160,8 @@ func (s *Store) keep(ctx context.Context, p *partition, blocks []*block) error {
 	}
 	s.mu.Unlock()
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
-		c := one(p.prefix+kindKey, some)
+		c := one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String())
 		c.vital = true
-		c.messages[0].Header = nats.Header{headerTTL: {strconv.Itoa(int(s.config.DedupWindow/time.Second)) + "s"}}
 		if err := s.store(ctx, c); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -48,10 +49,10 @@ func (s *conn) enter(ctx context.Context) error { return s.calls.Enter(ctx) }
 
 // Headers of the server.
 const (
-	headerID       = "Nats-Msg-Id"
-	headerExpected = "Nats-Expected-Last-Subject-Sequence"
-	headerRollup   = "Nats-Rollup"
-	headerTTL      = "Nats-TTL"
+	headerID       = "Nats-Msg-Id"                         // the server stores the same id only once
+	headerExpected = "Nats-Expected-Last-Subject-Sequence" // the server stores the message only if the last one of its subject has this sequence
+	headerRollup   = "Nats-Rollup"                         // "sub": the message replaces all earlier ones of its subject
+	headerTTL      = "Nats-TTL"                            // the server deletes the message after this duration
 )
 
 // Error codes of the server that the jetstream package has no names for.
@@ -67,48 +68,47 @@ const (
 	codeBatchTooLarge   = 10199
 )
 
-// errChanged is the error for a message from expect that the server has refused: the last message
-// of its subject is not the expected one. Usually another node has written to the subject.
+// errChanged is the error for a message that the server has refused because of headerExpected.
+// Usually another node has written to the subject.
 var errChanged = errors.New("natsqueue: another node has written to the same subject")
 
 // errNoAnswer is the error of a call that the server does not answer within callTimeout.
 var errNoAnswer = fmt.Errorf("natsqueue: no answer from the server within %v: %w", callTimeout, context.DeadlineExceeded)
 
-// A parcel is a message to be stored, or an atomic batch of messages. It also holds the server's
-// answer.
+// A parcel is a message to be stored, or an atomic batch of messages.
 type parcel struct {
 	messages []*nats.Msg
 	vital    bool // it may use the reserve; see reserveBytes
-	puts     []*put
 
-	answered bool
-	seq      uint64 // of the last message
-	err      error
+	// Set by store.
+	seq uint64 // of the last message
+	err error
 }
 
-// one returns a parcel of one message.
-func one(subject string, data []byte) *parcel {
-	return &parcel{messages: []*nats.Msg{{Subject: subject, Data: data}}}
-}
-
-// expect returns a message that the server stores only if last is the sequence of the last message
-// of its subject. If rollup is set, the message replaces all earlier messages of its subject.
-func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
-	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{headerExpected: {decimal(last)}}}
-	if rollup {
-		m.Header[headerRollup] = []string{"sub"}
+// one returns a parcel of one message. headers has the headers of the message, each followed by its
+// value.
+func one(subject string, data []byte, headers ...string) *parcel {
+	m := &nats.Msg{Subject: subject, Data: data, Header: make(nats.Header)}
+	for x := range slices.Chunk(headers, 2) {
+		m.Header[x[0]] = x[1:]
 	}
-	return m
+	return &parcel{messages: []*nats.Msg{m}}
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// store sends parcels and returns the first error. A parcel that the server refuses is an error,
-// too.
+// store stores parcels, and returns once the server has answered each, at the latest after
+// callTimeout. It sets the answer to each parcel, and returns the first error. A refusal is an error,
+// too. store repeats a parcel that gets no answer, so the server may store it twice. After
+// errNoAnswer a parcel may be stored or not.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
-	if err := s.send(ctx, parcels...); err != nil {
-		return err
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, c := range parcels {
+		wg.Go(func() { c.seq, c.err = s.storeOne(ctx, c) })
 	}
+	wg.Wait()
 	for _, c := range parcels {
 		if c.err != nil {
 			return c.err
@@ -117,52 +117,27 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-// send stores parcels, and returns once the server has answered each, at the latest after
-// callTimeout. An answer may be a refusal, which is in parcel.err. send repeats a parcel that gets
-// no answer, so the server may store it twice. If send returns an error, an unanswered parcel may
-// be stored or not.
-func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	errs := make([]error, len(parcels))
-	var wg sync.WaitGroup
-	for i, c := range parcels {
-		if i == len(parcels)-1 {
-			errs[i] = s.sendOne(ctx, c)
-			continue
-		}
-		wg.Go(func() { errs[i] = s.sendOne(ctx, c) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-func (s *conn) sendOne(ctx context.Context, c *parcel) error {
+func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) {
 	for {
 		seq, err := s.publish(ctx, c)
 		var refused *jetstream.APIError
 		switch {
 		case err == nil:
-			c.answered, c.seq = true, seq
-			return nil
+			return seq, nil
 		case errors.As(err, &refused):
-			again, why := refusal(refused)
-			if c.vital && errors.Is(why, webhook.ErrQueueFull) {
-				again = s.relieve(ctx)
-			}
-			if !again {
-				c.answered, c.err = true, why
-				return nil
+			why := refusal(refused)
+			if why != nil && !(c.vital && errors.Is(why, webhook.ErrQueueFull) && s.relieve(ctx)) {
+				return 0, why
 			}
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		case errors.Is(err, context.DeadlineExceeded):
 			continue
 		case !errors.Is(err, jetstream.ErrNoStreamResponse):
-			return fmt.Errorf("natsqueue: sending: %w", err)
+			return 0, fmt.Errorf("natsqueue: sending: %w", err)
 		}
 		if sleep(ctx, pause) != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 }
@@ -182,9 +157,6 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	if last > 0 {
 		id := nuid.Next()
 		for i, m := range c.messages {
-			if m.Header == nil {
-				m.Header = make(nats.Header, 3)
-			}
 			m.Header["Nats-Batch-Id"], m.Header["Nats-Batch-Sequence"] = []string{id}, []string{strconv.Itoa(i + 1)}
 			if i < last {
 				if err := s.nc.PublishMsg(m); err != nil {
@@ -201,20 +173,20 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	return ack.Sequence, nil
 }
 
-// refusal returns whether to send a refused parcel again. If not, err is the reason for the caller.
-func refusal(e *jetstream.APIError) (again bool, err error) {
+// refusal returns the error for a refused parcel, or nil if the parcel is to be sent again.
+func refusal(e *jetstream.APIError) error {
 	switch e.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return false, errChanged
+		return errChanged
 	case codeAccountFull, codeMemoryFull, codeStorageFull, codeStoreFailed:
-		return false, fmt.Errorf("%w: %s", webhook.ErrQueueFull, e.Description)
+		return fmt.Errorf("%w: %s", webhook.ErrQueueFull, e.Description)
 	case codeBatchTooLarge:
-		return false, fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
+		return fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
 	case codeInProcess, codeBatchIncomplete:
-		return true, nil
+		return nil
 	}
 	if e.Code == 503 { // there is no leader now
-		return true, nil
+		return nil
 	}
-	return false, fmt.Errorf("natsqueue: the server refused a message: %s (code %d)", e.Description, e.ErrorCode)
+	return fmt.Errorf("natsqueue: the server refused a message: %s (code %d)", e.Description, e.ErrorCode)
 }

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook"
@@ -86,10 +84,8 @@ func (s *Store) beat(ctx context.Context) error {
 		return err
 	}
 	sent := time.Now()
-	c := one(s.config.heartbeat(s.id), data)
+	c := one(s.config.heartbeat(s.id), data, headerRollup, "sub", headerTTL, max(24*s.config.Claim, time.Hour).String())
 	c.vital = true
-	ttl := max(24*s.config.Claim, time.Hour)
-	c.messages[0].Header = nats.Header{headerRollup: {"sub"}, headerTTL: {strconv.Itoa(int(ttl/time.Second)) + "s"}}
 	if err = s.store(ctx, c); err == nil {
 		s.mu.Lock()
 		recreated := s.latest > 0 && (c.seq < s.latest || c.seq >= s.latest+newStream)

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // rule checks the owners of all partitions after each signal on look, until the Store is closed.
@@ -140,7 +138,8 @@ func (s *Store) take(ctx context.Context, n int, h holding) error {
 	r := record{node: s.id, serial: s.serial}
 	s.mu.Unlock()
 	p := newPartition(s.index, n)
-	c := &parcel{vital: true, messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
+	c := one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(h.seq))
+	c.vital = true
 	if err := s.store(ctx, c); err != nil {
 		p.end()
 		if errors.Is(err, errChanged) { // another node was first, or an answer was lost; the next check tells which

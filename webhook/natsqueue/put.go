@@ -34,10 +34,10 @@ const (
 type put struct {
 	items  []item
 	size   int
-	called bool   // it is a call of Put, not a revival; its caller learns from the result that deliveries wait
-	once   string // for a revival: the id of its message, which the server stores only once
-	err    error
-	stored chan struct{} // closed when the put is stored, or err is set
+	called bool          // it is a call of Put, not a revival; its caller learns from the result that deliveries wait
+	once   string        // for a revival: the id of its message, which the server stores only once
+	parcel *parcel       // has the messages of the put
+	stored chan struct{} // closed when the parcel has the server's answer
 
 	// Guarded by index.mu.
 	left int           // items without an answer
@@ -120,7 +120,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 func (s *Store) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	if p.pack().messages() > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
+	if len(p.pack().parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
 	if err := s.takeRoom(ctx, int64(p.size)); err != nil {
@@ -136,9 +136,9 @@ func (s *Store) put(ctx context.Context, p *put) error {
 		s.giveUp(p)
 		return err
 	}
-	if p.err != nil {
+	if err := p.parcel.err; err != nil {
 		s.giveUp(p)
-		return fmt.Errorf("natsqueue: storing: %w", p.err)
+		return fmt.Errorf("natsqueue: storing: %w", err)
 	}
 	timer := time.NewTimer(answerPatience)
 	defer timer.Stop()
@@ -173,36 +173,32 @@ func (s *Store) giveUp(p *put) {
 	}
 }
 
-// A packing has the messages of puts, by partition.
-type packing map[int][]*part
+// A packing has the messages of puts.
+type packing struct {
+	parts []*part
+	last  map[int]*part // the last part of each partition
+}
+
+func newPacking() *packing { return &packing{last: make(map[int]*part)} }
 
 // pack divides p into messages.
-func (p *put) pack() packing {
-	k := make(packing)
+func (p *put) pack() *packing {
+	k := newPacking()
 	for i := range p.items {
 		k.add(len(p.items[i].record), &p.items[i])
 	}
 	return k
 }
 
-// messages counts the messages.
-func (k packing) messages() (n int) {
-	for _, parts := range k {
-		n += len(parts)
-	}
-	return n
-}
-
 // add adds items of one partition, of size bytes together, to a message that has room for all of them.
-func (k packing) add(size int, items ...*item) {
+func (k *packing) add(size int, items ...*item) {
 	first := items[0]
-	parts := k[first.partition]
-	if n := len(parts); n == 0 || parts[n-1].size+size > blockBytes || parts[n-1].items[0].noDedup != first.noDedup || len(parts[n-1].items)+len(items) > blockLen {
-		parts = append(parts, new(part))
-		k[first.partition] = parts
+	x := k.last[first.partition]
+	if x == nil || x.size+size > blockBytes || x.items[0].noDedup != first.noDedup || len(x.items)+len(items) > blockLen {
+		x = new(part)
+		k.parts, k.last[first.partition] = append(k.parts, x), x
 	}
-	last := parts[len(parts)-1]
-	last.items, last.size = append(last.items, items...), last.size+size
+	x.items, x.size = append(x.items, items...), x.size+size
 }
 
 // storePuts stores puts. A put that fits into one message shares it with other puts. It is not
@@ -211,75 +207,51 @@ func (k packing) add(size int, items ...*item) {
 // takes 2 to 3 ms. A revival has its own message, because another node may send the same revival.
 func (s *Store) storePuts(puts []*put) {
 	var parcels []*parcel
-	single, batch := make(packing), make(packing)
+	single, batch := newPacking(), newPacking()
 	for _, p := range puts {
 		k, group := p.pack(), batch
 		if p.once != "" {
-			c := s.parcel(k)
-			c.messages[0].Header = nats.Header{headerID: {p.once}}
-			parcels = append(parcels, c)
+			parcels = append(parcels, s.parcel(k.parts...))
+			p.parcel.messages[0].Header[headerID] = []string{p.once}
 			continue
 		}
-		if k.messages() == 1 {
+		if len(k.parts) == 1 {
 			group = single
 		}
-		for _, parts := range k {
-			for _, x := range parts {
-				group.add(x.size, x.items...)
-			}
+		for _, x := range k.parts {
+			group.add(x.size, x.items...)
 		}
 	}
-	for n, parts := range single {
-		for _, x := range parts {
-			parcels = append(parcels, s.parcel(packing{n: {x}}))
-		}
+	for _, x := range single.parts {
+		parcels = append(parcels, s.parcel(x))
 	}
-	if len(batch) > 0 {
-		parcels = append(parcels, s.parcel(batch))
+	if len(batch.parts) > 0 {
+		parcels = append(parcels, s.parcel(batch.parts...))
 	}
-	err := s.send(s.background, parcels...)
-	for _, c := range parcels {
-		if !c.answered {
-			c.err = err
-		}
-		for _, p := range c.puts {
-			p.err = c.err
-		}
-	}
+	s.store(s.background, parcels...) // sets the error of each
 	for _, p := range puts {
 		close(p.stored)
 	}
 }
 
-// parcel returns the messages of a packing.
-func (s *Store) parcel(k packing) *parcel {
+// parcel returns the messages of parts.
+func (s *Store) parcel(parts ...*part) *parcel {
 	c := new(parcel)
-	for _, parts := range k {
-		for _, x := range parts {
-			c.messages = append(c.messages, s.message(x))
-			for _, it := range x.items {
-				if n := len(c.puts); n == 0 || c.puts[n-1] != it.put {
-					c.puts = append(c.puts, it.put)
-				}
-			}
+	for _, x := range parts {
+		r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
+		for i, it := range x.items {
+			r.records[i], it.put.parcel = it.record, c
 		}
+		s.mu.Lock()
+		s.serial++
+		r.serial = s.serial
+		x.sent = time.Now()
+		s.parts[r.serial] = x
+		s.mu.Unlock()
+		m := one(s.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
+		c.messages = append(c.messages, m.messages...)
 	}
 	return c
-}
-
-// message returns the message of a part.
-func (s *Store) message(x *part) *nats.Msg {
-	r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
-	for i, it := range x.items {
-		r.records[i] = it.record
-	}
-	s.mu.Lock()
-	s.serial++
-	r.serial = s.serial
-	x.sent = time.Now()
-	s.parts[r.serial] = x
-	s.mu.Unlock()
-	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items)))}
 }
 
 // heardOfPut processes the answer of an owner on another node. It consists of the serial of the

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -70,7 +68,7 @@ func (s *conn) refill(ctx context.Context) error {
 	if s.config.MaxBytes > 0 {
 		size = min(size, s.config.MaxBytes/16)
 	}
-	err := s.store(ctx, &parcel{messages: []*nats.Msg{{Subject: s.config.reserve(), Data: make([]byte, size), Header: nats.Header{headerRollup: {"sub"}}}}})
+	err := s.store(ctx, one(s.config.reserve(), make([]byte, size), headerRollup, "sub"))
 	if errors.Is(err, webhook.ErrQueueFull) {
 		return nil // later
 	}

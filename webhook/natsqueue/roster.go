@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
@@ -21,7 +19,8 @@ import (
 const (
 	// maxMembers is how many members one request looks up.
 	maxMembers = 256
-	// goneTTL is how long the server keeps the message of a user who has left.
+	// goneTTL is how long the server keeps the message of a user who has left, or of a setting that
+	// was removed.
 	goneTTL = "60s"
 )
 
@@ -89,7 +88,7 @@ func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Reco
 	if err != nil {
 		return err
 	}
-	return s.store(ctx, &parcel{messages: []*nats.Msg{expect(subject, seq, b, true)}})
+	return s.store(ctx, one(subject, b, headerExpected, decimal(seq), headerRollup, "sub"))
 }
 
 // members implements audience.Members for one try of the method change, which begins anew if
@@ -190,11 +189,11 @@ func (m *members) Set(users []string, generation uint64) error {
 		if x.Generation == generation {
 			continue
 		}
-		c := expect(m.config.member(token(m.audience), token(x.User)), x.seq, []byte(decimal(generation)), true)
+		headers := []string{headerExpected, decimal(x.seq), headerRollup, "sub"}
 		if generation == 0 {
-			c.Header[headerTTL] = []string{goneTTL}
+			headers = append(headers, headerTTL, goneTTL)
 		}
-		marks = append(marks, &parcel{messages: []*nats.Msg{c}})
+		marks = append(marks, one(m.config.member(token(m.audience), token(x.User)), []byte(decimal(generation)), headers...))
 	}
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }

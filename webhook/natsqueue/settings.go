@@ -54,7 +54,9 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 			if err == nil && seen >= last { // the replica that answered has all that the leader had
 				return slices.SortedFunc(maps.Values(all), func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) }), nil
 			}
-			err = cmp.Or(err, sleep(ctx, wait))
+			if err = cmp.Or(err, sleep(ctx, wait)); err == nil { // the last setting may be gone by now
+				last, _, err = s.last(ctx, s.config.setting("*"))
+			}
 		}
 		return nil, fmt.Errorf("natsqueue: settings: %w", err)
 	})
@@ -70,36 +72,31 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	}
 	defer s.calls.Leave()
 	subject, id, kind := s.config.setting(token(e.Name)), nuid.Next(), byte(settingValue)
+	headers := []string{headerRollup, "sub"}
 	if e.Value == nil {
-		kind = settingGone
+		kind, headers = settingGone, append(headers, headerTTL, goneTTL)
 	}
-	c := one(subject, append(append([]byte(id), kind), e.Value...))
-	expected := e.Version
-	for {
-		c = &parcel{messages: append(c.messages[:0], expect(subject, expected, c.messages[0].Data, true))}
-		if err = s.store(ctx, c); err == nil || !errors.Is(err, errChanged) {
-			break
+	data := append(append([]byte(id), kind), e.Value...)
+	for expected := e.Version; ; {
+		c := one(subject, data, append(headers, headerExpected, decimal(expected))...)
+		err := s.store(ctx, c)
+		if err == nil {
+			return c.seq, nil
 		}
-		seq, held, failed := s.last(ctx, subject)
-		if err = failed; err != nil {
-			break
+		var seq uint64
+		var held []byte
+		if errors.Is(err, errChanged) {
+			seq, held, err = s.last(ctx, subject)
 		}
-		if len(held) > settingID && string(held[:settingID]) == id { // the answer was lost
-			c.seq = seq
-			break
-		}
-		if len(held) <= settingID || held[settingID] != settingGone || e.Version != 0 || seq == expected {
+		gone := len(held) > settingID && held[settingID] == settingGone
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("natsqueue: setting %q: %w", e.Name, err)
+		case len(held) > settingID && string(held[:settingID]) == id: // the answer was lost
+			return seq, nil
+		case !gone || e.Version != 0 || seq == expected:
 			return 0, webhook.ErrConflict
 		}
 		expected = seq // the setting was removed, and its message is still there
 	}
-	if err == nil && kind == settingGone {
-		if err := s.purge(ctx, subject, c.seq+1); err != nil {
-			s.config.Logger.Debug("natsqueue: a setting is removed, but its message could not be erased from the stream", "error", err)
-		}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("natsqueue: setting %q: %w", e.Name, err)
-	}
-	return c.seq, nil
 }

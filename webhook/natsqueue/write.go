@@ -2,8 +2,8 @@ package natsqueue
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -169,7 +169,7 @@ func (s *Store) compose(w *write) *draft {
 		case webhook.Retry:
 			begin(e.entry, e.record)
 		case webhook.Bury:
-			d.aside = append(d.aside, &nats.Msg{Subject: e.subject, Data: e.record})
+			d.aside = append(d.aside, one(e.subject, e.record).messages...)
 		}
 	}
 	for ; len(w.moves) > 0; w.moves = w.moves[1:] {
@@ -190,7 +190,7 @@ func (s *Store) compose(w *write) *draft {
 			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
 			if e.damaged {
 				d.damaged = append(d.damaged, e)
-				d.aside = append(d.aside, &nats.Msg{Subject: d.p.prefix + kindDamaged, Data: m.records[i]})
+				d.aside = append(d.aside, one(d.p.prefix+kindDamaged, m.records[i]).messages...)
 			} else {
 				begin(e, m.records[i])
 			}
@@ -211,25 +211,23 @@ func (s *Store) finish(d *draft) {
 		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
 	}
 	r.ends = append(r.ends, p.dropped[:d.dropped]...)
-	d.messages = append(d.aside, expect(p.prefix+kindOwn, p.last, r.append(nil), false))
+	d.messages = append(d.aside, one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(p.last)).messages...)
 	d.vital = true
 }
 
 // storeDraft stores a record. It retries until it knows whether the record is stored.
 func (s *Store) storeDraft(d *draft) error {
 	for {
-		err := s.send(s.background, &d.parcel)
-		if d.answered && (d.err == nil || s.doubted(d)) {
-			if d.err == nil {
-				s.recorded(d, d.seq)
-			}
+		err := s.store(s.background, &d.parcel)
+		if err == nil {
+			s.recorded(d, d.seq)
 			return nil
 		}
-		if d.answered { // the server has refused the record
-			d.parcel = parcel{messages: d.messages, vital: true}
+		if !errors.Is(err, errNoAnswer) && s.doubted(d) {
+			return nil
 		}
 		if sleep(s.background, pause) != nil {
-			return cmp.Or(err, s.background.Err())
+			return err
 		}
 	}
 }
