@@ -76,7 +76,7 @@ const (
 // ask sends q to the node that owns the partition n and returns the answer. If this node is the
 // owner, ask answers q itself. While no owner answers, ask repeats the question, until callTimeout.
 func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
 	}
 	defer s.calls.Leave()
@@ -112,7 +112,7 @@ func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error
 func (s *Store) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
-	if err != nil || decode(m.Data, &q) != nil || s.enter(s.background) != nil {
+	if err != nil || decode(m.Data, &q) != nil || s.calls.Enter(s.background) != nil {
 		return
 	}
 	s.goroutines.Go(func() {
@@ -268,7 +268,7 @@ func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds.
 func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return all, err
 	}
 	defer s.calls.Leave()
@@ -344,7 +344,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 // deliveries reads the deliveries at the given places of a lane. It leaves out deliveries that are
 // no longer there.
 func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
@@ -412,6 +412,13 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 			return erased, claimed, err
 		}
 	}
-	n, err := s.eraseDead(ctx, user)
+	var keys []string
+	for d, err := range s.Dead(ctx, webhook.DeadFilter{User: user}, "") {
+		if err != nil {
+			return erased, claimed, err
+		}
+		keys = append(keys, d.Key)
+	}
+	n, err := s.Discard(ctx, keys...)
 	return erased + n, claimed, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -44,8 +45,16 @@ type conn struct {
 	calls      storekit.Gate
 }
 
-// enter begins a call of the Store. The caller ends it with calls.Leave.
-func (s *conn) enter(ctx context.Context) error { return s.calls.Enter(ctx) }
+// page yields what read returns. Each loop over it is a call of the Store.
+func page[T any](ctx context.Context, s *conn, read func() ([]T, error)) iter.Seq2[T, error] {
+	return storekit.Page(func() ([]T, error) {
+		if err := s.calls.Enter(ctx); err != nil {
+			return nil, err
+		}
+		defer s.calls.Leave()
+		return read()
+	})
+}
 
 // Headers of the server.
 const (

@@ -79,14 +79,12 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		buckets, err := s.buckets(ctx, filter, after)
-		for _, bucket := range buckets {
+		for i := 0; i < len(buckets) && err == nil; i++ {
 			var keys []string
-			if keys, err = s.bucket(ctx, bucket, filter, after); err != nil {
-				break
-			}
-			for page := range slices.Chunk(keys, pageLen) {
+			keys, err = s.bucket(ctx, buckets[i], filter, after)
+			for some := range slices.Chunk(keys, pageLen) {
 				var found []webhook.DeadLetter
-				if found, err = s.letters(ctx, page...); err != nil {
+				if found, err = s.letters(ctx, some...); err != nil {
 					break
 				}
 				for _, d := range found {
@@ -94,9 +92,6 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 						return
 					}
 				}
-			}
-			if err != nil {
-				break
 			}
 		}
 		if err != nil {
@@ -112,7 +107,7 @@ func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string)
 	if after != "" && !ok {
 		return nil, fmt.Errorf("%q is not the key of a dead letter", after)
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
@@ -138,7 +133,7 @@ func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string)
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If after is not
 // empty, it returns only the keys that follow that key.
 func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
@@ -164,7 +159,7 @@ func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after
 // letters reads the dead letters with the given keys from the stream. It leaves out dead letters that
 // no longer exist.
 func (s *Store) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
@@ -214,24 +209,21 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes the dead letters with the keys, and returns how many it has deleted. It calls
-// before(letter) ahead of each deletion, which puts a letter back that is revived. It stops at the first error.
+// exhume deletes the dead letters with the keys, and returns how many it has deleted. It calls before
+// ahead of each deletion, which puts a letter back that is revived. It stops at the first error.
 func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for some := range slices.Chunk(keys, pageLen) {
 		found, err := s.letters(ctx, some...)
-		for _, d := range found {
+		for i := 0; i < len(found) && err == nil; i++ {
 			gone := false
-			if err = before(d); err == nil {
-				_, seq, _ := parseKey(d.Key)
+			if err = before(found[i]); err == nil {
+				_, seq, _ := parseKey(found[i].Key)
 				gone, err = s.delete(ctx, seq)
-			}
-			if err != nil {
-				break
 			}
 			if gone {
 				n++
@@ -239,28 +231,6 @@ func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.D
 		}
 		if err != nil {
 			return n, fmt.Errorf("natsqueue: removing dead letters: %w", err)
-		}
-	}
-	return n, nil
-}
-
-// eraseDead deletes the dead letters of a user.
-func (s *Store) eraseDead(ctx context.Context, user string) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	for m, err := range s.list(ctx, s.config.dead(-1, webhook.DeadFilter{User: user})) {
-		var d webhook.DeadLetter
-		gone := false
-		if err == nil && d.UnmarshalBinary(m.data) == nil && d.User == user {
-			gone, err = s.delete(ctx, m.seq)
-		}
-		if err != nil {
-			return n, fmt.Errorf("natsqueue: erasing dead letters: %w", err)
-		}
-		if gone {
-			n++
 		}
 	}
 	return n, nil

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Fetch implements webhook.Store.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return dst, err
 	}
 	defer s.calls.Leave()
@@ -161,11 +160,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return storekit.Page(func() (heads []webhook.Head, _ error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Leave()
+	return page(ctx, s.conn, func() (heads []webhook.Head, _ error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !all {

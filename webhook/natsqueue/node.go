@@ -138,9 +138,8 @@ func (s *Store) restore() {
 
 // A peer is a node that shares the store, as its last heartbeat describes it.
 type peer struct {
-	id   string
-	at   time.Time // of the heartbeat, by the server's clock
-	self bool
+	id string
+	at time.Time // of the heartbeat, by the server's clock
 	heartbeat
 }
 
@@ -159,7 +158,7 @@ func (s *Store) peers(ctx context.Context) ([]peer, error) {
 		for _, m := range page {
 			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
 			json.Unmarshal(m.data, &n.heartbeat) // an unreadable heartbeat proves life, too
-			if n.self = n.id == s.id; n.self {
+			if n.id == s.id {
 				now = n.at
 			}
 			n.Opened = cmp.Or(n.Opened, n.at.UnixMicro())
@@ -174,7 +173,7 @@ func (s *Store) peers(ctx context.Context) ([]peer, error) {
 	defer s.mu.Unlock()
 	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
 	return slices.DeleteFunc(all, func(n peer) bool {
-		if n.self && s.opened == 0 {
+		if n.id == s.id && s.opened == 0 {
 			s.opened = n.Opened
 		}
 		age := now.Sub(n.at)
@@ -198,7 +197,7 @@ const maxNodes = 1000
 
 // Nodes implements webhook.Shared.
 func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
@@ -212,7 +211,7 @@ func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	nodes := make([]webhook.Node, 0, len(all))
 	for _, n := range all[:min(len(all), maxNodes)] {
 		nodes = append(nodes, webhook.Node{
-			Name: n.Name, Self: n.self, Opened: time.UnixMicro(n.Opened).UTC(), Seen: n.at, Note: n.Note,
+			Name: n.Name, Self: n.id == s.id, Opened: time.UnixMicro(n.Opened).UTC(), Seen: n.at, Note: n.Note,
 		})
 	}
 	return nodes, nil

@@ -165,7 +165,7 @@ func (s *Store) take(ctx context.Context, n int, h holding) error {
 // Release implements webhook.Shared. A partition with claimed deliveries is given away once these
 // are settled.
 func (s *Store) Release(ctx context.Context) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()

@@ -229,7 +229,8 @@ func (p *partition) judge(b *block) {
 			p.remove(e)
 			continue
 		}
-		known := i < len(own) && own[i].put != nil && own[i].put.called && !own[i].put.over
+		// The caller of Put learns from the result that the delivery waits. The caller of Revive does not.
+		known := i < len(own) && own[i].put != nil && own[i].put.once == "" && !own[i].put.over
 		if known && own[i].keep && p.state == open && p.lapsed() == nil {
 			own[i].Claim = p.claim(e)
 			continue
@@ -239,21 +240,14 @@ func (p *partition) judge(b *block) {
 			p.tell(e.lane.name)
 		}
 	}
-	if !b.judged {
-		p.answer(b, duplicates)
-	}
-	b.judged, b.asker = true, ""
-}
-
-// answer tells the node that put b which of its deliveries are duplicates. The store is locked.
-func (p *partition) answer(b *block, duplicates []byte) {
-	switch b.asker {
-	case "":
-	case p.id:
+	switch {
+	case b.judged || b.asker == "":
+	case b.asker == p.id:
 		p.answered(b.serial, duplicates)
 	default:
 		p.nc.Publish(p.config.ask("put."+b.asker), append(binary.AppendUvarint(nil, b.serial), duplicates...))
 	}
+	b.judged, b.asker = true, ""
 }
 
 // sawRecord processes a record of an earlier owner. The store is locked.
@@ -272,11 +266,8 @@ func (p *partition) sawRecord(r *record) {
 func (p *partition) first() (uint64, error) {
 	for {
 		seq, _, err := p.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
-		if err == nil || p.live.Err() != nil {
+		if err == nil || sleep(p.live, pause) != nil {
 			return seq, err
-		}
-		if err := sleep(p.live, pause); err != nil {
-			return 0, err
 		}
 	}
 }

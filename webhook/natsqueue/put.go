@@ -34,7 +34,6 @@ const (
 type put struct {
 	items  []item
 	size   int
-	called bool          // it is a call of Put, not a revival; its caller learns from the result that deliveries wait
 	once   string        // for a revival: the id of its message, which the server stores only once
 	parcel *parcel       // has the messages of the put
 	stored chan struct{} // closed when the parcel has the server's answer
@@ -95,7 +94,7 @@ func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
 // they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. While the owner of
 // a destination is dead, Put reports its duplicates as stored. The next owner leaves them out.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()
@@ -103,7 +102,6 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	if err != nil || len(ps) == 0 {
 		return err
 	}
-	p.called = true
 	if err := s.put(ctx, p); err != nil {
 		return err
 	}

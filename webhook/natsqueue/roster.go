@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -53,7 +52,7 @@ func newRoster(c *conn) *roster {
 // and the same call can be repeated. If another node changes the audience or one of these members
 // meanwhile, change starts over with the new record and calls f again.
 func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()
@@ -227,11 +226,7 @@ func following(users []string, after string) []string {
 
 // Members implements audience.Roster. It has the ids of all members in memory.
 func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return storekit.Page(func() ([]string, error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Leave()
+	return page(ctx, s.conn, func() ([]string, error) {
 		users, err := s.memberIDs(ctx, id)
 		return following(users, after), err
 	})
@@ -239,11 +234,7 @@ func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string
 
 // Audiences implements audience.Roster.
 func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return storekit.Page(func() ([]audience.Entry, error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Leave()
+	return page(ctx, s.conn, func() ([]audience.Entry, error) {
 		all := make(map[string]audience.Entry) // the list has an audience twice if the audience changes during the listing
 		for m, err := range s.list(ctx, s.config.audience("*")) {
 			var rec audience.Record

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A setting is the last message of its subject. The message consists of an id of settingID bytes, a
@@ -27,11 +26,7 @@ const (
 
 // Settings implements webhook.Keeper. It keeps all settings with the prefix in memory.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return storekit.Page(func() ([]webhook.Setting, error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Leave()
+	return page(ctx, s.conn, func() ([]webhook.Setting, error) {
 		last, _, err := s.last(ctx, s.config.setting("*"))
 		for wait := behind; err == nil; wait *= 2 {
 			all := make(map[string]webhook.Setting)
@@ -67,7 +62,7 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("natsqueue: %w", err)
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()

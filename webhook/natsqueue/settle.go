@@ -13,7 +13,7 @@ import (
 // until it is known whether the first ones are recorded. The settlements of that next call have no
 // effect for these claims.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()

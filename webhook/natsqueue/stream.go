@@ -32,10 +32,7 @@ func (c *Config) stream(replicas int) jetstream.StreamConfig {
 
 // prepare creates the stream, or checks an existing one.
 func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	want := c.stream(c.Replicas)
-	if c.Replicas == 0 {
-		want.Replicas = 3
-	}
+	want := c.stream(cmp.Or(c.Replicas, 3))
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, want)
