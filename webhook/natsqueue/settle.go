@@ -25,8 +25,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 			break
 		}
 	}
-	var writes []*write // of this call, one for each partition
-	pending := make(map[*write]bool)
+	var writes, others []*write // of this call, one for each partition, and those that settle some of ss already
 	s.mu.Lock()
 	if err := s.lapsed(); err != nil { // others may have claimed the deliveries
 		s.mu.Unlock()
@@ -37,7 +36,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 		switch {
 		case e == nil:
 		case e.write != nil:
-			pending[e.write] = true
+			others = append(others, e.write)
 		case ss[i].Verdict == webhook.Return:
 			s.putBack(e)
 		default:
@@ -53,15 +52,10 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	}
 	s.mu.Unlock()
 	s.hand(writes...)
-	for _, w := range writes {
-		pending[w] = true
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	for w := range pending {
-		if err := w.wait(ctx); err != nil {
-			return 0, fmt.Errorf("natsqueue: settling: %w", err)
-		}
+	if err := await(ctx, append(writes, others...)); err != nil {
+		return 0, fmt.Errorf("natsqueue: settling: %w", err)
 	}
 	return n, refused
 }

@@ -57,22 +57,22 @@ func (s *Store) hand(ws ...*write) {
 // write queues writes and waits until they are recorded.
 func (s *Store) write(ctx context.Context, ws ...*write) error {
 	s.hand(ws...)
+	return await(ctx, ws)
+}
+
+// await waits until each of ws is recorded or its partition is lost, or until ctx ends.
+func await(ctx context.Context, ws []*write) error {
 	for _, w := range ws {
-		if err := w.wait(ctx); err != nil {
-			return err
+		select {
+		case <-w.done:
+			if w.err != nil {
+				return w.err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 	return nil
-}
-
-// wait waits until w is recorded, the partition is lost, or ctx ends.
-func (w *write) wait(ctx context.Context) error {
-	select {
-	case <-w.done:
-		return w.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // storeWrites records writes. One goroutine calls it.
@@ -83,10 +83,6 @@ func (s *Store) storeWrites(writes []*write) {
 	}
 	var wg sync.WaitGroup
 	for p, ws := range of {
-		if delete(of, p); len(of) == 0 { // the last one needs no goroutine
-			s.record(p, ws)
-			break
-		}
 		wg.Go(func() { s.record(p, ws) })
 	}
 	wg.Wait()
@@ -105,7 +101,9 @@ func (s *Store) record(p *partition, writes []*write) {
 	for more := true; more && err == nil && p.state != lost; {
 		d := s.compose(&all)
 		more = len(all.endings)+len(all.moves) > 0
-		d.release = all.release && !more
+		if d.record.node = s.id; all.release && !more {
+			d.record.node = ""
+		}
 		s.finish(d)
 		s.mu.Unlock()
 		err = s.storeDraft(d)
@@ -129,9 +127,7 @@ type draft struct {
 	record  record
 	endings []*ending
 	moved   []*entry
-	damaged []*entry
 	dropped int
-	release bool
 	aside   []*nats.Msg // dead letters and damaged deliveries, stored in one batch with the record
 	parcel
 }
@@ -142,7 +138,7 @@ func (s *Store) compose(w *write) *draft {
 	d := &draft{p: w.p}
 	size := 0
 	room := func(n int) bool {
-		if size > 0 && size+n > blockBytes || len(d.aside) == maxBuries || len(d.endings) == blockLen {
+		if size > 0 && size+n > blockBytes || len(d.aside) >= maxBuries || len(d.endings) >= blockLen {
 			return false
 		}
 		size += n + 8
@@ -189,7 +185,7 @@ func (s *Store) compose(w *write) *draft {
 			}
 			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
 			if e.damaged {
-				d.damaged = append(d.damaged, e)
+				d.endings = append(d.endings, &ending{entry: e})
 				d.aside = append(d.aside, one(d.p.prefix+kindDamaged, m.records[i]).messages...)
 			} else {
 				begin(e, m.records[i])
@@ -203,10 +199,7 @@ func (s *Store) compose(w *write) *draft {
 func (s *Store) finish(d *draft) {
 	p, r := d.p, &d.record
 	s.serial++
-	r.serial, r.node, r.cursor = s.serial, s.id, p.cursor
-	if d.release {
-		r.node = ""
-	}
+	r.serial, r.cursor = s.serial, p.cursor
 	if d.dropped = min(len(p.dropped), maxDropped); d.dropped < len(p.dropped) {
 		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
 	}
@@ -272,9 +265,6 @@ func (s *Store) recorded(d *draft, seq uint64) {
 		e.stored = uint32(len(d.record.records[i]))
 		b.set(i, e)
 	}
-	for _, e := range d.damaged {
-		s.remove(e)
-	}
 	for _, e := range d.endings {
 		e.done, e.entry.write = true, nil
 		switch {
@@ -294,7 +284,7 @@ func (s *Store) recorded(d *draft, seq uint64) {
 		}
 	}
 	s.cache.add(b)
-	if d.release {
+	if d.record.node == "" {
 		p.lose()
 	}
 }
