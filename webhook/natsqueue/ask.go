@@ -45,10 +45,10 @@ type answer struct {
 	Error   string
 }
 
-// encode encodes a question or an answer for decode. JSON would change names that are not UTF-8.
+// encode encodes a question, an answer or a heartbeat. JSON would change names that are not UTF-8.
 func encode(v any) []byte {
 	var b bytes.Buffer
-	gob.NewEncoder(&b).Encode(v) // no error: gob can encode both types
+	gob.NewEncoder(&b).Encode(v) // no error: gob can encode these types
 	return b.Bytes()
 }
 
@@ -398,9 +398,7 @@ func (s *Store) changeAll(ctx context.Context, partition int, filter webhook.Wai
 }
 
 // Erase implements webhook.Keeper. When it returns, the bytes of erased deliveries may still be in
-// the stream, because the log of a partition is purged from its beginning. First the cleaner moves
-// the other waiting deliveries out of the messages up to the last one with erased deliveries. Then
-// it purges these messages. This takes up to a second, or longer if many deliveries wait.
+// the stream. The package comment says when they leave it.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")

@@ -3,7 +3,6 @@ package natsqueue
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,10 +16,10 @@ import (
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
 // previous heartbeat.
 type heartbeat struct {
-	Name    string `json:"name"`
-	Opened  int64  `json:"opened,omitempty"` // when the node's first heartbeat was stored, in microseconds; 0 in that heartbeat
-	Leaving bool   `json:"leaving,omitempty"`
-	Note    []byte `json:"note,omitempty"`
+	Name    string
+	Opened  int64 // when the node's first heartbeat was stored, in microseconds; 0 in that heartbeat
+	Leaving bool
+	Note    []byte
 }
 
 // trusted is how long a node relies on its own heartbeat. It is shorter than Claim, so a node stops
@@ -79,14 +78,11 @@ func (s *Store) beat(ctx context.Context) error {
 			h.Note = nil
 		}
 	}
-	data, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
 	sent := time.Now()
-	c := one(s.config.heartbeat(s.id), data, headerRollup, "sub", headerTTL, max(24*s.config.Claim, time.Hour).String())
+	c := one(s.config.heartbeat(s.id), encode(h), headerRollup, "sub", headerTTL, max(24*s.config.Claim, time.Hour).String())
 	c.vital = true
-	if err = s.store(ctx, c); err == nil {
+	err := s.store(ctx, c)
+	if err == nil {
 		s.mu.Lock()
 		recreated := s.latest > 0 && (c.seq < s.latest || c.seq >= s.latest+newStream)
 		s.latest = c.seq
@@ -157,7 +153,7 @@ func (s *Store) peers(ctx context.Context) ([]peer, error) {
 		all = all[:0]
 		for _, m := range page {
 			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
-			json.Unmarshal(m.data, &n.heartbeat) // an unreadable heartbeat proves life, too
+			decode(m.data, &n.heartbeat) // an unreadable heartbeat proves life, too
 			if n.id == s.id {
 				now = n.at
 			}

@@ -91,8 +91,8 @@ func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
 }
 
 // Put implements webhook.Store. It stores its deliveries in one message or in one atomic batch. If
-// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. While the owner of
-// a destination is dead, Put reports its duplicates as stored. The next owner leaves them out.
+// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. The package comment
+// says when Put reports duplicates as stored.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 }
 
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
-// duplicates.
+// duplicates. After an error it puts back what is claimed for p, and nothing more is claimed.
 func (s *Store) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
@@ -125,50 +125,38 @@ func (s *Store) put(ctx context.Context, p *put) error {
 		return err
 	}
 	s.puts.Add(p, p.size)
+	var err error
 	select {
 	case <-p.stored:
-	case <-ctx.Done():
-	}
-	if err := context.Cause(ctx); err != nil { // it may be stored
+		err = p.parcel.err
+	case <-ctx.Done(): // it may be stored
+		err = context.Cause(ctx)
 		s.puts.Drop(p)
-		s.giveUp(p)
-		return err
 	}
-	if err := p.parcel.err; err != nil {
-		s.giveUp(p)
-		return fmt.Errorf("natsqueue: storing: %w", err)
-	}
-	timer := time.NewTimer(answerPatience)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return nil
-	case <-timer.C:
-	}
-	// The deliveries are stored, but no owner has answered in time. Report them as stored, whatever
-	// the owner says later.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.over = true
-	for i := range p.items {
-		if it := &p.items[i]; it.put != nil {
-			it.Stored = true
+	if err == nil {
+		timer := time.NewTimer(answerPatience)
+		defer timer.Stop()
+		select {
+		case <-p.done:
+		case <-timer.C:
 		}
 	}
-	return nil
-}
-
-// giveUp puts back the deliveries that are claimed for p, and prevents further claims for p.
-func (s *Store) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.over = true
 	for i := range p.items {
-		if e := s.claims[p.items[i].Claim]; e != nil {
+		it := &p.items[i]
+		// If no owner has answered in time, report the delivery as stored, whatever the owner says later.
+		it.Stored = it.Stored || it.put != nil
+		if e := s.claims[it.Claim]; err != nil && e != nil {
 			s.putBack(e)
 			s.tell(e.lane.name)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("natsqueue: storing: %w", err)
+	}
+	return nil
 }
 
 // A packing has the messages of puts.
