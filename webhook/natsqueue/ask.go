@@ -360,10 +360,8 @@ func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds
 	if err != nil {
 		return nil, err
 	}
-	for _, page := range pages {
-		if len(page) > 0 {
-			records[page[0].seq], _ = parseRecord(page[0].data)
-		}
+	for _, m := range slices.Concat(pages...) {
+		records[m.seq], _ = parseRecord(m.data)
 	}
 	for _, x := range places {
 		r := records[x.Seq]

@@ -173,12 +173,12 @@ func (s *Store) letters(ctx context.Context, keys ...string) (found []webhook.De
 	if err != nil {
 		return nil, fmt.Errorf("natsqueue: reading dead letters: %w", err)
 	}
-	for _, page := range pages {
+	for _, m := range slices.Concat(pages...) {
 		var d webhook.DeadLetter
-		if len(page) == 0 || !strings.HasPrefix(page[0].subject, s.config.Stream+".dead.") || d.UnmarshalBinary(page[0].data) != nil {
+		if !strings.HasPrefix(m.subject, s.config.Stream+".dead.") || d.UnmarshalBinary(m.data) != nil {
 			continue
 		}
-		if d.Key = deadKey(d.Died, page[0].seq); slices.Contains(keys, d.Key) {
+		if d.Key = deadKey(d.Died, m.seq); slices.Contains(keys, d.Key) {
 			found = append(found, d)
 		}
 	}

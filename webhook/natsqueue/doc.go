@@ -93,9 +93,7 @@
 // There is one stream. The messages of the partition n are under four of its subjects.
 //
 // n.log.put has records with new deliveries, which any node may put. A Put for one partition shares a
-// message with other calls. A larger Put is an atomic batch. If the stream has no replicas, the
-// server keeps each batch in a file of its own, which takes two to three milliseconds. So small
-// puts avoid batches.
+// message with other calls. A larger Put is an atomic batch.
 //
 // n.log.own has the records of the owner. The server stores a record only if its writer knows the
 // sequence of the previous record under this subject. So the records are a chain, and the owner is
@@ -117,11 +115,8 @@
 // The cleaner purges a log up to the first message that has a waiting delivery. It moves the
 // waiting deliveries of the first messages to the end of the log, in a record, in two cases: the
 // log has more than four times the bytes of its waiting deliveries plus 1 MB, or it has bytes of an
-// erased user. A node that takes a partition over reads the log and then asks the server for the
-// first message. If it has read messages before that one, these were purged in the meantime and
-// their deliveries have ended.
+// erased user.
 //
 // Heartbeats, settings, audiences and their members are messages of the same stream. Each of them
-// replaces its predecessor. A Confirm changes members one by one and then the record of the
-// audience, so it can be repeated after a crash.
+// replaces its predecessor.
 package natsqueue

@@ -14,9 +14,8 @@ type ref struct {
 	i   uint32
 }
 
-// A record is a message in the log of a partition, with deliveries. Any node may put one. The owner
-// of the partition also stores its changes in records: the server stores such a record only if its
-// writer knows the sequence of the previous one, so the node that wrote the last one is the owner.
+// A record is a message in the log of a partition. Any node puts deliveries in records, and the owner
+// stores its changes in them. The package comment says how the last one names the owner.
 type record struct {
 	noDedup bool     // skip the dedup window: do not look for duplicates, and remember no keys
 	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
