@@ -120,20 +120,15 @@ func (k *kit) full(destination, id string) webhook.Delivery {
 	return d
 }
 
-// lend returns d with copies of its slices, and a function that overwrites these copies. The store
-// gets the copies, because it must not keep its arguments.
-func lend(d webhook.Delivery) (lent webhook.Delivery, spoil func()) {
+// lend replaces the slices of d by copies, and returns a function that overwrites the copies. The
+// store gets the copies, because it must not keep its arguments.
+func lend(d *webhook.Delivery) (spoil func()) {
 	d.Body, d.Closed, d.Attempts = bytes.Clone(d.Body), slices.Clone(d.Closed), slices.Clone(d.Attempts)
-	return d, func() {
-		for i := range d.Body {
-			d.Body[i] = '!'
-		}
-		for i := range d.Closed {
-			d.Closed[i] = webhook.Closed{Endpoint: 99}
-		}
-		for i := range d.Attempts {
-			d.Attempts[i] = webhook.Attempt{Error: "spoiled"}
-		}
+	lent := *d
+	return func() {
+		clear(lent.Body)
+		clear(lent.Closed)
+		clear(lent.Attempts)
 	}
 }
 
@@ -150,9 +145,7 @@ func puts(ds ...webhook.Delivery) []webhook.Put {
 func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
 	lent := slices.Clone(ps)
 	for i := range lent {
-		var spoil func()
-		lent[i].Delivery, spoil = lend(ps[i].Delivery)
-		defer spoil()
+		defer lend(&lent[i].Delivery)()
 	}
 	out := make([]webhook.Result, len(ps))
 	err := s.Put(ctx, lent, out)

@@ -212,9 +212,7 @@ func (k *kit) settleAll(ss ...webhook.Settlement) {
 	lent := slices.Clone(ss)
 	for i := range ss {
 		k.settled(&ss[i])
-		var spoil func()
-		lent[i].Delivery, spoil = lend(ss[i].Delivery)
-		defer spoil()
+		defer lend(&lent[i].Delivery)()
 	}
 	if n, err := k.s.Settle(k.ctx, lent); n != len(ss) || err != nil {
 		k.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
@@ -339,9 +337,7 @@ func (k *kit) set(name string, value []byte, version uint64) {
 	k.Helper()
 	lent := bytes.Clone(value)
 	v, err := k.s.Set(k.ctx, webhook.Setting{Name: name, Value: lent, Version: version})
-	for i := range lent {
-		lent[i] = '!'
-	}
+	clear(lent)
 	if held := k.settings[name].Version; held != version {
 		if !errors.Is(err, webhook.ErrConflict) {
 			k.Fatalf("Set of %q with version %d, while %d is held = %d, %v, want ErrConflict", name, version, held, v, err)
@@ -363,30 +359,27 @@ func (k *kit) compare() {
 	want := webhook.Counts{Waiting: len(k.held), Dead: len(k.dead), Delivered: len(k.delivered)}
 	waiting := map[string][]webhook.Delivery{"nothing": nil}
 	counts, heads := make(map[string]webhook.DestinationCounts), make(map[string]webhook.Head)
-	first := func(at, next time.Time) time.Time {
-		if at.IsZero() {
-			return next
-		}
-		return at
-	}
 	for _, d := range k.inOrder() {
 		name := d.Destination
 		waiting[name] = append(waiting[name], *d)
 		c, h := counts[name], heads[name]
 		c.Destination, h.Destination = name, name
 		c.Waiting++
-		switch {
-		case d.Claim != 0:
+		first := &h.Fresh
+		if !d.Expires.IsZero() {
+			first = &h.Retry
+		}
+		if d.Claim != 0 {
 			c.Claimed++
 			want.Claimed++
-		case d.Expires.IsZero():
-			h.Fresh = first(h.Fresh, d.Due)
-		default:
-			h.Retry = first(h.Retry, d.Due)
-		}
-		if d.Claim == 0 {
-			want.Oldest, c.Oldest = first(want.Oldest, d.Due), first(c.Oldest, d.Due)
+		} else {
+			if first.IsZero() {
+				*first = d.Due
+			}
 			heads[name] = h
+		}
+		if c.Oldest = h.Earliest(); want.Oldest.IsZero() {
+			want.Oldest = c.Oldest
 		}
 		counts[name] = c
 	}
