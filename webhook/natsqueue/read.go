@@ -224,8 +224,7 @@ func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
 func (s *conn) delete(ctx context.Context, seq uint64) (there bool, err error) {
 	err = within(ctx, func(ctx context.Context) error {
 		err := s.stream.DeleteMsg(ctx, seq)
-		var refused *jetstream.APIError
-		if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
+		if refused, ok := errors.AsType[*jetstream.APIError](err); ok && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
 			refused.ErrorCode == codeNotDeleted && refused.Description == "no message found") {
 			return nil
 		}

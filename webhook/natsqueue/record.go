@@ -108,14 +108,10 @@ func (p *parser) uvarint() uint64 {
 	return v
 }
 
+// varint reads what binary.AppendVarint has written: the sign is in the lowest bit.
 func (p *parser) varint() int64 {
-	v, n := binary.Varint(p.b)
-	if n <= 0 {
-		p.fail()
-		return 0
-	}
-	p.b = p.b[n:]
-	return v
+	v := p.uvarint()
+	return int64(v>>1) ^ -int64(v&1)
 }
 
 // count reads the number of elements that follow. It fails if fewer bytes than elements are left.

@@ -28,7 +28,7 @@ type update = audience.Update
 
 // A roster implements audience.Roster.
 type roster struct {
-	update
+	update // the method change
 	*conn
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
@@ -39,12 +39,6 @@ type listing struct {
 	audience   string
 	generation uint64
 	users      []string
-}
-
-func newRoster(c *conn) *roster {
-	s := &roster{conn: c}
-	s.update = s.change
-	return s
 }
 
 // change implements audience.Update. f stores changed members one by one, by members.Set. After f,

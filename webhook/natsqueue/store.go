@@ -65,7 +65,8 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 		return nil, err
 	}
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
-	s := &Store{conn: c, index: newIndex(c), roster: newRoster(c), speak: make(chan struct{}, 1)}
+	s := &Store{conn: c, index: newIndex(c), roster: &roster{conn: c}, speak: make(chan struct{}, 1)}
+	s.update = s.roster.change
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
