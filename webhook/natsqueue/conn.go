@@ -126,7 +126,7 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) {
+func (s *conn) storeOne(ctx context.Context, c *parcel) (uint64, error) {
 	for {
 		seq, err := s.publish(ctx, c)
 		var refused *jetstream.APIError

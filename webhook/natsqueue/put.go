@@ -32,11 +32,12 @@ const (
 
 // A put is a call of Put, or the revival of a dead letter.
 type put struct {
-	items  []item
-	size   int
-	once   string        // for a revival: the id of its message, which the server stores only once
-	parcel *parcel       // has the messages of the put
-	stored chan struct{} // closed when the parcel has the server's answer
+	items   []item
+	size    int
+	packing *packing      // divides the items into messages
+	once    string        // for a revival: the id of its message, which the server stores only once
+	parcel  *parcel       // has the messages of the put
+	stored  chan struct{} // closed when the parcel has the server's answer
 
 	// Guarded by index.mu.
 	left int           // items without an answer
@@ -64,7 +65,7 @@ type part struct {
 
 // newPut checks and encodes deliveries.
 func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
-	p := &put{items: make([]item, len(ds)), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
+	p := &put{items: make([]item, len(ds)), packing: newPacking(), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
 		total += len(ds[i].Body) + 256
@@ -81,10 +82,12 @@ func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
 		}
-		if size := len(buf) - from; size > limit {
+		size := len(buf) - from
+		if size > limit {
 			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, webhook.ErrTooLarge)
 		}
 		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep, noDedup: d.NoDedup}
+		p.packing.add(size, &p.items[i])
 	}
 	p.size = len(buf) + 32*len(ds)
 	return p, nil
@@ -118,7 +121,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 func (s *Store) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	if len(p.pack().parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
+	if len(p.packing.parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
 	if err := s.takeRoom(ctx, int64(p.size)); err != nil {
@@ -159,22 +162,13 @@ func (s *Store) put(ctx context.Context, p *put) error {
 	return nil
 }
 
-// A packing has the messages of puts.
+// A packing divides deliveries into messages.
 type packing struct {
 	parts []*part
 	last  map[int]*part // the last part of each partition
 }
 
 func newPacking() *packing { return &packing{last: make(map[int]*part)} }
-
-// pack divides p into messages.
-func (p *put) pack() *packing {
-	k := newPacking()
-	for i := range p.items {
-		k.add(len(p.items[i].record), &p.items[i])
-	}
-	return k
-}
 
 // add adds items of one partition, of size bytes together, to a message that has room for all of them.
 func (k *packing) add(size int, items ...*item) {
@@ -195,16 +189,16 @@ func (s *Store) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := newPacking(), newPacking()
 	for _, p := range puts {
-		k, group := p.pack(), batch
+		parts, group := p.packing.parts, batch
 		if p.once != "" {
-			parcels = append(parcels, s.parcel(k.parts...))
+			parcels = append(parcels, s.parcel(parts...))
 			p.parcel.messages[0].Header[headerID] = []string{p.once}
 			continue
 		}
-		if len(k.parts) == 1 {
+		if len(parts) == 1 {
 			group = single
 		}
-		for _, x := range k.parts {
+		for _, x := range parts {
 			group.add(x.size, x.items...)
 		}
 	}
