@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -176,13 +174,4 @@ func (s *Store) keep(ctx context.Context, p *partition, blocks []*block) error {
 	defer s.mu.Unlock()
 	p.keys = slices.DeleteFunc(p.keys, func(k keyMessage) bool { return k.seq < below })
 	return nil
-}
-
-// sawKeys adds the dedup keys in a message to the dedup window. The store is locked.
-func (p *partition) sawKeys(seq uint64, m *nats.Msg) {
-	n := len(m.Data) / 16
-	p.keys = append(p.keys, keyMessage{seq, n})
-	for i := range n { // also after the epoch: the previous owner may have stored keys late
-		p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
-	}
 }

@@ -21,15 +21,10 @@ func deadKey(died time.Time, seq uint64) string {
 
 // parseKey is the inverse of deadKey. It rejects keys that deadKey does not return.
 func parseKey(key string) (died time.Time, seq uint64, ok bool) {
-	if len(key) != 32 {
-		return died, 0, false
-	}
-	micros, err := strconv.ParseUint(key[:16], 16, 64)
-	if err == nil {
-		seq, err = strconv.ParseUint(key[16:], 16, 64)
-	}
+	var micros uint64
+	fmt.Sscanf(key, "%16x%16x", &micros, &seq)
 	died = time.UnixMicro(int64(micros ^ 1<<63))
-	return died, seq, err == nil && deadKey(died, seq) == key
+	return died, seq, deadKey(died, seq) == key
 }
 
 // deadBucket is the time span of a bucket of dead letters. Dead sorts one bucket at a time in

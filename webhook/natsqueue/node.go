@@ -48,11 +48,11 @@ func (s *Store) live() {
 		case err == nil && silent:
 			silent = false
 			s.config.Logger.Info("natsqueue: heartbeats are stored again")
-			for _, p := range s.mine() {
-				s.mu.Lock()
-				p.tellAll()
-				s.mu.Unlock()
+			s.mu.Lock()
+			for name := range s.lanes {
+				s.tell(name)
 			}
+			s.mu.Unlock()
 		}
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
 			s.restore()

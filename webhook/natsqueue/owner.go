@@ -71,7 +71,11 @@ func (s *Store) oversee(ctx context.Context) error {
 			}
 		case p != nil && p.state == draining:
 			p.state = open
-			p.tellAll()
+			for name, l := range s.lanes {
+				if l.p == p {
+					s.tell(name)
+				}
+			}
 		case p == nil && mine && !s.leaving && (h.node == "" || h.node == s.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
 		}

@@ -102,7 +102,11 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	}
 	switch {
 	case kind == kindKey:
-		p.sawKeys(seq, m)
+		n := len(m.Data) / 16
+		p.keys = append(p.keys, keyMessage{seq, n})
+		for i := range n { // also after the epoch: the previous owner may have stored keys late
+			p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
+		}
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
 		b := p.arrive(seq, len(m.Data), r, ds)
 		b.damaged, b.judged = damaged, kind == kindOwn
@@ -302,15 +306,6 @@ func (p *partition) loaded(first uint64) {
 	p.cursor = max(p.cursor, p.read)
 	p.state = open
 	close(p.ready)
-}
-
-// tellAll makes the next Heads yield all lanes of p. The store is locked.
-func (p *partition) tellAll() {
-	for name, l := range p.lanes {
-		if l.p == p {
-			p.tell(name)
-		}
-	}
 }
 
 // yield gives up p in memory, because another node has taken it over. The store is locked.
