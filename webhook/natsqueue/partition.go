@@ -189,7 +189,7 @@ func (b *block) drop(e *entry) {
 // yet. The store is locked.
 func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delivery) *block {
 	b := p.block(seq, size, len(ds))
-	b.asker, b.serial = strings.Clone(r.node), r.serial
+	b.asker, b.serial = r.node, r.serial
 	for i, d := range ds {
 		if d == nil {
 			b.set(i, &entry{damaged: true})

@@ -85,17 +85,13 @@ var callCases = []testCase{
 	}},
 	{"Closed", "Each method returns ErrClosed after Close. A second Close returns nil.", func(k *kit) {
 		calls := k.busy()
-		for range 2 {
-			if err := k.s.Close(); err != nil {
-				k.Errorf("Close: %v", err)
-			}
-		}
+		k.close(k.s)
+		k.close(k.s)
 		for name, call := range calls {
 			if err := call(k.ctx); !errors.Is(err, webhook.ErrClosed) {
 				k.Errorf("%s after Close: %v, want ErrClosed", name, err)
 			}
 		}
-		k.s = nil
 	}},
 	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
 		k.together(func() {}, k.s)
@@ -124,15 +120,12 @@ var durableCases = []testCase{
 		for range 40 { // by now some goroutines are likely to be in a Put
 			k.hold(<-stored)
 		}
-		if err := k.s.Close(); err != nil {
-			k.Errorf("Close: %v", err)
-		}
+		k.close(k.s)
 		wg.Wait()
 		close(stored)
 		for d := range stored {
 			k.hold(d)
 		}
-		k.s = nil
 		k.reopen()
 		k.fetch(100_000, "a")
 	}},

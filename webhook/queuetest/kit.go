@@ -36,21 +36,20 @@ type kit struct {
 	model
 }
 
-func (k *kit) close() {
+func (k *kit) close(s webhook.Store) {
 	k.Helper()
-	if k.s == nil {
+	if s == nil {
 		return
 	}
-	if err := k.s.Close(); err != nil {
+	if err := s.Close(); err != nil {
 		k.Errorf("Close: %v", err)
 	}
-	k.s = nil
 }
 
 // reopen closes the store, if it is open, and opens it again. That ends all claims.
 func (k *kit) reopen() {
 	k.Helper()
-	k.close()
+	k.close(k.s)
 	k.s = k.open(k, k.dir)
 	clear(k.used)
 	for _, d := range k.held {

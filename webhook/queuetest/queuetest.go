@@ -101,7 +101,7 @@ func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
 			k.unit = 5 * time.Millisecond
 		}
 		defer func() {
-			k.close()
+			k.close(k.s)
 			if t.Failed() {
 				t.Logf("the contract: %s", c.sentence)
 			}

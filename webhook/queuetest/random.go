@@ -65,11 +65,7 @@ func (w *walk) user() string        { return fmt.Sprint("user ", w.r.IntN(30)) }
 
 // within returns a random time between now and d from now. d may be negative.
 func (w *walk) within(d time.Duration) time.Time {
-	after := time.Duration(w.r.Int64N(int64(d.Abs())))
-	if d < 0 {
-		after = -after
-	}
-	return w.s.Now().Add(after).Truncate(time.Microsecond)
+	return w.s.Now().Add(time.Duration(w.r.Float64() * float64(d))).Truncate(time.Microsecond)
 }
 
 func (w *walk) puts() {

@@ -14,11 +14,7 @@ import (
 func (k *kit) another() webhook.Store {
 	k.Helper()
 	s := k.open(k, k.dir)
-	k.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			k.Errorf("Close: %v", err)
-		}
-	})
+	k.Cleanup(func() { k.close(s) })
 	return s
 }
 
@@ -57,9 +53,7 @@ var shareCases = []testCase{
 		k.together(func() {
 			for range 5 {
 				k.pass(time.Millisecond) // by now others have claims
-				if err := k.open(k, k.dir).Close(); err != nil {
-					k.Errorf("Close: %v", err)
-				}
+				k.close(k.open(k, k.dir))
 			}
 		}, k.s, k.another())
 	}},
@@ -118,9 +112,7 @@ var shareCases = []testCase{
 		}
 		present(first, long+"more")
 		k.nodes(second, "", long)
-		if err := other.Close(); err != nil {
-			k.Fatal(err)
-		}
+		k.close(other)
 		if nodes := k.nodes(first, ""); !nodes[0].Self {
 			k.Errorf("the node that is left is %+v, want Self", nodes[0])
 		}
