@@ -291,6 +291,34 @@ func TestMovedDeliveryIsFound(t *testing.T) {
 	})
 }
 
+// Two writes that move the same messages move each delivery once.
+func TestTwoWritesMoveADeliveryOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		const n = 3
+		mustPut(t, q, deliveries("d", 0, n)...)
+		p := partitionOf(q)
+		moves, err := q.contents(t.Context(), slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := newWrite(p), newWrite(p)
+		a.moves, b.moves = moves, moves
+		q.storeWrites([]*write{a, b})
+		moved := 0
+		for _, m := range logMessages(t, q) {
+			if r, err := parseRecord(m.data); err == nil && strings.HasSuffix(m.subject, kindOwn) {
+				moved += len(r.records)
+			}
+		}
+		if moved != n {
+			t.Errorf("%d deliveries were moved, want %d", moved, n)
+		}
+		settle(t, q, webhook.Done, fetch(t, q, n, "d")...)
+	})
+}
+
 // MaxBytes bounds Put, but not Settle. Settled deliveries make room for new ones.
 func TestMaxBytesBoundsPutsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {

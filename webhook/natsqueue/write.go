@@ -180,9 +180,10 @@ func (s *Store) compose(w *write) *draft {
 			return d
 		}
 		for i, e := range m.entries {
-			if e == nil || taken[e] {
+			if e == nil || taken[e] { // also if the cleaner and a Put asked for the same move
 				continue
 			}
+			taken[e] = true
 			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
 			if e.damaged {
 				d.endings = append(d.endings, &ending{entry: e})
