@@ -18,8 +18,7 @@ import (
 const (
 	// maxMembers is how many members one request looks up.
 	maxMembers = 256
-	// goneTTL is how long the server keeps the message of a user who has left, or of a setting that
-	// was removed.
+	// goneTTL is how long the server keeps the message of a user who has left.
 	goneTTL = "60s"
 )
 

@@ -67,29 +67,29 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	}
 	defer s.calls.Leave()
 	subject, id, kind := s.config.setting(token(e.Name)), nuid.Next(), byte(settingValue)
-	headers := []string{headerRollup, "sub"}
 	if e.Value == nil {
-		kind, headers = settingGone, append(headers, headerTTL, goneTTL)
+		kind = settingGone
 	}
 	data := append(append([]byte(id), kind), e.Value...)
 	for expected := e.Version; ; {
-		c := one(subject, data, append(headers, headerExpected, decimal(expected))...)
+		c := one(subject, data, headerExpected, decimal(expected), headerRollup, "sub")
 		err := s.store(ctx, c)
-		if err == nil {
-			return c.seq, nil
-		}
-		var seq uint64
-		var held []byte
+		seq, held, done := c.seq, []byte(nil), err == nil
 		if errors.Is(err, errChanged) {
 			seq, held, err = s.last(ctx, subject)
+			done = len(held) > settingID && string(held[:settingID]) == id // the answer was lost
 		}
-		gone := len(held) > settingID && held[settingID] == settingGone
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("natsqueue: setting %q: %w", e.Name, err)
-		case len(held) > settingID && string(held[:settingID]) == id: // the answer was lost
+		case done && kind == settingGone:
+			if err := s.purge(ctx, subject, seq+1); err != nil {
+				s.config.Logger.Debug("natsqueue: a setting is removed, but its message could not be erased from the stream", "error", err)
+			}
 			return seq, nil
-		case !gone || e.Version != 0 || seq == expected:
+		case done:
+			return seq, nil
+		case len(held) <= settingID || held[settingID] != settingGone || e.Version != 0 || seq == expected:
 			return 0, webhook.ErrConflict
 		}
 		expected = seq // the setting was removed, and its message is still there
