@@ -396,7 +396,7 @@ func TestEraseKeepsSettlementsOfOthers(t *testing.T) {
 		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		ds := deliveries("d", 0, 3)
 		for i := range ds {
-			ds[i].User = fmt.Sprint("u", i)
+			ds[i].User = fmt.Sprint("u-", i)
 			mustPut(t, q, ds[i]) // the first one waits at the beginning of the log
 		}
 		got := fetch(t, q, 3, "d")
@@ -406,12 +406,12 @@ func TestEraseKeepsSettlementsOfOthers(t *testing.T) {
 		if n, err := q.Settle(t.Context(), ss); n != 2 || err != nil {
 			t.Fatalf("Settle = %d, %v; want 2", n, err)
 		}
-		if erased, claimed, err := q.Erase(t.Context(), "u2"); erased != 1 || claimed != 0 || err != nil {
+		if erased, claimed, err := q.Erase(t.Context(), "u-2"); erased != 1 || claimed != 0 || err != nil {
 			t.Fatalf("Erase = %d, %d, %v; want 1, 0", erased, claimed, err)
 		}
 		until(t, "no record names the user", func() bool {
 			return !slices.ContainsFunc(logMessages(t, q), func(m stored) bool {
-				return strings.HasSuffix(m.subject, kindOwn) && bytes.Contains(m.data, []byte("u2"))
+				return strings.HasSuffix(m.subject, kindOwn) && bytes.Contains(m.data, []byte("u-2"))
 			})
 		})
 		for range 2 {
