@@ -32,21 +32,11 @@ type Call struct {
 // newCall decodes a call. It returns an error for a field of the wrong type, and ignores
 // unknown fields.
 func newCall(raw json.RawMessage) (Call, error) {
+	// encoding/json ignores the case of keys. The fields beside Call hide those of the same name in
+	// Call, which have other values than the JSON.
 	var c struct {
-		Type         string          `json:"type"`
-		MessageID    string          `json:"messageId"`
-		Timestamp    json.RawMessage `json:"timestamp"`
-		UserID       string          `json:"userId"`
-		AnonymousID  string          `json:"anonymousId"`
-		PreviousID   string          `json:"previousId"`
-		GroupID      string          `json:"groupId"`
-		Event        string          `json:"event"`
-		Name         string          `json:"name"`
-		Category     string          `json:"category"`
-		Properties   map[string]any  `json:"properties"`
-		Traits       map[string]any  `json:"traits"`
-		Context      map[string]any  `json:"context"`
-		Integrations map[string]any  `json:"integrations"`
+		Call
+		Timestamp, WriteKey, JSON json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return Call{}, err
@@ -54,21 +44,6 @@ func newCall(raw json.RawMessage) (Call, error) {
 	if c.Type == "" {
 		return Call{}, errors.New("the call has no type")
 	}
-	return Call{
-		Type:         c.Type,
-		MessageId:    c.MessageID,
-		Timestamp:    parseTime(c.Timestamp),
-		UserId:       c.UserID,
-		AnonymousId:  c.AnonymousID,
-		PreviousId:   c.PreviousID,
-		GroupId:      c.GroupID,
-		Event:        c.Event,
-		Name:         c.Name,
-		Category:     c.Category,
-		Properties:   c.Properties,
-		Traits:       c.Traits,
-		Context:      c.Context,
-		Integrations: c.Integrations,
-		JSON:         raw,
-	}, nil
+	c.Call.Timestamp, c.Call.JSON = parseTime(c.Timestamp), raw
+	return c.Call, nil
 }

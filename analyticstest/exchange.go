@@ -3,17 +3,18 @@ package analyticstest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// An exchange is a request that the server answers according to a step.
+// An exchange is a request that the server answers according to a step. The context of the
+// request also ends when the server is closed.
 type exchange struct {
 	server *Server
 	w      http.ResponseWriter
@@ -21,48 +22,49 @@ type exchange struct {
 	batch  *Batch
 }
 
-// abort ends the handler without an answer, so http.Server closes the connection.
-func abort() {
-	panic(http.ErrAbortHandler)
-}
-
 // do executes a step.
 func (x *exchange) do(step Step) {
 	ctx := x.r.Context()
-	if step.pause(ctx, x.server.ctx) != nil {
-		abort()
+	if step.pause(ctx) != nil {
+		faulty.Abort()
 	}
 	switch step.kind {
 	case kindAnswer:
 		x.answer(step)
 	case kindCut:
-		x.cut(step)
+		_, body := x.content(step)
+		c := x.hijack()
+		x.writeAnswer(c, step, max(2, len(body)), body[:len(body)/2])
+		memnet.Reset(c)
 	case kindDripped:
-		x.drip(step)
+		body := x.begin(step)
+		faulty.Drip(ctx, x.w, step.every, slices.Values([]byte(body)))
 	case kindStreamed:
-		x.stream(step)
+		x.begin(step.WithBody(""))
+		faulty.Stream(x.w, step.size)
 	case kindMisstated:
 		x.misstate(step)
 	case kindHangReading:
-		x.raw(func(net.Conn) { <-x.server.ctx.Done() })
+		x.raw(func(net.Conn) { <-ctx.Done() })
 	case kindHang, kindUnreachable:
-		select {
-		case <-ctx.Done():
-		case <-x.server.ctx.Done():
-		}
-		abort()
+		<-ctx.Done()
+		faulty.Abort()
 	case kindClose:
 		_ = x.hijack().Close()
 	case kindHalfClose:
-		x.halfClose()
+		x.raw(func(c net.Conn) {
+			if w, ok := c.(interface{ CloseWrite() error }); ok && w.CloseWrite() == nil {
+				_, _ = io.Copy(io.Discard, c)
+			}
+		})
 	case kindReset, kindResetReading, kindRefuse:
 		memnet.Reset(x.hijack())
 	case kindRaw:
 		x.raw(func(c net.Conn) { _, _ = io.WriteString(c, step.body) })
 	case kindEndlessHeader:
-		x.raw(endlessHeader)
+		x.raw(func(c net.Conn) { faulty.EndlessHeader(c) })
 	case kindEndlessInformational:
-		x.endlessInformational()
+		faulty.EndlessInformational(ctx, x.w)
 	default:
 		panic("analyticstest: unknown step")
 	}
@@ -72,14 +74,9 @@ func (x *exchange) do(step Step) {
 func (x *exchange) hijack() net.Conn {
 	c, _, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
-		abort() // on HTTP/2 this resets the stream
+		faulty.Abort() // on HTTP/2 this resets the stream
 	}
 	return c
-}
-
-// refuse answers a request whose body is not a batch.
-func (x *exchange) refuse() {
-	x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + quote(x.batch.Err.Error()) + `}`))
 }
 
 // content returns the header and the body of an answer.
@@ -113,19 +110,16 @@ func rejections(indexes []int) string {
 	for _, i := range indexes {
 		list = append(list, rejection{i, "rejected", "the script rejects this call"})
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
+	return text(list)
 }
 
-func quote(s string) string {
-	text, err := json.Marshal(s)
+// text returns v as JSON.
+func text(v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	return string(text)
+	return string(b)
 }
 
 // begin sends the header of the answer that step describes. It returns the body, which
@@ -133,11 +127,7 @@ func quote(s string) string {
 func (x *exchange) begin(step Step) string {
 	header, body := x.content(step)
 	if step.closes {
-		if x.r.ProtoMajor > 1 {
-			header.Set("Connection", "close") // the server turns this into GOAWAY
-		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			header.Set("Content-Length", strconv.Itoa(len(body))) // without it, the end of the chunked body would come after the connection has closed
-		}
+		faulty.PrepareHangUp(header, x.r, step.code(), len(body))
 	}
 	for name, values := range header {
 		x.w.Header()[name] = values
@@ -147,111 +137,37 @@ func (x *exchange) begin(step Step) string {
 	return body
 }
 
-func (x *exchange) flush() {
-	if http.NewResponseController(x.w).Flush() != nil {
-		abort()
-	}
-}
-
 func (x *exchange) answer(step Step) {
 	_, _ = io.WriteString(x.w, x.begin(step))
 	if step.closes && x.r.ProtoMajor == 1 {
-		x.flush()
+		faulty.Flush(x.w)
 		_ = x.hijack().Close()
-	}
-}
-
-func (x *exchange) drip(step Step) {
-	body := x.begin(step)
-	x.flush()
-	next := Step{delay: step.every}
-	for i := range len(body) {
-		if next.pause(x.r.Context(), x.server.ctx) != nil {
-			abort()
-		}
-		if _, err := io.WriteString(x.w, body[i:i+1]); err != nil {
-			abort()
-		}
-		x.flush()
-	}
-}
-
-func (x *exchange) stream(step Step) {
-	x.begin(step.WithBody(""))
-	chunk := []byte(strings.Repeat("x", 32<<10))
-	for left := step.size; left > 0; {
-		n, err := x.w.Write(chunk[:min(left, int64(len(chunk)))])
-		if err != nil {
-			abort()
-		}
-		left -= int64(n)
 	}
 }
 
 func (x *exchange) misstate(step Step) {
 	if x.r.ProtoMajor > 1 {
 		x.begin(step.With("Content-Length", strconv.Itoa(step.length)))
-		x.flush()
-		abort()
+		faulty.Flush(x.w)
+		faulty.Abort()
 	}
-	header, body := x.content(step)
-	header.Set("Content-Length", strconv.Itoa(step.length))
-	// http.Server would correct the wrong Content-Length, so write to the connection
-	// directly.
-	x.raw(func(c net.Conn) {
-		x.server.answered(x.batch, step.code(), step.rejected)
-		writeHeader(c, step.code(), header)
-		_, _ = io.WriteString(c, body)
-	})
+	_, body := x.content(step)
+	x.raw(func(c net.Conn) { x.writeAnswer(c, step, step.length, body) })
 }
 
-// raw takes the connection over, calls write with it, and then closes it. A concurrent
-// Server.Close closes the connection, so that write fails.
+// writeAnswer writes an answer with a wrong Content-Length, or a part of its body, to a connection.
+func (x *exchange) writeAnswer(c net.Conn, step Step, contentLength int, body string) {
+	header, _ := x.content(step)
+	x.server.answered(x.batch, step.code(), step.rejected)
+	faulty.WriteAnswer(c, step.code(), header, contentLength, body)
+}
+
+// raw takes the connection over, calls write with it, and then closes it. If the server is closed
+// meanwhile, the connection is closed, too, so that write fails.
 func (x *exchange) raw(write func(net.Conn)) {
 	c := x.hijack()
 	defer c.Close()
-	stop := context.AfterFunc(x.server.ctx, func() { _ = c.Close() })
+	stop := context.AfterFunc(x.r.Context(), func() { _ = c.Close() })
 	defer stop()
 	write(c)
-}
-
-// writeHeader writes the header of an answer to a connection.
-func writeHeader(c net.Conn, status int, header http.Header) {
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 %03d %s\r\n", status, http.StatusText(status))
-	_ = header.Write(c)
-	_, _ = io.WriteString(c, "\r\n")
-}
-
-func endlessHeader(c net.Conn) {
-	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n")
-	lines := strings.Repeat("X-Padding: "+strings.Repeat("x", 1011)+"\r\n", 16)
-	for err == nil {
-		_, err = io.WriteString(c, lines)
-	}
-}
-
-func (x *exchange) endlessInformational() {
-	x.w.Header().Set("Link", "</"+strings.Repeat("x", 2000)+">; rel=preload")
-	for x.r.Context().Err() == nil && x.server.ctx.Err() == nil {
-		x.w.WriteHeader(http.StatusEarlyHints)
-	}
-	abort()
-}
-
-func (x *exchange) cut(step Step) {
-	header, body := x.content(step)
-	header.Set("Content-Length", strconv.Itoa(max(2, len(body))))
-	c := x.hijack()
-	x.server.answered(x.batch, step.code(), step.rejected)
-	writeHeader(c, step.code(), header)
-	_, _ = io.WriteString(c, body[:len(body)/2])
-	memnet.Reset(c)
-}
-
-func (x *exchange) halfClose() {
-	x.raw(func(c net.Conn) {
-		if w, ok := c.(interface{ CloseWrite() error }); ok && w.CloseWrite() == nil {
-			_, _ = io.Copy(io.Discard, c)
-		}
-	})
 }

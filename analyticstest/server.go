@@ -53,16 +53,15 @@
 package analyticstest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"sync"
 
+	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
@@ -71,21 +70,18 @@ import (
 type Server struct {
 	listener  *memnet.Listener
 	transport *http.Transport
-	server    http.Server
+	server    faulty.Server
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
-	running   sync.WaitGroup // counts the server, its connections and its handlers
 
 	mu      sync.Mutex // guards the fields below; not held during I/O or a wait
-	closed  bool
-	script  []Step // never empty
-	taken   int    // how often the first step of script was taken
+	script  []Step     // never empty
+	taken   int        // how often the first step of script was taken
 	batches []*Batch
 	calls   []Call
 	seen    map[string]bool // messageIds of the calls
 	grown   chan struct{}   // closed when batches or calls grow, and then replaced
 	ports   int             // number of client ports handed out
-	open    map[net.Conn]bool
 }
 
 // New returns a server that is closed when the test ends. t is a *testing.T or similar.
@@ -106,7 +102,6 @@ func NewServer(script ...Step) *Server {
 		listener: memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 8080}),
 		seen:     make(map[string]bool),
 		grown:    make(chan struct{}),
-		open:     make(map[net.Conn]bool),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.SetScript(script...)
@@ -115,13 +110,8 @@ func NewServer(script ...Step) *Server {
 		DialTLSContext:      s.dial, // net/http expects a connection after its TLS handshake here, so https works without TLS
 		MaxIdleConnsPerHost: 64,
 	}
-	s.server = http.Server{
-		Handler:     s,
-		ConnContext: s.accept,
-		ConnState:   s.connState,
-		ErrorLog:    log.New(io.Discard, "", 0), // discards the messages about handlers that abort on purpose
-	}
-	s.running.Go(func() { _ = s.server.Serve(s.listener) })
+	s.server.Handler = s
+	s.server.Start(s.listener)
 	return s
 }
 
@@ -135,13 +125,10 @@ func (s *Server) Transport() *http.Transport { return s.transport }
 // connections. If the Server is the handler of another server, it closes the connection
 // of each request without an answer. Close may be called again.
 func (s *Server) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	s.cancel()
-	_ = s.server.Close()
+	s.server.Close()
 	s.transport.CloseIdleConnections()
-	s.running.Wait()
+	s.server.Wait()
 }
 
 // SetScript replaces the rest of the script.
@@ -211,20 +198,21 @@ func (s *Server) wait(ctx context.Context, n int, what string, count func() int)
 
 // ServeHTTP answers a batch request from the network in memory or from another server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !s.begin() {
-		abort()
-	}
-	defer s.running.Done()
-	defer func() {
-		// A panic is logged here, because the server's own ErrorLog is discarded.
-		v := recover()
-		if v != nil && v != http.ErrAbortHandler {
-			log.Printf("analyticstest: panic in a step: %v\n%s", v, debug.Stack())
-		}
-		if v != nil {
-			abort()
-		}
-	}()
+	s.server.Handle("analyticstest", func() {
+		ctx, cancel := s.untilClosed(r.Context())
+		defer cancel()
+		s.serve(w, r.WithContext(ctx))
+	})
+}
+
+// untilClosed returns a context that ends with ctx, or when s is closed.
+func (s *Server) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "batches are posted", http.StatusMethodNotAllowed)
@@ -240,23 +228,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.batch = readBatch(r)
 	s.record(x.batch)
-	if x.batch.Err != nil {
-		x.refuse()
+	if err := x.batch.Err; err != nil {
+		x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + text(err.Error()) + `}`))
 		return
 	}
 	step, _ = s.take(func(Step) bool { return true })
 	x.do(step)
-}
-
-// begin counts a goroutine in s.running and returns true. Once the server is closed, it
-// returns false and counts nothing.
-func (s *Server) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.running.Add(1)
-	}
-	return !s.closed
 }
 
 // take returns the next step and advances the script, but only if want accepts the step.
@@ -315,17 +292,15 @@ func (s *Server) grow() {
 func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
 	if fails {
-		if err := step.pause(ctx, s.ctx); err != nil {
+		pausing, cancel := s.untilClosed(ctx)
+		defer cancel()
+		if err := step.pause(pausing); err != nil {
 			return nil, memnet.DialError(err)
 		}
 		if step.kind == kindUnreachable {
-			select {
-			case <-ctx.Done():
-				return nil, memnet.DialError(ctx.Err())
-			case <-s.ctx.Done():
-			}
+			<-pausing.Done()
 		}
-		return nil, memnet.DialError(memnet.ErrRefused)
+		return nil, memnet.DialError(cmp.Or(ctx.Err(), memnet.ErrRefused))
 	}
 	c, err := s.listener.Dial(ctx, s.clientAddr())
 	if err != nil {
@@ -340,29 +315,4 @@ func (s *Server) clientAddr() net.Addr {
 	defer s.mu.Unlock()
 	s.ports++
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 49152 + s.ports&0x3fff}
-}
-
-// accept is the server's ConnContext.
-func (s *Server) accept(ctx context.Context, c net.Conn) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.running.Add(1)
-		s.open[c] = true
-	}
-	return ctx
-}
-
-// connState is the server's ConnState.
-func (s *Server) connState(c net.Conn, state http.ConnState) {
-	if state != http.StateClosed && state != http.StateHijacked {
-		return
-	}
-	s.mu.Lock()
-	known := s.open[c]
-	delete(s.open, c)
-	s.mu.Unlock()
-	if known {
-		s.running.Done()
-	}
 }

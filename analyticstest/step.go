@@ -1,11 +1,14 @@
 package analyticstest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/hookferry/analytics/internal/faulty"
 )
 
 // A Step says how a [Server] treats one batch request. A connection step ([Refuse],
@@ -199,36 +202,7 @@ func (s Step) HangUp() Step {
 	return s
 }
 
-// pause waits for the delays of the step. If one of the contexts ends first, it returns the
-// error of that context.
-func (s Step) pause(client, server context.Context) error {
-	if s.until != nil {
-		select {
-		case <-s.until:
-		case <-client.Done():
-			return client.Err()
-		case <-server.Done():
-			return server.Err()
-		}
-	}
-	if s.delay <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(s.delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-client.Done():
-		return client.Err()
-	case <-server.Done():
-		return server.Err()
-	}
-}
+// pause waits for the delays of the step. If ctx ends first, it returns the error of ctx.
+func (s Step) pause(ctx context.Context) error { return faulty.Pause(ctx, s.until, s.delay) }
 
-func (s Step) code() int {
-	if s.status == 0 {
-		return http.StatusOK
-	}
-	return s.status
-}
+func (s Step) code() int { return cmp.Or(s.status, http.StatusOK) }

@@ -1,15 +1,15 @@
 package webhooktest
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
-	"strings"
-	"time"
 
+	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
@@ -21,46 +21,47 @@ type exchange struct {
 	conn    net.Conn // the server's end of the connection, with TLS if it uses that
 }
 
-// abort ends the handler by a panic that keeps the http.Server from sending an answer of its own.
-func abort() {
-	panic(http.ErrAbortHandler)
-}
-
 // do carries out a step. It does not return if the step ends the connection, or if the connection
 // has ended.
 func (x *exchange) do(step Step) {
 	ctx := x.req.Context()
 	if step.pause(ctx) != nil {
-		abort()
+		faulty.Abort()
 	}
 	switch step.kind {
 	case kindAnswer:
 		x.answer(step)
 	case kindDripped:
-		x.drip(step)
+		x.writeHeader(step)
+		body := slices.Values([]byte(step.body))
+		if step.body == "" {
+			body = func(yield func(byte) bool) {
+				for yield(' ') {
+				}
+			}
+		}
+		faulty.Drip(ctx, x.w, step.every, body)
 	case kindStreamed:
-		x.stream(step)
+		x.writeHeader(step)
+		faulty.Stream(x.w, step.size)
 	case kindMisstated:
 		x.misstate(step)
 	case kindHang:
 		<-ctx.Done()
-		abort()
+		faulty.Abort()
 	case kindClose:
 		x.hangUp()
 	case kindReset:
 		memnet.Reset(x.conn.(*serverConn).Conn)
-		abort()
+		faulty.Abort()
 	case kindRaw:
 		_, _ = io.WriteString(x.conn, step.body)
 		x.hangUp()
 	case kindEndlessHeader:
-		x.endlessHeader()
+		faulty.EndlessHeader(x.conn)
+		faulty.Abort()
 	case kindEndlessInformational:
-		x.w.Header().Set("Link", "</"+strings.Repeat("x", 2000)+">; rel=preload")
-		for ctx.Err() == nil {
-			x.w.WriteHeader(http.StatusEarlyHints)
-		}
-		abort()
+		faulty.EndlessInformational(ctx, x.w)
 	case kindChoose:
 		x.do(step.choose(x.request))
 	case kindServe:
@@ -73,7 +74,7 @@ func (x *exchange) do(step Step) {
 // hangUp closes the connection.
 func (x *exchange) hangUp() {
 	_ = x.conn.Close()
-	abort()
+	faulty.Abort()
 }
 
 // writeHeader begins an answer.
@@ -85,116 +86,31 @@ func (x *exchange) writeHeader(step Step) {
 	x.w.WriteHeader(step.code())
 }
 
-func (x *exchange) flush() {
-	if http.NewResponseController(x.w).Flush() != nil {
-		abort()
-	}
-}
-
 func (x *exchange) answer(step Step) {
 	if step.closes {
-		if x.req.ProtoMajor > 1 {
-			x.w.Header().Set("Connection", "close") // becomes GOAWAY
-		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			// With a Content-Length, the client knows that the body is complete before the
-			// connection ends.
-			x.w.Header().Set("Content-Length", strconv.Itoa(len(step.body)))
-		}
+		faulty.PrepareHangUp(x.w.Header(), x.req, step.code(), len(step.body))
 	}
 	x.writeHeader(step)
 	_, _ = io.WriteString(x.w, step.body)
 	if step.closes && x.req.ProtoMajor == 1 {
-		x.flush()
+		faulty.Flush(x.w)
 		x.hangUp()
 	}
 }
 
-func (x *exchange) drip(step Step) {
-	x.writeHeader(step)
-	x.flush()
-	next := Step{delay: step.every}
-	for i := 0; step.body == "" || i < len(step.body); i++ {
-		if next.pause(x.req.Context()) != nil {
-			abort()
-		}
-		b := []byte{' '}
-		if step.body != "" {
-			b[0] = step.body[i]
-		}
-		if _, err := x.w.Write(b); err != nil {
-			abort()
-		}
-		x.flush()
-	}
-}
-
-func (x *exchange) stream(step Step) {
-	x.writeHeader(step)
-	chunk := []byte(strings.Repeat("x", 32<<10))
-	for left := step.size; left > 0; {
-		n, err := x.w.Write(chunk[:min(left, int64(len(chunk)))])
-		if err != nil {
-			abort()
-		}
-		left -= int64(n)
-	}
-}
-
 func (x *exchange) misstate(step Step) {
-	length := strconv.Itoa(step.length)
 	if x.req.ProtoMajor > 1 {
-		x.w.Header().Set("Content-Length", length)
+		x.w.Header().Set("Content-Length", strconv.Itoa(step.length))
 		x.writeHeader(step)
 		_, _ = io.WriteString(x.w, step.body)
-		x.flush()
-		abort()
+		faulty.Flush(x.w)
+		faulty.Abort()
 	}
-	// Write the answer without the http.Server, which would correct the length.
-	header := step.header.Clone()
-	if header == nil {
-		header = make(http.Header)
-	}
-	header.Set("Content-Length", length)
-	_, _ = fmt.Fprintf(x.conn, "HTTP/1.1 %03d %s\r\n", step.code(), http.StatusText(step.code()))
-	_ = header.Write(x.conn)
-	_, _ = io.WriteString(x.conn, "\r\n"+step.body)
+	faulty.WriteAnswer(x.conn, step.code(), step.header, step.length, step.body)
 	x.hangUp()
 }
 
-func (x *exchange) endlessHeader() {
-	_, err := io.WriteString(x.conn, "HTTP/1.1 200 OK\r\n")
-	lines := strings.Repeat("X-Padding: "+strings.Repeat("x", 1011)+"\r\n", 16)
-	for err == nil {
-		_, err = io.WriteString(x.conn, lines)
-	}
-	abort()
-}
-
 // pause waits for the Until and the After of the step, or until ctx ends.
-func (s Step) pause(ctx context.Context) error {
-	if s.until != nil {
-		select {
-		case <-s.until:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if s.delay <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(s.delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (s Step) pause(ctx context.Context) error { return faulty.Pause(ctx, s.until, s.delay) }
 
-func (s Step) code() int {
-	if s.status == 0 {
-		return http.StatusOK
-	}
-	return s.status
-}
+func (s Step) code() int { return cmp.Or(s.status, http.StatusOK) }

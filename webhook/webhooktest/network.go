@@ -125,7 +125,8 @@ func (n *Network) Close() error {
 	}
 	n.mu.Unlock()
 	for _, r := range receivers {
-		r.close()
+		r.server.Close()
+		r.server.Wait()
 	}
 	return nil
 }

@@ -6,14 +6,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"sync"
 
+	"github.com/hookferry/analytics/internal/faulty"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
 )
@@ -30,17 +29,14 @@ type Receiver struct {
 	host     string
 	secret   signature.Secret
 	listener net.Listener
-	server   http.Server
-	running  sync.WaitGroup // the server, its connections and its handlers
+	server   faulty.Server
 
 	mu          sync.Mutex
-	closed      bool
 	script      []Step // never empty
 	taken       int    // how often script[0] was taken
 	requests    []*Request
 	grown       chan struct{} // closed when requests grows
 	accepted    int
-	open        map[net.Conn]bool
 	idle        []net.Conn // connections of Stall and ResetEarly, which the server does not see
 	tls         TLS
 	certificate *tls.Certificate
@@ -53,7 +49,6 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 		host:    u.Hostname(),
 		secret:  secret,
 		grown:   make(chan struct{}),
-		open:    make(map[net.Conn]bool),
 	}
 	r.SetScript(script...)
 	if n.loopback {
@@ -73,41 +68,13 @@ func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret,
 		r.SetTLS(TLS{})
 		l = tls.NewListener(l, &tls.Config{GetConfigForClient: r.tlsConfig})
 	}
-	r.server = http.Server{
-		Handler:     http.HandlerFunc(r.serve),
-		BaseContext: func(net.Listener) context.Context { return n.ctx },
-		ConnContext: r.accept,
-		ConnState:   r.connState,
-		ErrorLog:    log.New(io.Discard, "", 0),
-	}
-	r.running.Go(func() { _ = r.server.Serve(l) })
+	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.server.Handle("webhooktest", func() { r.serve(w, req) })
+	})
+	r.server.BaseContext = func(net.Listener) context.Context { return n.ctx }
+	r.server.ConnContext = r.accept
+	r.server.Start(l)
 	return r
-}
-
-// close ends the receiver. The caller has ended the context of the network
-// before.
-func (r *Receiver) close() {
-	r.mu.Lock()
-	r.closed = true
-	idle := r.idle
-	r.idle = nil
-	r.mu.Unlock()
-	_ = r.server.Close()
-	for _, c := range idle {
-		_ = c.Close()
-	}
-	r.running.Wait()
-}
-
-// begin adds a goroutine to r.running, which ends with r.running.Done. It returns
-// false once the receiver closes.
-func (r *Receiver) begin() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.running.Add(1)
-	}
-	return !r.closed
 }
 
 // SetScript replaces the rest of the script. Without steps, the receiver answers
@@ -187,18 +154,15 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 func (r *Receiver) Conns() (accepted, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.accepted, len(r.open)
+	return r.accepted, len(r.server.Open())
 }
 
 // Disconnect resets all connections. The receiver continues, and accepts new
 // connections if its script does.
 func (r *Receiver) Disconnect() {
 	r.mu.Lock()
-	conns := r.idle
+	conns := append(r.idle, r.server.Open()...)
 	r.idle = nil
-	for c := range r.open {
-		conns = append(conns, c)
-	}
 	r.mu.Unlock()
 	for _, c := range conns {
 		memnet.Reset(c)
@@ -267,21 +231,22 @@ func (r *Receiver) next() Step {
 // closes.
 func (r *Receiver) afflict(step Step, c net.Conn) bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		_ = c.Close()
-		return false
-	}
 	r.accepted++
 	r.idle = append(r.idle, c)
-	if step.fault != faultStalled {
-		r.running.Go(func() {
-			if step.pause(r.network.ctx) == nil {
-				memnet.Reset(c)
-			}
-		})
+	r.mu.Unlock()
+	ctx := r.network.ctx
+	open := r.server.Go(func() {
+		if step.fault != faultStalled && step.pause(ctx) == nil {
+			memnet.Reset(c)
+			return
+		}
+		<-ctx.Done()
+		_ = c.Close()
+	})
+	if !open {
+		_ = c.Close()
 	}
-	return true
+	return open
 }
 
 // connKey is the context key of the *serverConn of a request.
@@ -297,47 +262,14 @@ func (r *Receiver) accept(ctx context.Context, c net.Conn) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.accepted++
-	if !r.closed {
-		r.running.Add(1)
-		r.open[c] = true
-	}
 	return context.WithValue(ctx, connKey{}, &serverConn{c, r.accepted})
-}
-
-// connState is the ConnState of the server.
-func (r *Receiver) connState(c net.Conn, state http.ConnState) {
-	if state != http.StateClosed && state != http.StateHijacked {
-		return
-	}
-	r.mu.Lock()
-	known := r.open[c]
-	delete(r.open, c)
-	r.mu.Unlock()
-	if known {
-		r.running.Done()
-	}
 }
 
 // serve is the handler of the server.
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
-	if !r.begin() {
-		panic(http.ErrAbortHandler)
-	}
-	defer r.running.Done()
-	defer func() {
-		// ErrorLog is off, because it would report failed handshakes. So log the
-		// panic here.
-		v := recover()
-		if v != nil && v != http.ErrAbortHandler {
-			log.Printf("webhooktest: panic in a step: %v\n%s", v, debug.Stack())
-		}
-		if v != nil {
-			abort()
-		}
-	}()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler)
+		faulty.Abort()
 	}
 	conn := req.Context().Value(connKey{}).(*serverConn)
 	request := newRequest(req, body, r.secret)
