@@ -42,9 +42,6 @@ func rate(n float64) string {
 	return fmt.Sprintf("%.1f", n)
 }
 
-// megabytes formats a number of bytes in MB of 1,000,000 bytes.
-func megabytes(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
-
 // millis formats a time given in milliseconds: "0.4ms", "12ms", "1.2s".
 func millis(ms float64) string {
 	switch {

@@ -65,12 +65,10 @@ func messageFlags(o *options, message analytics.Message) func() error {
 // inFlags converts an error about a field of a message, or about a setting of the client, into an
 // error about the flag that sets this field or setting.
 func inFlags(err error) error {
-	var field *analytics.FieldError
-	var setting *analytics.ConfigError
-	switch {
-	case errors.As(err, &field):
+	if field, ok := errors.AsType[*analytics.FieldError](err); ok {
 		return usagef("%s", fieldFlags.Replace(field.Field+" "+field.Problem))
-	case errors.As(err, &setting):
+	}
+	if setting, ok := errors.AsType[*analytics.ConfigError](err); ok {
 		return usagef("%s", fieldFlags.Replace(setting.Field+" "+setting.Problem))
 	}
 	return err

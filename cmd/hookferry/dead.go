@@ -28,20 +28,6 @@ func listDead(o *options) action {
 	}, append(deadParameters, api.ParamOrder)...)
 }
 
-func showDead(o *options) action {
-	return o.admin(func(ctx context.Context, c *call) error {
-		d, err := api.Do[api.DeadLetter](ctx, c.client, api.Request{Path: api.Path(api.DeadLetterPath, c.args[0])})
-		if err != nil {
-			return err
-		}
-		if c.json {
-			return printJSON(c.stdout, d)
-		}
-		writeDead(c.screen(c.stdout), d)
-		return nil
-	})
-}
-
 func writeDead(s screen, d api.DeadLetter) {
 	for _, line := range []struct{ label, text string }{
 		{"key", d.Key},

@@ -17,27 +17,11 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func showDestination(o *options) action {
-	return o.admin(func(ctx context.Context, c *call) error {
-		d, err := api.Do[api.Destination](ctx, c.client, api.Request{Path: api.Path(api.DestinationPath, c.args[0])})
-		if err != nil {
-			return err
-		}
-		if c.json {
-			return printJSON(c.stdout, d)
-		}
-		for _, line := range settingLines(&d) {
-			fmt.Fprintf(c.stdout, "%-17s%s\n", line[0], clean(line[1]))
-		}
-		return nil
-	})
-}
-
-// settingLines returns the names and values of the settings that differ from their defaults.
-func settingLines(d *api.Destination) (lines [][2]string) {
+// writeDestination prints the names and values of the settings that differ from their defaults.
+func writeDestination(s screen, d api.Destination) {
 	add := func(name string, is bool, value any) {
 		if is {
-			lines = append(lines, [2]string{name, fmt.Sprint(value)})
+			fmt.Fprintf(s, "%-17s%s\n", name, clean(fmt.Sprint(value)))
 		}
 	}
 	add("destination", true, d.ID)
@@ -67,7 +51,6 @@ func settingLines(d *api.Destination) (lines [][2]string) {
 	} else {
 		add("changed", d.Settings != nil, "in the configuration file")
 	}
-	return lines
 }
 
 // byFlag defines the flag that says who changes a destination. It returns a function that returns
@@ -122,10 +105,6 @@ func (c *call) readDocument(name string) (document map[string]any, err error) {
 		return nil, fmt.Errorf("%s is not YAML or JSON with keys and values", name)
 	}
 	return document, nil
-}
-
-func switchDestinations(o *options, done string, enabled bool) action {
-	return eachDestination(o, done, http.MethodPatch, api.DestinationPath, map[string]any{"enabled": enabled})
 }
 
 // eachDestination returns the action that sends a request for each destination that the arguments

@@ -45,6 +45,22 @@ func list[T any](o *options, path string, most int, t *table, cells func(v T, no
 	})
 }
 
+// show returns an action that prints one value of the admin API, as JSON or with write. The command's
+// argument fills in the name in path.
+func show[T any](o *options, path string, write func(screen, T)) action {
+	return o.admin(func(ctx context.Context, c *call) error {
+		v, err := api.Do[T](ctx, c.client, api.Request{Path: api.Path(path, c.args[0])})
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return printJSON(c.stdout, v)
+		}
+		write(c.screen(c.stdout), v)
+		return nil
+	})
+}
+
 // print prints v as JSON if --json is given. Otherwise it prints a line of text, with control
 // characters escaped.
 func (c *call) print(v any, format string, args ...any) error {

@@ -88,8 +88,8 @@ func names(c *cobra.Command) string {
 
 // flagError turns an error of pflag into a usagef error.
 func flagError(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return usagef("%w", err)
 	}
 	dashes, name := "--", unknown.GetSpecifiedName()

@@ -117,8 +117,7 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 func (r *relay) post(ctx context.Context, e *api.Event) {
 	start := time.Now()
 	answer, err := r.request(ctx, e)
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL, which was printed at the start
 	}
 	if err != nil {

@@ -58,7 +58,7 @@ func (s screen) paint(how style, text string) string {
 // clean returns text with unprintable characters escaped, so that a terminal does not interpret
 // them.
 func clean(text string) string {
-	if strings.IndexFunc(text, unprintable) < 0 && utf8.ValidString(text) {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text
 	}
 	quoted := strconv.Quote(text)
@@ -73,8 +73,6 @@ func cleanLines(text string) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // printJSON writes a value as JSON on its own line. It escapes control characters, which does not
 // change the value.

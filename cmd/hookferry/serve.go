@@ -114,8 +114,7 @@ func serve(o *options) action {
 			run.Load = load
 		}
 		err = server.Run(ctx, run)
-		var setting *server.SettingError
-		if errors.As(err, &setting) {
+		if setting, ok := errors.AsType[*server.SettingError](err); ok {
 			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || o.Changed(name)) {
 				return fmt.Errorf("--%s: %w", name, setting.Err)
 			}

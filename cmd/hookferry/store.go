@@ -31,7 +31,7 @@ type found struct {
 // progress on standard error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
-	m.amount = megabytes
+	m.amount = func(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
 	r, err := read(func(read, of int64) { m.show(read, of, -1) })
 	m.end()
 	return r, found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}, err

@@ -45,15 +45,13 @@ func unavailable(format string, args ...any) *failure {
 // failureOf returns the answer to a client for an error. The errors of the library contain no
 // secrets.
 func failureOf(err error) *failure {
-	var (
-		f    *failure
-		size *http.MaxBytesError
-	)
-	switch {
-	case errors.As(err, &f):
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
-	case errors.As(err, &size):
+	}
+	if size, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "the body is over %d bytes", size.Limit)
+	}
+	switch {
 	case errors.Is(err, webhook.ErrUnsupported):
 		return refuse(api.CodeUnsupported, http.StatusNotImplemented, "", "the store does not support this")
 	case errors.Is(err, webhook.ErrNoDeadLetter):

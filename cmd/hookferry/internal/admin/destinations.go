@@ -284,7 +284,10 @@ func (d *destination) describe() api.Destination {
 		a.Next = next.UTC()
 	}
 	if c := d.settings; c != nil {
-		a.Enabled, a.Stored = c.Enabled, storedOf(c)
+		a.Enabled = c.Enabled
+		if s := c.Stored; s != nil {
+			a.Stored = &api.Stored{Changed: s.Changed, By: s.By, Version: strconv.FormatUint(s.Version, 10)}
+		}
 		a.Signed, a.Standard = c.Secret != "", len(c.StandardSecrets) > 0
 		a.MaxConcurrent, a.MaxRate = c.MaxConcurrent, c.MaxRate
 		for _, e := range c.Endpoints {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -46,11 +45,8 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	if d := q.config.Settings().Destination(id); d != nil && d.Stored == nil {
 		return conflict("", "the configuration of the server names %q: change it there", id)
 	}
-	err := q.config.Stored.Change(q.Context(), id, by, version, change)
-	var wrong *config.Error
+	err := wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, change))
 	switch {
-	case errors.As(err, &wrong):
-		return wrongDocument("", wrong)
 	case errors.Is(err, stored.ErrConflict):
 		return conflict(api.ParamVersion, "%v", err)
 	case errors.Is(err, stored.ErrTooLarge):
@@ -177,8 +173,8 @@ func dropSecrets(q *request) (any, error) {
 // document is the whole body. The answer names the first wrong key as its field, and its message
 // lists all problems. wrongDocument returns any other error unchanged.
 func wrongDocument(at string, err error) error {
-	var wrong *config.Error
-	if !errors.As(err, &wrong) {
+	wrong, ok := errors.AsType[*config.Error](err)
+	if !ok {
 		return err
 	}
 	field := func(p config.Problem) string { return strings.TrimSuffix(at+p.Key, ".") }
@@ -187,15 +183,6 @@ func wrongDocument(at string, err error) error {
 		said[i] = field(p) + " " + p.Text
 	}
 	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
-}
-
-// storedOf returns who changed a destination and when. It returns nil for a destination of the
-// configuration file.
-func storedOf(d *config.Destination) *api.Stored {
-	if d.Stored == nil {
-		return nil
-	}
-	return &api.Stored{Changed: d.Stored.Changed, By: d.Stored.By, Version: strconv.FormatUint(d.Stored.Version, 10)}
 }
 
 // settingsOf returns the settings of a destination without its secrets.

@@ -54,21 +54,15 @@ func streamEvents(q *request) (any, error) {
 	ctx, cancel := q.untilClosed()
 	defer cancel()
 	s := newStream(q.w)
-	if s.alive() != nil || q.Method == http.MethodHead {
+	if s.send() != nil || q.Method == http.MethodHead {
 		return nil, nil
 	}
 	for {
 		waiting, stop := context.WithTimeout(ctx, api.KeepAlive/2)
-		events, skipped, err := reader.Next(waiting)
+		events, skipped, _ := reader.Next(waiting) // no events if none came for a while
 		stop()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil, nil
-		case err != nil: // no event for a while
-			if s.alive() != nil {
-				return nil, nil
-			}
-			continue
 		}
 		lines := make([]any, 0, len(events)+1)
 		if skipped > 0 {

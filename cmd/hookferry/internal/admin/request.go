@@ -182,13 +182,11 @@ func (q *request) readJSON(v any) error {
 			return badRequest("", "there is more text behind the JSON value")
 		}
 	}
-	var size *http.MaxBytesError
-	var field *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &size):
-		return err
-	case errors.As(err, &field):
+	if field, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return badRequest(field.Field, "%s may not be a JSON %s", field.Field, field.Value)
+	}
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return err
 	}
 	return badRequest("", "the body is not valid JSON for this request: %v", err)
 }

@@ -32,10 +32,15 @@ func newStream(w http.ResponseWriter) *stream {
 	return s
 }
 
+// send sends values, one a line. Without values it sends an empty line, which keeps the connection
+// open.
 func (s *stream) send(values ...any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buf.Reset()
+	if len(values) == 0 {
+		s.buf.WriteByte('\n')
+	}
 	encoder := json.NewEncoder(&s.buf)
 	encoder.SetEscapeHTML(false)
 	for _, v := range values {
@@ -43,20 +48,6 @@ func (s *stream) send(values ...any) error {
 			return err
 		}
 	}
-	return s.flush()
-}
-
-// alive sends an empty line, which keeps the connection open.
-func (s *stream) alive() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.buf.Reset()
-	s.buf.WriteByte('\n')
-	return s.flush()
-}
-
-// flush sends the buffer. The caller holds s.mu.
-func (s *stream) flush() error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamTimeout))
 	if _, err := s.w.Write(s.buf.Bytes()); err != nil {
 		return err

@@ -105,8 +105,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	}
 	tries.Wait()
 	if err := errors.Join(errs...); err != nil {
-		var refused *webhook.ConfigError
-		if errors.As(err, &refused) && asked.URL != "" {
+		if refused, ok := errors.AsType[*webhook.ConfigError](err); ok && asked.URL != "" {
 			return nil, badRequest("url", "url %s", refused.Problem)
 		}
 		return nil, err
@@ -155,8 +154,12 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 	var all []api.Exchange
 	for i := range tried {
 		x := &tried[i]
+		host := ""
+		if u, err := url.Parse(x.Endpoint); err == nil {
+			host = u.Host
+		}
 		headers := []api.Header{
-			{Name: "Host", Value: hostOf(x.Endpoint)},
+			{Name: "Host", Value: host},
 			{Name: "Content-Length", Value: strconv.Itoa(len(x.Body))},
 		}
 		all = append(all, api.Exchange{
@@ -182,14 +185,6 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 		})
 	}
 	return all, nil
-}
-
-func hostOf(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return ""
-	}
-	return u.Host
 }
 
 // headersOf returns headers sorted by name.

@@ -71,8 +71,7 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 	err := q.work(func(ctx context.Context, p *progress) error {
 		line := 0
 		err := do(ctx, p, p.counting(in.lines(func(n int) { line = n })))
-		var user *audience.UserError
-		if errors.As(err, &user) {
+		if user, ok := errors.AsType[*audience.UserError](err); ok {
 			return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", line, user.Size, user.Limit)
 		}
 		return err
