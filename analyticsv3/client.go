@@ -151,8 +151,7 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 	}
 	// A root.Client checks its fields at its first call, so make a call here. It queues
 	// nothing, because the client refuses a nil message.
-	var refused *root.ConfigError
-	if errors.As(c.sender.Track(nil), &refused) && refused.Field == "Endpoint" {
+	if refused, ok := errors.AsType[*root.ConfigError](c.sender.Track(nil)); ok && refused.Field == "Endpoint" {
 		return nil, ConfigError{Reason: refused.Problem, Field: refused.Field}
 	}
 	if config.RetryAfter != nil {
@@ -195,8 +194,7 @@ func (c *client) Enqueue(m Message) error {
 		return nil
 	}
 	c.take(id, true)
-	var config *root.ConfigError
-	if err == ErrClosed || errors.As(err, &config) {
+	if err == ErrClosed || errors.As(err, new(*root.ConfigError)) {
 		return err
 	}
 	c.logger.Errorf("%s - %T %s", err, m, id)
@@ -209,9 +207,8 @@ func (c *client) Enqueue(m Message) error {
 // known converts an error of the root package into the corresponding error of this package, if
 // there is one.
 func known(err error) error {
-	var size *root.SizeError
 	switch {
-	case errors.As(err, &size):
+	case errors.As(err, new(*root.SizeError)):
 		return ErrMessageTooBig
 	case err == root.ErrQueueFull:
 		return ErrTooManyRequests

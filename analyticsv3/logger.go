@@ -35,7 +35,10 @@ func (l line) Write(p []byte) (int, error) {
 
 // A handler passes the log of the root package to a Logger: warnings and errors to Errorf,
 // the rest to Logf.
-type handler struct{ info, trouble slog.Handler }
+type handler struct {
+	slog.Handler // to Logf
+	trouble      slog.Handler
+}
 
 func newHandler(l Logger, verbose bool) slog.Handler {
 	options := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -50,25 +53,17 @@ func newHandler(l Logger, verbose bool) slog.Handler {
 	return handler{slog.NewTextHandler(line(l.Logf), options), slog.NewTextHandler(line(l.Errorf), options)}
 }
 
-func (h handler) of(level slog.Level) slog.Handler {
-	if level >= slog.LevelWarn {
-		return h.trouble
-	}
-	return h.info
-}
-
-func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.of(level).Enabled(ctx, level)
-}
-
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
-	return h.of(r.Level).Handle(ctx, r)
+	if r.Level >= slog.LevelWarn {
+		return h.trouble.Handle(ctx, r)
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return handler{h.info.WithAttrs(attrs), h.trouble.WithAttrs(attrs)}
+	return handler{h.Handler.WithAttrs(attrs), h.trouble.WithAttrs(attrs)}
 }
 
 func (h handler) WithGroup(name string) slog.Handler {
-	return handler{h.info.WithGroup(name), h.trouble.WithGroup(name)}
+	return handler{h.Handler.WithGroup(name), h.trouble.WithGroup(name)}
 }

@@ -169,38 +169,32 @@ func ValidateFields(msg FieldGetter) error {
 func (c *client) convert(m Message) (Message, string, func() error) {
 	switch m := m.(type) {
 	case Identify:
-		m.Type = "identify"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "identify", &m.MessageId, &m.Timestamp)
 		sent := &root.Identify{UserId: m.UserId, AnonymousId: m.AnonymousId, Traits: m.Traits,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Identify(sent) }
 	case Track:
-		m.Type = "track"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "track", &m.MessageId, &m.Timestamp)
 		sent := &root.Track{UserId: m.UserId, AnonymousId: m.AnonymousId, Event: m.Event, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Track(sent) }
 	case Page:
-		m.Type = "page"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "page", &m.MessageId, &m.Timestamp)
 		sent := &root.Page{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Page(sent) }
 	case Screen:
-		m.Type = "screen"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "screen", &m.MessageId, &m.Timestamp)
 		sent := &root.Screen{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Screen(sent) }
 	case Group:
-		m.Type = "group"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "group", &m.MessageId, &m.Timestamp)
 		sent := &root.Group{UserId: m.UserId, AnonymousId: m.AnonymousId, GroupId: m.GroupId, Traits: m.Traits,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Group(sent) }
 	case Alias:
-		m.Type = "alias"
-		at := stamp(&m.MessageId, &m.Timestamp)
+		at := stamp(&m.Type, "alias", &m.MessageId, &m.Timestamp)
 		sent := &root.Alias{UserId: m.UserId, PreviousId: m.PreviousId,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 		return m, m.MessageId, func() error { return c.sender.Alias(sent) }
@@ -208,8 +202,9 @@ func (c *client) convert(m Message) (Message, string, func() error) {
 	panic("analytics: dereferenced lets no other message through")
 }
 
-// stamp sets the id and the time if they are missing, and returns the time as text.
-func stamp(id *string, at *time.Time) string {
+// stamp sets the type, and the id and the time if they are missing. It returns the time as text.
+func stamp(typ *string, kind string, id *string, at *time.Time) string {
+	*typ = kind
 	if *id == "" {
 		*id = string(uuid.Append(nil))
 	}

@@ -24,8 +24,7 @@ func (r *refusal) Error() string { return r.message }
 
 // refusalIn returns the refusal that err is or wraps, or nil.
 func refusalIn(err error) *refusal {
-	var r *refusal
-	errors.As(err, &r)
+	r, _ := errors.AsType[*refusal](err)
 	return r
 }
 

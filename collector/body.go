@@ -141,7 +141,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 		refused = tooLarge(limit)
 	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 		// The read deadline may also be the one of the http.Server.
-		refused = tooSlow()
+		refused = refuse(http.StatusRequestTimeout, "timeout", "the body came too slowly")
 	case r.Context().Err() != nil:
 		refused = later("the request was given up")
 	default:
@@ -170,8 +170,4 @@ func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
 
 func tooLarge(limit int) *refusal {
 	return refuse(http.StatusBadRequest, "too_large", fmt.Sprintf("the body has more than %d bytes", limit))
-}
-
-func tooSlow() *refusal {
-	return refuse(http.StatusRequestTimeout, "timeout", "the body came too slowly")
 }

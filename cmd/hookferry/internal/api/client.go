@@ -260,8 +260,7 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	}
 	answer, err := c.http.Do(request)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) { // the error text contains the URL
+		if u, ok := errors.AsType[*url.Error](err); ok { // the error text contains the URL
 			err = u.Err
 		}
 		return nil, cmp.Or(causeOf(ctx), err)

@@ -221,8 +221,7 @@ func checkWebhooks(r *reader, w *Webhooks) {
 		c.Store = memqueue.New(memqueue.Config{})
 		c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }
 		_, err := webhook.New(c)
-		var refused *webhook.ConfigError
-		errors.As(err, &refused)
+		refused, _ := errors.AsType[*webhook.ConfigError](err)
 		return refused
 	}
 	// The text of the error repeats the name.
@@ -305,12 +304,11 @@ func (r *reader) destination(key string, d *Destination) {
 // refused notes the problems in err, an error of package webhook about the value at key. It skips
 // problems of an id, because the reader has noted them already.
 func (r *reader) refused(key string, err error) {
-	var one *webhook.ConfigError
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range all.Unwrap() {
 			r.refused(key, err)
 		}
-	} else if errors.As(err, &one) && one.Field != "ID" {
+	} else if one, ok := errors.AsType[*webhook.ConfigError](err); ok && one.Field != "ID" {
 		r.problem(under(key, keyOf(one.Field)), "%s", one.Problem)
 	}
 }

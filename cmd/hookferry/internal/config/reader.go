@@ -298,8 +298,7 @@ func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 // withoutPath returns the cause of a file error without the path. The path may contain the value of
 // a variable, and so a secret.
 func withoutPath(err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err
 	}
 	return err

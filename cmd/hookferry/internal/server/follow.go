@@ -47,8 +47,7 @@ func (s *server) join() {
 func (s *server) reload() *config.Watch {
 	next, err := s.Load()
 	if err != nil {
-		var wrong *config.Error
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*config.Error](err); ok {
 			for _, p := range wrong.Problems {
 				s.log.Error("the new configuration is not used", "file", wrong.Path, "line", p.Line, "column", p.Column, "key", p.Key, "problem", p.Text)
 			}

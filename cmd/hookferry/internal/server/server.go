@@ -231,8 +231,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 		open = new(net.ListenConfig).Listen
 	}
 	l, err := open(ctx, "tcp", address)
-	var op *net.OpError
-	if errors.As(err, &op) { // its text would repeat "listen"
+	if op, ok := errors.AsType[*net.OpError](err); ok { // its text would repeat "listen"
 		err = fmt.Errorf("%s: %w", address, op.Err)
 	}
 	if err != nil {

@@ -122,8 +122,7 @@ func proxy(r *http.Request) (*url.URL, error) {
 // withoutSecrets returns the text of an error of the exporter. It leaves out the URL, which a
 // redirect may have chosen, and the values of headers, which the receiver may have repeated.
 func withoutSecrets(err error, headers map[string]signature.Secret) string {
-	var ue *url.Error
-	if errors.As(err, &ue) {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
 	text := err.Error()
