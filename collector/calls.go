@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,10 +90,6 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	// does not end with the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
-	if h.config.PassTrace {
-		ctx = event.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
-	}
-
 	if err := m.work(ctx); err != nil {
 		return nil, refusalIn(err)
 	}
@@ -294,8 +289,7 @@ func text(value []byte) string {
 
 // reject returns the rejection of the call with this index. err is normally a *event.CallError.
 func reject(index int, err error) rejection {
-	var callErr *event.CallError
-	if errors.As(err, &callErr) {
+	if callErr, ok := errors.AsType[*event.CallError](err); ok {
 		return rejection{index, callErr.Code, callErr.Message()}
 	}
 	return rejection{index, event.CodeMalformed, "could not be read"}

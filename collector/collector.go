@@ -70,6 +70,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,12 +169,6 @@ type Config struct {
 	// connection.
 	ClientIP func(r *http.Request) string
 
-	// PassTrace passes the headers traceparent and tracestate of a request on with its
-	// events, as event.ContextWithTrace does. The customers' endpoints get these headers,
-	// and so see the trace ids. Set it if the clients of the collector are the operator's
-	// own services.
-	PassTrace bool
-
 	// Answered is called for every request after its answer, for counts and logs. It is
 	// called concurrently. The client may have to wait until Answered returns. Nil is not
 	// called.
@@ -235,12 +230,8 @@ func New(c Config) (*Handler, error) {
 	case c.MaxRequests < 0:
 		return nil, fmt.Errorf("collector: MaxRequests: %d is negative", c.MaxRequests)
 	}
-	if c.MaxRequests == 0 {
-		c.MaxRequests = DefaultMaxRequests
-	}
-	if c.MaxMemory == 0 {
-		c.MaxMemory = DefaultMaxMemory
-	}
+	c.MaxRequests = cmp.Or(c.MaxRequests, DefaultMaxRequests)
+	c.MaxMemory = cmp.Or(c.MaxMemory, DefaultMaxMemory)
 	if c.ClientIP == nil {
 		c.ClientIP = peer
 	}
