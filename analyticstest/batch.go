@@ -64,8 +64,7 @@ func newBatch(r *http.Request) *Batch {
 	return b
 }
 
-// readBatch reads a request to its end. If that fails, it sets Err of the Batch that it
-// returns.
+// readBatch reads a request to its end. If that fails, it sets Err of the Batch that it returns.
 func readBatch(r *http.Request) *Batch {
 	b := newBatch(r)
 	var body io.Reader = r.Body

@@ -47,9 +47,8 @@
 //
 // # Analytics off
 //
-// To send nothing, in development or in tests of other things, give the client the
-// transport [Discard]. The code that makes calls does not change, and invalid calls still
-// return errors.
+// To send nothing, in development or in tests of other things, give the client the transport
+// [Discard]. The code that makes calls does not change, and invalid calls still return errors.
 package analyticstest
 
 import (
@@ -87,9 +86,8 @@ type Server struct {
 // New returns a server that is closed when the test ends. t is a *testing.T or similar.
 // Within a synctest bubble it must be the t of the bubble.
 //
-// Each batch request, or each attempt to connect for a connection step, takes the next step
-// of the script. The last step is repeated forever. Without a script, the server accepts
-// every batch.
+// Each batch request, or each attempt to connect for a connection step, takes the next step of the
+// script. The last step is repeated forever. Without a script, the server accepts every batch.
 func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
 	s := NewServer(script...)
 	t.Cleanup(s.Close)
@@ -142,10 +140,9 @@ func (s *Server) SetScript(script ...Step) {
 	s.taken = 0
 }
 
-// Calls returns the accepted calls in order: the calls of batches that were answered with
-// 2xx, without those that [Reject] left out. Of several calls with the same messageId,
-// Calls returns only the first. Other results share the maps and slices, so the caller
-// must not change them.
+// Calls returns the accepted calls in order: the calls of batches that were answered with 2xx,
+// without those that [Reject] left out. Of several calls with the same messageId, Calls returns
+// only the first. Other results share the maps and slices, so the caller must not change them.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,9 +11,8 @@ import (
 	"github.com/hookferry/analytics/internal/faulty"
 )
 
-// A Step says how a [Server] treats one batch request. A connection step ([Refuse],
-// [Unreachable]) says how the server treats one attempt to connect. The zero Step is
-// Answer(200).
+// A Step says how a [Server] treats one batch request. A connection step ([Refuse], [Unreachable])
+// says how the server treats one attempt to connect. The zero Step is Answer(200).
 //
 // Each method returns a changed copy:
 //
@@ -72,9 +71,8 @@ func Answer(status int) Step {
 	return Step{status: status}
 }
 
-// Reject accepts the batch, except for the calls at the given indexes. The answer lists
-// these calls in the format of package collector, so that a Client drops them with
-// ReasonRejected.
+// Reject accepts the batch, except for the calls at the given indexes. The answer lists these calls
+// in the format of package collector, so that a Client drops them with ReasonRejected.
 func Reject(indexes ...int) Step {
 	s := Answer(http.StatusOK)
 	s.rejected = slices.Clone(indexes)
@@ -123,11 +121,10 @@ func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
-// The next attempt to connect takes a connection step from the script. But if a request on
-// an open connection comes first, the request takes the step. The server then reads the
-// request. For Refuse it resets the connection, and for Unreachable it does not answer. If
-// the Server is used as a handler of another server, such as one of httptest, only
-// requests take connection steps.
+// The next attempt to connect takes a connection step from the script. But if a request on an open
+// connection comes first, the request takes the step. The server then reads the request. For Refuse
+// it resets the connection, and for Unreachable it does not answer. If the Server is used as a
+// handler of another server, such as one of httptest, only requests take connection steps.
 func Refuse() Step { return Step{kind: kindRefuse} }
 
 // Unreachable is a connection step: the attempt to connect gets no answer until its context
@@ -152,8 +149,7 @@ func (s Step) Times(n int) Step {
 	return s
 }
 
-// With adds a header to an answer, such as Retry-After for 429 and 503, or Location for
-// 307.
+// With adds a header to an answer, such as Retry-After for 429 and 503, or Location for 307.
 func (s Step) With(name, value string) Step {
 	s.header = s.header.Clone()
 	if s.header == nil {

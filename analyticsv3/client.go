@@ -27,8 +27,7 @@ import (
 	root "github.com/hookferry/analytics"
 )
 
-// Version is the version of the library. The client sends it with each batch, in
-// context.library.
+// Version is the version of the library. The client sends it with each batch, in context.library.
 const Version = root.Version
 
 // The defaults of a Config's fields.
@@ -42,8 +41,7 @@ const (
 // from several goroutines at once.
 type Client interface {
 	// Close delivers the queued messages and returns within 31 seconds. It returns an
-	// *UndeliveredError of the root package if messages were lost. Later calls return
-	// ErrClosed.
+	// *UndeliveredError of the root package if messages were lost. Later calls return ErrClosed.
 	io.Closer
 
 	// Enqueue queues a message of this package, or a pointer to one. It never waits for the
@@ -59,8 +57,7 @@ type Client interface {
 }
 
 // A Callback gets the outcome of each queued message. Its methods are called from several
-// goroutines at once, and each call blocks an upload until it returns. They must not call
-// Close.
+// goroutines at once, and each call blocks an upload until it returns. They must not call Close.
 type Callback interface {
 	Success(Message)        // the collector has the message
 	Failure(Message, error) // the message is lost, because of the error
@@ -68,9 +65,8 @@ type Callback interface {
 
 // A Config configures a client. A field that is zero has its default.
 type Config struct {
-	// Endpoint is the collector's base URL. Empty means the value of the environment
-	// variable HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses
-	// DefaultEndpoint.
+	// Endpoint is the collector's base URL. Empty means the value of the environment variable
+	// HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses DefaultEndpoint.
 	Endpoint string
 
 	// Interval is the longest time that a message waits before its upload starts, unless all
@@ -87,9 +83,8 @@ type Config struct {
 	// messages and their maps until their outcome is known.
 	Callback Callback
 
-	// BatchSize is the number of queued messages at which the client starts an upload.
-	// While all uploads are busy, a batch grows beyond BatchSize. Zero means
-	// DefaultBatchSize, 250.
+	// BatchSize is the number of queued messages at which the client starts an upload. While all
+	// uploads are busy, a batch grows beyond BatchSize. Zero means DefaultBatchSize, 250.
 	BatchSize int
 
 	// Verbose makes the client log each attempt.
@@ -160,8 +155,7 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 	return c, nil
 }
 
-// A client implements Client. It passes messages to sender, a client of the root
-// package.
+// A client implements Client. It passes messages to sender, a client of the root package.
 type client struct {
 	sender   *root.Client
 	callback Callback

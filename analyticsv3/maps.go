@@ -15,9 +15,8 @@ func (p Properties) Set(name string, value any) Properties {
 	return p
 }
 
-// The setters of common properties. The key that a setter sets is its name without
-// "Set" and with a lower-case first letter. Where the key differs from that, a comment
-// gives the key.
+// The setters of common properties. The key that a setter sets is its name without "Set" and with a
+// lower-case first letter. Where the key differs from that, a comment gives the key.
 
 func (p Properties) SetCategory(category string) Properties     { return p.Set("category", category) }
 func (p Properties) SetCoupon(coupon string) Properties         { return p.Set("coupon", coupon) }

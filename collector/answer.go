@@ -57,8 +57,7 @@ type rejection struct {
 	message string
 }
 
-// Header values, and a body, that all answers share, so that an answer need not allocate
-// them.
+// Header values, and a body, that all answers share, so that an answer need not allocate them.
 var (
 	anyOrigin   = []string{"*"}
 	exposed     = []string{"retry-after, x-ratelimit-reset"}
@@ -87,13 +86,11 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// answerPiece is the approximate number of bytes that success writes at a time of a long
-// answer.
+// answerPiece is the approximate number of bytes that success writes at a time of a long answer.
 const answerPiece = 4 << 10
 
-// success answers that the calls are taken, except for the rejected ones. It writes a
-// long answer in pieces, because a client that reads slowly would keep the whole answer
-// in memory.
+// success answers that the calls are taken, except for the rejected ones. It writes a long answer
+// in pieces, because a client that reads slowly would keep the whole answer in memory.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)

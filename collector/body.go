@@ -38,9 +38,8 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // inflaterSize is the approximate memory of a gzip reader, in bytes.
 const inflaterSize = 48 << 10
 
-// gzipOverhead is how many bytes gzip may add to a body that does not compress: 5
-// for each 64 KB, a header and a trailer (RFC 1951, section 3.2.4, and RFC 1952,
-// section 2.3).
+// gzipOverhead is how many bytes gzip may add to a body that does not compress: 5 for each 64 KB, a
+// header and a trailer (RFC 1951, section 3.2.4, and RFC 1952, section 2.3).
 const gzipOverhead = 1 << 10
 
 // buffer returns an empty buffer of a class, and counts its memory for the request. It returns the

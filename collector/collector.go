@@ -1,8 +1,7 @@
 // Package collector serves the HTTP tracking API: it takes the calls of clients, in
 // any language and in the browser, and passes them to a forwarder.
 //
-// A [Handler] is an [http.Handler]; mount it at the root of a server of its
-// own:
+// A [Handler] is an [http.Handler]; mount it at the root of a server of its own:
 //
 //	h, err := collector.New(collector.Config{
 //		Forwarder: forwarder, // a *webhook.Forwarder
@@ -43,14 +42,12 @@
 // batch's context. Calls that exceed the bound are rejected one by one, with the code
 // too_large. The request is refused only if every call exceeds it.
 //
-// A batch is refused if its context or its integrations are not an object, or nested too
-// deeply. A sentAt that is not a time is ignored, because clients drop a batch that is
-// refused.
+// A batch is refused if its context or its integrations are not an object, or nested too deeply. A
+// sentAt that is not a time is ignored, because clients drop a batch that is refused.
 //
 // # Answers
 //
-// Every answer except that to a preflight is JSON. Pages of any origin may read
-// the answers.
+// Every answer except that to a preflight is JSON. Pages of any origin may read the answers.
 //
 //	200  {"success":true}  All calls are durable in the queue.
 //	200  {"success":true,"rejected":[{"index":3,"code":"missing_field","message":"event is required"}]}
@@ -105,20 +102,18 @@ type Forwarder interface {
 
 // A Source is where calls come from: an application with a write key.
 type Source struct {
-	// Name is the name of the source in logs, and the Source of its events. Calls are
-	// deduplicated by Name and messageId, so that no source can suppress the calls of
-	// another. The Name must be no secret, and must stay the same after a restart.
-	// Sources with the same Name count as one source. Without a Name, a digest of the
-	// write key takes its place.
+	// Name is the name of the source in logs, and the Source of its events. Calls are deduplicated
+	// by Name and messageId, so that no source can suppress the calls of another. The Name must be
+	// no secret, and must stay the same after a restart. Sources with the same Name count as one
+	// source. Without a Name, a digest of the write key takes its place.
 	Name string
 	// Destinations lists the ids of the destinations that get the calls of the source.
 	// Without any, the calls are checked and dropped.
 	Destinations []string
-	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks,
-	// which count once for each destination, because the store has to write these bytes.
-	// They may be many more than the bytes of the request, if the request is compressed
-	// or its calls share a context. Nil means no limit. Config.Sources must return the
-	// same Limits for each request of a source.
+	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks, which count
+	// once for each destination, because the store has to write these bytes. They may be many more
+	// than the bytes of the request, if the request is compressed or its calls share a context. Nil
+	// means no limit. Config.Sources must return the same Limits for each request of a source.
 	Limit, ByteLimit *Limit
 }
 
@@ -126,8 +121,7 @@ type Source struct {
 type Answered struct {
 	// Source is the Name of the request's source, "" if the source is not known.
 	Source string
-	// Status is the HTTP status of the answer. Code is the code in its body, "" for a
-	// 2xx.
+	// Status is the HTTP status of the answer. Code is the code in its body, "" for a 2xx.
 	Status int
 	Code   string
 	// Accepted counts the good calls. They are durable, or were dropped because the
@@ -141,8 +135,7 @@ type Answered struct {
 	Took time.Duration
 }
 
-// ErrUnknownKey is returned by Config.Sources for a write key that belongs to
-// no source.
+// ErrUnknownKey is returned by Config.Sources for a write key that belongs to no source.
 var ErrUnknownKey = errors.New("collector: unknown write key")
 
 // Config configures a Handler. New copies it.
@@ -151,27 +144,23 @@ type Config struct {
 	Forwarder Forwarder
 
 	// Sources finds the source of a write key. The key is never empty. If there is no source, it
-	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to
-	// come back later. Sources is called concurrently, for every request, and should take
-	// the same time for every key. The function Keys makes a Sources from a map.
-	// Required.
+	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to come back
+	// later. Sources is called concurrently, for every request, and should take the same time for
+	// every key. The function Keys makes a Sources from a map. Required.
 	Sources func(ctx context.Context, writeKey string) (Source, error)
 
-	// BaseURL is the URL at which browsers reach the handler, such as
-	// "https://t.example.com". The browser library is told to send its calls there.
-	// BaseURL is needed behind a proxy that ends TLS, or below a path. Empty means the
-	// Host of the request, with the scheme of the connection.
+	// BaseURL is the URL at which browsers reach the handler, such as "https://t.example.com". The
+	// browser library is told to send its calls there. BaseURL is needed behind a proxy that ends
+	// TLS, or below a path. Empty means the Host of the request, with the scheme of the connection.
 	BaseURL string
 
-	// ClientIP returns the address of the client, or "" if it is not known. The handler
-	// uses it for context.ip, MaxMemory and MaxRequests. Behind a proxy ClientIP may read
-	// a header that the proxy sets. Nil means the address at the other end of the
-	// connection.
+	// ClientIP returns the address of the client, or "" if it is not known. The handler uses it for
+	// context.ip, MaxMemory and MaxRequests. Behind a proxy ClientIP may read a header that the
+	// proxy sets. Nil means the address at the other end of the connection.
 	ClientIP func(r *http.Request) string
 
-	// Answered is called for every request after its answer, for counts and logs. It is
-	// called concurrently. The client may have to wait until Answered returns. Nil is not
-	// called.
+	// Answered is called for every request after its answer, for counts and logs. It is called
+	// concurrently. The client may have to wait until Answered returns. Nil is not called.
 	Answered func(r *http.Request, a Answered)
 
 	// MaxMemory bounds the memory, in bytes, that all requests together hold for bodies
@@ -203,11 +192,10 @@ type Config struct {
 
 // A Handler serves the HTTP tracking API. It is safe for concurrent use.
 //
-// Set ReadHeaderTimeout and ReadTimeout of the [http.Server] against slow clients. The
-// Handler itself only requires that 4 KB of a body, or its end, arrive within each 5
-// seconds. It stops reading a body when the context of the request ends. Once the body is
-// read, it serves the request even if the client is gone, because some clients send their
-// calls and close the connection.
+// Set ReadHeaderTimeout and ReadTimeout of the [http.Server] against slow clients. The Handler
+// itself only requires that 4 KB of a body, or its end, arrive within each 5 seconds. It stops
+// reading a body when the context of the request ends. Once the body is read, it serves the request
+// even if the client is gone, because some clients send their calls and close the connection.
 type Handler struct {
 	config   Config
 	protocol string // scheme of BaseURL
@@ -267,10 +255,9 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
 	begin := time.Now()
-	// Let the other goroutines run before each request, because a request that is refused
-	// never blocks. Without this, a client that sends many such requests on a connection
-	// would keep the processor for 10 ms, and hundreds of such clients would keep it for
-	// seconds.
+	// Let the other goroutines run before each request, because a request that is refused never
+	// blocks. Without this, a client that sends many such requests on a connection would keep the
+	// processor for 10 ms, and hundreds of such clients would keep it for seconds.
 	runtime.Gosched()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {
@@ -349,8 +336,7 @@ func route(path string) target {
 	return targets[rest]
 }
 
-// peer returns the IP address at the other end of the connection, or "" if it is not
-// known.
+// peer returns the IP address at the other end of the connection, or "" if it is not known.
 func peer(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Keys returns a Config.Sources for write keys that do not change. It finds a key by its
-// hash, so that its timing reveals nothing about the keys. It ignores an empty key. It
-// copies the map.
+// Keys returns a Config.Sources for write keys that do not change. It finds a key by its hash, so
+// that its timing reveals nothing about the keys. It ignores an empty key. It copies the map.
 func Keys(sources map[string]Source) func(context.Context, string) (Source, error) {
 	byHash := make(map[[sha256.Size]byte]Source, len(sources))
 	for key, source := range sources {
@@ -61,9 +60,8 @@ func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	return source, nil
 }
 
-// basicKey returns the user name of Basic authentication, or "" if there is none. It
-// accepts credentials without a colon and base64 without padding, because some clients
-// send them.
+// basicKey returns the user name of Basic authentication, or "" if there is none. It accepts
+// credentials without a colon and base64 without padding, because some clients send them.
 func basicKey(header http.Header) string {
 	scheme, credentials, _ := strings.Cut(header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Basic") {

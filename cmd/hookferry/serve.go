@@ -184,8 +184,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 	return func() (*config.Settings, error) { return s, nil }, nil
 }
 
-// parseHeaders parses "Name: value" texts. No error repeats a value, which may be a
-// credential.
+// parseHeaders parses "Name: value" texts. No error repeats a value, which may be a credential.
 func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	headers := map[string]signature.Secret{}
 	for i, text := range texts {

@@ -50,9 +50,8 @@ func (p *printer) check(body []byte, h http.Header) string {
 	return cmp.Or(strings.Join(found, ", "), "unsigned")
 }
 
-// mismatch says why a well-formed signature does not match body. verify returns nil if its
-// argument is the body that was signed. whole is true if another signature proves that body is
-// unchanged.
+// mismatch says why a well-formed signature does not match body. verify returns nil if its argument
+// is the body that was signed. whole is true if another signature proves that body is unchanged.
 func mismatch(body []byte, verify func([]byte) error, whole bool) string {
 	var compact bytes.Buffer
 	switch {

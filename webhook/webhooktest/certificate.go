@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// A Certificate is a kind of certificate that a receiver of an https URL
-// presents.
+// A Certificate is a kind of certificate that a receiver of an https URL presents.
 type Certificate uint8
 
 // The certificates.
@@ -34,9 +33,8 @@ const (
 // Trusted certificate, any version from TLS 1.2 on, and HTTP/1.1.
 type TLS struct {
 	Certificate Certificate
-	// MaxVersion is the latest version that the receiver speaks, such as
-	// tls.VersionTLS11. If it is set, the earliest version is TLS 1.0. Zero means
-	// no limit.
+	// MaxVersion is the latest version that the receiver speaks, such as tls.VersionTLS11. If it is
+	// set, the earliest version is TLS 1.0. Zero means no limit.
 	MaxVersion uint16
 	// HTTP2 makes the receiver also speak HTTP/2, with clients that do.
 	HTTP2 bool
@@ -65,8 +63,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// issue returns a certificate of the kind c for hosts, which are names or IP
-// addresses.
+// issue returns a certificate of the kind c for hosts, which are names or IP addresses.
 func (a *authority) issue(c Certificate, hosts ...string) *tls.Certificate {
 	if c == WrongHost {
 		hosts = []string{"elsewhere.invalid"}

@@ -16,11 +16,10 @@
 //		TLSClientConfig: network.TLSClientConfig(),
 //	}
 //
-// Reads, writes and waits on such a network are durably blocking in the sense of
-// testing/synctest. So if the network is made in a synctest bubble, the time of
-// the bubble can advance, and hours of retries take milliseconds. Copy
-// TestFourHoursOfRetries of this package as an example. [NewLoopback] makes a
-// network of real sockets, for use outside of bubbles.
+// Reads, writes and waits on such a network are durably blocking in the sense of testing/synctest.
+// So if the network is made in a synctest bubble, the time of the bubble can advance, and hours of
+// retries take milliseconds. Copy TestFourHoursOfRetries of this package as an example.
+// [NewLoopback] makes a network of real sockets, for use outside of bubbles.
 //
 // The package panics if the test makes a mistake, such as an invalid URL.
 package webhooktest
@@ -71,8 +70,7 @@ func NewLoopback() *Network {
 	return n
 }
 
-// TLSClientConfig returns a new configuration that trusts only the network's
-// authority.
+// TLSClientConfig returns a new configuration that trusts only the network's authority.
 func (n *Network) TLSClientConfig() *tls.Config {
 	return &tls.Config{RootCAs: n.authority.pool()}
 }
@@ -113,9 +111,8 @@ func (n *Network) knows(host string) bool {
 	return false
 }
 
-// Close ends all connections and receivers, and waits for their goroutines.
-// Afterwards connections are refused. The received requests can still be read. A
-// second Close does nothing.
+// Close ends all connections and receivers, and waits for their goroutines. Afterwards connections
+// are refused. The received requests can still be read. A second Close does nothing.
 func (n *Network) Close() error {
 	n.cancel()
 	n.mu.Lock()
@@ -131,13 +128,11 @@ func (n *Network) Close() error {
 	return nil
 }
 
-// Receiver adds a receiver for all requests to the scheme, host and port of
-// rawURL, with any path. The receiver checks signatures with secret, unless
-// secret is empty.
+// Receiver adds a receiver for all requests to the scheme, host and port of rawURL, with any path.
+// The receiver checks signatures with secret, unless secret is empty.
 //
-// Each request, or connection, takes the next step of the script. The last step
-// is repeated forever. Without a script, the receiver answers every request with
-// 200.
+// Each request, or connection, takes the next step of the script. The last step is repeated
+// forever. Without a script, the receiver answers every request with 200.
 //
 // Receiver panics if rawURL is not an http or https URL or is in use by another
 // receiver, and after Close.

@@ -20,9 +20,8 @@ import (
 // A Receiver records the requests that it gets, and answers them by its script.
 // It may be used concurrently.
 type Receiver struct {
-	// URL is the URL at which the receiver can be reached: the URL for which it
-	// was made. On a loopback network the host and port are those on which the
-	// receiver listens.
+	// URL is the URL at which the receiver can be reached: the URL for which it was made. On a
+	// loopback network the host and port are those on which the receiver listens.
 	URL string
 
 	network  *Network
@@ -121,8 +120,7 @@ func (r *Receiver) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// Requests returns the requests received so far, in the order in which their
-// bodies ended.
+// Requests returns the requests received so far, in the order in which their bodies ended.
 func (r *Receiver) Requests() []*Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,9 +146,8 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 	}
 }
 
-// Conns returns how many connections were accepted, and how many of them are
-// open. The connections of Stall and ResetEarly, which the server does not see,
-// never count as open.
+// Conns returns how many connections were accepted, and how many of them are open. The connections
+// of Stall and ResetEarly, which the server does not see, never count as open.
 func (r *Receiver) Conns() (accepted, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,9 +223,8 @@ func (r *Receiver) next() Step {
 	return step
 }
 
-// afflict accepts a connection that the server must not see. It resets the
-// connection, unless step is to stall it. It returns false once the receiver
-// closes.
+// afflict accepts a connection that the server must not see. It resets the connection, unless step
+// is to stall it. It returns false once the receiver closes.
 func (r *Receiver) afflict(step Step, c net.Conn) bool {
 	r.mu.Lock()
 	r.accepted++

@@ -15,8 +15,7 @@ import (
 type Request struct {
 	// Number is the number of the request at its receiver, from 1.
 	Number int
-	// Conn is the number of the connection on which the request came, from 1, at its
-	// receiver.
+	// Conn is the number of the connection on which the request came, from 1, at its receiver.
 	Conn int
 	// Time is when the receiver had read the whole body.
 	Time time.Time
@@ -27,14 +26,12 @@ type Request struct {
 	Proto  string
 	Host   string
 	Header http.Header
-	// TLS is nil for a request without TLS. PeerCertificates in it are the certificates
-	// of the client. The receiver asks for one, but the client need not have one. They
-	// are not verified.
+	// TLS is nil for a request without TLS. PeerCertificates in it are the certificates of the
+	// client. The receiver asks for one, but the client need not have one. They are not verified.
 	TLS *tls.ConnectionState
 	// Body is the body as it was received.
 	Body []byte
-	// JSON is Body, unmarshalled by encoding/json. It is nil if Body is not a JSON
-	// object.
+	// JSON is Body, unmarshalled by encoding/json. It is nil if Body is not a JSON object.
 	JSON map[string]any
 	// Signature is the result of [signature.Verify] for the X-Signature header and the
 	// receiver's secret. It is nil if the signature is good, and [signature.ErrNoSecret]

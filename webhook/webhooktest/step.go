@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A Step says what a [Receiver] does with one request. A connection step (see
-// [Refuse]) says what it does with one connection. The zero Step answers 200
-// without a body.
+// A Step says what a [Receiver] does with one request. A connection step (see [Refuse]) says what
+// it does with one connection. The zero Step answers 200 without a body.
 //
 // The methods return a changed copy:
 //
@@ -76,64 +75,39 @@ func Answer(status int) Step {
 }
 
 // Redirect answers with a 3xx status and a Location.
-func Redirect(status int, location string) Step {
-	return Answer(status).With("Location", location)
-}
+func Redirect(status int, location string) Step { return Answer(status).With("Location", location) }
 
 // Stream answers 200 with a body of size bytes, without a Content-Length. It
 // sends the body as fast as the client reads, and does not keep it in memory.
-func Stream(size int64) Step {
-	return Step{kind: kindStreamed, size: size}
-}
+func Stream(size int64) Step { return Step{kind: kindStreamed, size: size} }
 
-// Hang reads the request and never answers. The step ends when the client gives
-// up.
-func Hang() Step {
-	return Step{kind: kindHang}
-}
+// Hang reads the request and never answers. The step ends when the client gives up.
+func Hang() Step { return Step{kind: kindHang} }
 
 // Close reads the request and closes the connection without an answer.
-func Close() Step {
-	return Step{kind: kindClose}
-}
+func Close() Step { return Step{kind: kindClose} }
 
 // Reset reads the request and resets the connection.
-func Reset() Step {
-	return Step{kind: kindReset}
-}
+func Reset() Step { return Step{kind: kindReset} }
 
-// Raw reads the request, sends data in place of an HTTP answer and closes the
-// connection.
-func Raw(data string) Step {
-	return Step{kind: kindRaw, body: data}
-}
+// Raw reads the request, sends data in place of an HTTP answer and closes the connection.
+func Raw(data string) Step { return Step{kind: kindRaw, body: data} }
 
-// Garbage reads the request, answers with data that is not HTTP, and closes the
-// connection.
-func Garbage() Step {
-	return Raw("\x16\x03\x01 this is not the protocol you are looking for\r\n\r\n")
-}
+// Garbage reads the request, answers with data that is not HTTP, and closes the connection.
+func Garbage() Step { return Raw("\x16\x03\x01 this is not the protocol you are looking for\r\n\r\n") }
 
-// EndlessHeader answers with an endless header. On HTTP/2 it breaks the protocol
-// instead.
-func EndlessHeader() Step {
-	return Step{kind: kindEndlessHeader}
-}
+// EndlessHeader answers with an endless header. On HTTP/2 it breaks the protocol instead.
+func EndlessHeader() Step { return Step{kind: kindEndlessHeader} }
 
 // EndlessInformational answers with 103 Early Hints over and over again.
-func EndlessInformational() Step {
-	return Step{kind: kindEndlessInformational}
-}
+func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Serve answers with a handler, which may read the body again.
-func Serve(h http.Handler) Step {
-	return Step{kind: kindServe, handler: h}
-}
+func Serve(h http.Handler) Step { return Step{kind: kindServe, handler: h} }
 
-// Do calls choose with each request that takes the step, and does the Step that
-// choose returns, ignoring its Times. choose may be called concurrently. If choose
-// returns a connection step, the connection is already open, so the step acts on the
-// request instead; see [Refuse].
+// Do calls choose with each request that takes the step, and does the Step that choose returns,
+// ignoring its Times. choose may be called concurrently. If choose returns a connection step, the
+// connection is already open, so the step acts on the request instead; see [Refuse].
 func Do(choose func(*Request) Step) Step {
 	return Step{kind: kindChoose, choose: choose}
 }
@@ -155,17 +129,15 @@ func Pick(seed uint64, steps ...Step) Step {
 
 // Refuse is a connection step: the connection is refused.
 //
-// The next connection takes a connection step. But if a request on an open connection
-// comes first, that request takes the step: the receiver reads the request, and then
-// resets its connection. With Stall, the receiver reads the request and never answers
-// it.
+// The next connection takes a connection step. But if a request on an open connection comes first,
+// that request takes the step: the receiver reads the request, and then resets its connection. With
+// Stall, the receiver reads the request and never answers it.
 func Refuse() Step { return Step{kind: kindReset, fault: faultRefused} }
 
 // NoSuchHost is a connection step: the host name cannot be resolved.
 func NoSuchHost() Step { return Step{kind: kindReset, fault: faultNoSuchHost} }
 
-// Unreachable is a connection step: nothing answers, and the dial lasts until its
-// context ends.
+// Unreachable is a connection step: nothing answers, and the dial lasts until its context ends.
 func Unreachable() Step { return Step{kind: kindReset, fault: faultUnreachable} }
 
 // ResetEarly is a connection step: the connection is accepted, and reset before
@@ -189,8 +161,7 @@ func (s Step) Until(c <-chan struct{}) Step {
 	return s
 }
 
-// Times repeats the step: it is taken n times, but at least once, before the next
-// one.
+// Times repeats the step: it is taken n times, but at least once, before the next one.
 func (s Step) Times(n int) Step {
 	s.times = n
 	return s
@@ -212,9 +183,8 @@ func (s Step) WithBody(body string) Step {
 	return s
 }
 
-// Drip sends the body of the answer one byte at a time. The first byte comes an
-// interval after the header. Without a body, Drip sends spaces until the client
-// gives up.
+// Drip sends the body of the answer one byte at a time. The first byte comes an interval after the
+// header. Without a body, Drip sends spaces until the client gives up.
 func (s Step) Drip(interval time.Duration) Step {
 	s.kind = kindDripped
 	s.every = interval

@@ -30,8 +30,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// bucketOf returns the bucket of d. The range from each power of two to the next has eight
-// buckets.
+// bucketOf returns the bucket of d. The range from each power of two to the next has eight buckets.
 func bucketOf(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	if us < 8 {
