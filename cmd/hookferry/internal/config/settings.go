@@ -26,56 +26,42 @@ import (
 )
 
 // Settings are the settings of a server. Once the server uses them, they do not change, and may be
-// read concurrently.
+// read concurrently. docs/configuration.md explains every key. The comments here say only what the
+// key and the tags do not.
 //
 // Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds; see
 // reader.bounds. The tag restart says that a new value takes effect only after a restart.
 type Settings struct {
-	// Path is the file that the settings come from, "" if they come from flags.
-	Path string
-	// Loaded is when the settings were read.
-	Loaded time.Time
-	// Error says why the newest version of the file is not in use. It is "" if the newest version
-	// is in use.
-	Error string
-	// Restart names the keys whose newest values take effect only after a restart.
-	Restart []string
-	// Files are all files that were read, including the one at Path.
-	Files []File
+	Path    string    // the file that the settings come from, "" if they come from flags
+	Loaded  time.Time // when the settings were read
+	Error   string    // why the newest version of the file is not in use, "" if it is in use
+	Restart []string  // the keys whose newest values take effect only after a restart
+	Files   []File    // all files that were read, including the one at Path
 
-	// Listen is the address of the listener for calls, such as ":8080".
-	Listen string `yaml:"listen" restart:"true"`
-	// TLS is the certificate of the listener for calls. Nil means plain HTTP.
-	TLS *Certificate `yaml:"tls" restart:"true"`
-	// BaseURL is the URL at which browsers reach the server. It is needed behind a proxy that ends
-	// TLS, or below a path; see collector.Config.
+	Listen string       `yaml:"listen" restart:"true"` // address of the listener for calls
+	TLS    *Certificate `yaml:"tls" restart:"true"`    // of the listener for calls; nil means plain HTTP
+	// BaseURL is the URL at which browsers reach the server; see collector.Config.
 	BaseURL string `yaml:"baseURL" restart:"true"`
 	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
 	// Limits.ConnectionsPerAddress does not apply to their connections.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
-	// Data is the folder for the data. The server creates a missing folder.
-	Data string `yaml:"data" restart:"true"`
-	// Queue selects a shared store, which keeps the calls instead of the data folder.
-	Queue Queue `yaml:"queue" restart:"true"`
-	// Drain is how long the server still accepts calls after it was asked to stop. Meanwhile
-	// /readyz answers that the server is not ready, so that a load balancer can notice.
+	Data           string         `yaml:"data" restart:"true"` // the folder for the data
+	Queue          Queue          `yaml:"queue" restart:"true"`
+	// Drain is how long the server still accepts calls after it was asked to stop, while /readyz
+	// answers that it is not ready. Grace is how long the stop may take after that.
 	Drain time.Duration `yaml:"drain" allow:"0s to 1h"`
-	// Grace is how long the stop may take after that.
 	Grace time.Duration `yaml:"grace" allow:"0s to 1h"`
 
-	Admin       Admin       `yaml:"admin"`
-	Webhooks    Webhooks    `yaml:"webhooks" restart:"true"`
-	DeadLetters DeadLetters `yaml:"deadLetters" restart:"true"`
-	History     History     `yaml:"history" restart:"true"`
-	Limits      Limits      `yaml:"limits" restart:"true"`
-	Log         Log         `yaml:"log"`
-	// Metrics says whether the admin listener serves metrics for Prometheus.
-	Metrics bool    `yaml:"metrics" restart:"true"`
-	Tracing Tracing `yaml:"tracing" restart:"true"`
-	// Sources has 1 to MaxSources sources, sorted by name.
-	Sources []Source `yaml:"sources"`
-	// Destinations has up to MaxDestinations destinations, sorted by id.
-	Destinations []Destination `yaml:"destinations"`
+	Admin        Admin         `yaml:"admin"`
+	Webhooks     Webhooks      `yaml:"webhooks" restart:"true"`
+	DeadLetters  DeadLetters   `yaml:"deadLetters" restart:"true"`
+	History      History       `yaml:"history" restart:"true"`
+	Limits       Limits        `yaml:"limits" restart:"true"`
+	Log          Log           `yaml:"log"`
+	Metrics      bool          `yaml:"metrics" restart:"true"`
+	Tracing      Tracing       `yaml:"tracing" restart:"true"`
+	Sources      []Source      `yaml:"sources"`      // 1 to MaxSources, sorted by name
+	Destinations []Destination `yaml:"destinations"` // up to MaxDestinations, sorted by id
 }
 
 // Queue has the settings of a store that several servers share.
@@ -102,42 +88,32 @@ type NATS struct {
 	TLS *ClientTLS `yaml:"tls"`
 	// Replicas is how many NATS servers keep the stream. Zero means that an existing stream keeps
 	// its number, and that a new stream gets 3 replicas if there are that many servers.
-	Replicas int `yaml:"replicas" allow:"0 to 5"`
-	// Partitions is how many parts the destinations are divided into. It cannot be changed later.
-	Partitions int `yaml:"partitions" allow:"1 to 256"`
-	// Claim is the time within which other servers take over the deliveries of a server that died.
-	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
-	// DedupWindow is how long a repeated call is recognised.
+	Replicas    int           `yaml:"replicas" allow:"0 to 5"`
+	Partitions  int           `yaml:"partitions" allow:"1 to 256"`
+	Claim       time.Duration `yaml:"claim" allow:"1s to 1h"`
 	DedupWindow time.Duration `yaml:"dedupWindow" allow:"1m to 168h"`
-	// MaxBytes bounds the waiting deliveries on the disk, in each replica. With zero, only the
-	// limits of the NATS server apply.
-	MaxBytes Size `yaml:"maxBytes" allow:"0 to 1024TB"`
+	MaxBytes    Size          `yaml:"maxBytes" allow:"0 to 1024TB"` // in each replica; zero means no bound
 }
 
 // Postgres has the settings of a store in PostgreSQL; see pgqueue.Config.
 type Postgres struct {
-	Schema string `yaml:"schema"`
-	// Migrate says whether the server creates the tables, and migrates those of an older version.
-	Migrate bool `yaml:"migrate"`
+	Schema  string `yaml:"schema"`
+	Migrate bool   `yaml:"migrate"` // create the tables, and migrate those of an older version
 	// Pooler says that a connection pooler sits between the server and PostgreSQL, and assigns a
 	// connection for each transaction.
 	Pooler bool `yaml:"pooler"`
 	// Connections is the largest number of connections to PostgreSQL. The server opens one more, to
 	// listen for notifications.
-	Connections int `yaml:"connections" allow:"5 to 1000"`
-	// Claim is the time within which other servers take over the deliveries of a server that died.
-	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
+	Connections int           `yaml:"connections" allow:"5 to 1000"`
+	Claim       time.Duration `yaml:"claim" allow:"1s to 1h"`
 }
 
-// Admin has the settings of the admin listener, which serves the admin API and the page.
+// Admin has the settings of the admin listener, which serves the admin API and the page. The token
+// is required unless Listen is a loopback address.
 type Admin struct {
-	// Listen is the address of the listener, or Off for no listener.
-	Listen string `yaml:"listen" restart:"true"`
-	// Token is the bearer token that requests must carry. It is required unless Listen is a
-	// loopback address.
-	Token signature.Secret `yaml:"token" restart:"true"`
-	// TLS is the certificate of the listener. Nil means plain HTTP.
-	TLS *Certificate `yaml:"tls" restart:"true"`
+	Listen string           `yaml:"listen" restart:"true"` // an address, or Off for no listener
+	Token  signature.Secret `yaml:"token" restart:"true"`
+	TLS    *Certificate     `yaml:"tls" restart:"true"` // nil means plain HTTP
 }
 
 // Off is the value of Admin.Listen for no listener.
@@ -151,8 +127,7 @@ const (
 
 // Webhooks has the settings for the webhooks of all destinations.
 type Webhooks struct {
-	// Name is the product name in the User-Agent header.
-	Name string `yaml:"name"`
+	Name string `yaml:"name"` // the product name in the User-Agent header
 	// Allow lists non-public addresses to which webhooks may be sent if a host name resolves to
 	// them. If a URL of the configuration file contains such an address itself, or localhost, no
 	// entry is needed.
@@ -165,16 +140,14 @@ type Webhooks struct {
 	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
 	// Operations is the id of a destination that gets an event when another destination is disabled
 	// or enabled. Empty means none.
-	Operations string `yaml:"operations"`
-	// Proxy is the URL of an http or socks5 proxy for the connections to all endpoints.
-	Proxy signature.Secret `yaml:"proxy"`
+	Operations string           `yaml:"operations"`
+	Proxy      signature.Secret `yaml:"proxy"` // URL of an http or socks5 proxy for all endpoints
 }
 
 // History bounds the delivered deliveries that the store in the data folder keeps. The oldest are
 // removed first.
 type History struct {
-	// MaxAge is how long they are kept. Zero keeps none.
-	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"`
+	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"` // zero keeps none
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
 }
 
@@ -186,10 +159,8 @@ type DeadLetters struct {
 
 // Limits bound the resources of all clients together, and of the process.
 type Limits struct {
-	// Connections is the largest number of open connections of each listener.
-	Connections int `yaml:"connections" allow:"1 to 1_000_000"`
-	// ConnectionsPerAddress is the largest number of connections that one client address may have
-	// open at each listener.
+	// The open connections of each listener, in all and for one client address.
+	Connections           int `yaml:"connections" allow:"1 to 1_000_000"`
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
 	// RequestsPerAddress is the largest number of requests of one client address that are in
 	// progress at the same time. Further requests wait.
@@ -209,8 +180,7 @@ type Limits struct {
 type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
-	// Access is n to log one of every n successful requests, or 0 to log none. Failed requests are
-	// logged in any case, up to 100 a second.
+	// Access is n to log one of every n successful requests, or 0 to log none.
 	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
@@ -219,9 +189,8 @@ type Tracing struct {
 	// Endpoint is the base URL of a receiver of traces, without /v1/traces. If it is empty, the
 	// environment variables of OpenTelemetry name the receiver. If they name none either, no traces
 	// are sent.
-	Endpoint string `yaml:"endpoint"`
-	// Headers are added to each request to the receiver.
-	Headers map[string]signature.Secret `yaml:"headers"`
+	Endpoint string                      `yaml:"endpoint"`
+	Headers  map[string]signature.Secret `yaml:"headers"`
 	// Sample is the fraction of traces to record. It applies to traces that begin at this server.
 	// At 1, the sampler in the environment variable OTEL_TRACES_SAMPLER decides, which by default
 	// records all traces.
@@ -234,13 +203,11 @@ type Tracing struct {
 
 // A Source is an application whose calls are accepted.
 type Source struct {
-	// Name is the name of the source in logs: 1 to 255 bytes, and different for each source.
-	Name string `yaml:"name"`
+	Name string `yaml:"name"` // 1 to 255 bytes, and different for each source
 	// Keys are the write keys of the source, 1 to MaxKeys. Settings from flags may have none, if
 	// the store is not shared.
-	Keys []signature.Secret `yaml:"keys"`
-	// Enabled says whether calls of the source are accepted.
-	Enabled bool `yaml:"enabled"`
+	Keys    []signature.Secret `yaml:"keys"`
+	Enabled bool               `yaml:"enabled"`
 	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day, to
 	// 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
@@ -252,9 +219,8 @@ type Source struct {
 	// destination, or no limit if Rate is zero.
 	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
 	// Filter selects the calls that are forwarded. The others are accepted and counted.
-	Filter Filter `yaml:"filter"`
-	// Destinations are the ids of the destinations that get the calls.
-	Destinations []string `yaml:"destinations"`
+	Filter       Filter   `yaml:"filter"`
+	Destinations []string `yaml:"destinations"` // ids
 }
 
 // A Destination is a customer's set of endpoints; see webhook.Destination, which also has the
