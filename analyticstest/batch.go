@@ -26,13 +26,9 @@ type Batch struct {
 	Header   http.Header // headers of the request
 	WriteKey string      // from the Authorization header, or else from the body
 
-	// RetryCount is the value of the header X-Retry-Count. A first attempt does not
-	// have this header, and RetryCount is 0.
-	RetryCount int
-
-	// Gzip reports that the body was compressed. Body is decompressed.
-	Gzip bool
-	Body []byte
+	RetryCount int    // from the header X-Retry-Count, 0 for a first attempt, which does not have it
+	Gzip       bool   // the body was compressed
+	Body       []byte // decompressed
 
 	MessageId string         // the messageId of the batch
 	SentAt    time.Time      // zero if it is missing or a collector would not accept it

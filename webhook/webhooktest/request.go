@@ -13,12 +13,9 @@ import (
 // A Request is a request that a [Receiver] has read to the end of its body. The Receiver
 // does not change it afterwards.
 type Request struct {
-	// Number is the number of the request at its receiver, from 1.
-	Number int
-	// Conn is the number of the connection on which the request came, from 1, at its receiver.
-	Conn int
-	// Time is when the receiver had read the whole body.
-	Time time.Time
+	Number int       // number of the request at its receiver, from 1
+	Conn   int       // number of its connection at the receiver, from 1
+	Time   time.Time // when the receiver had read the whole body
 	// Method, URL, Proto, Host and Header are those of the request. URL has only the path
 	// and the query. Header does not have the header Host.
 	Method string
@@ -28,11 +25,9 @@ type Request struct {
 	Header http.Header
 	// TLS is nil for a request without TLS. PeerCertificates in it are the certificates of the
 	// client. The receiver asks for one, but the client need not have one. They are not verified.
-	TLS *tls.ConnectionState
-	// Body is the body as it was received.
-	Body []byte
-	// JSON is Body, unmarshalled by encoding/json. It is nil if Body is not a JSON object.
-	JSON map[string]any
+	TLS  *tls.ConnectionState
+	Body []byte         // as it was received
+	JSON map[string]any // Body, unmarshalled by encoding/json; nil if Body is not a JSON object
 	// Signature is the result of [signature.Verify] for the X-Signature header and the
 	// receiver's secret. It is nil if the signature is good, and [signature.ErrNoSecret]
 	// if the receiver has no secret.

@@ -32,30 +32,21 @@ import (
 // comment says otherwise. The functions are called concurrently.
 type Config struct {
 	Forwarder *webhook.Forwarder
-	// Store is the store of the Forwarder.
-	Store webhook.Store
-	// Feed observes the Forwarder.
-	Feed *feed.Feed
-	// Settings returns the settings in use. Each request calls it.
-	Settings func() *config.Settings
+	Store     webhook.Store           // the store of the Forwarder
+	Feed      *feed.Feed              // observes the Forwarder
+	Settings  func() *config.Settings // the settings in use; each request calls it
 	// Stored has the destinations in the store. The API may change these, but not those of the
 	// configuration file.
-	Stored *stored.Destinations
-	// Sources returns the sources with their counts, in any order.
-	Sources func() []api.Source
-	// Calls returns the counts of all sources together.
-	Calls func() api.Calls
-	// Ready reports whether calls are accepted.
-	Ready func() bool
-	// Send says how a client sends a call to the server.
-	Send api.Send
+	Stored  *stored.Destinations
+	Sources func() []api.Source // the sources with their counts, in any order
+	Calls   func() api.Calls    // the counts of all sources together
+	Ready   func() bool         // reports whether calls are accepted
+	Send    api.Send            // says how a client sends a call to the server
 	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
 	// for a listener on a loopback address.
-	Token string
-	// Page serves every path outside of the API, without a token. Nil means no page.
-	Page http.Handler
-	// Node describes this server.
-	Node   func() api.Node
+	Token  string
+	Page   http.Handler    // every path outside of the API, without a token; nil means no page
+	Node   func() api.Node // describes this server
 	Logger *slog.Logger
 }
 
@@ -107,7 +98,6 @@ func New(c Config) *Handler {
 	return h
 }
 
-// ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
 // Close ends live streams and long work, which would not end by themselves. It is registered with
@@ -169,7 +159,7 @@ func routes() []route {
 	}
 }
 
-// noRoute refuses paths and methods for which there is no route.
+// noRoute refuses a path or a method without a route.
 func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, m := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {

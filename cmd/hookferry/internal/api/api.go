@@ -83,19 +83,17 @@ type Access struct {
 
 // Status is the state of the server.
 type Status struct {
-	Version string    `json:"version"`
-	Node    string    `json:"node"` // its name among the servers of its store
-	Started time.Time `json:"started"`
-	Now     time.Time `json:"now"`
-	Ready   bool      `json:"ready"` // the server accepts calls, as /readyz says
-	Config  Config    `json:"config"`
-	Send    Send      `json:"send"`
-	Calls   Calls     `json:"calls"`
-	Totals  Totals    `json:"totals"`
-	// Waiting counts the waiting deliveries in the store, including the claimed ones.
-	Waiting int `json:"waiting"`
-	// Claimed counts those waiting deliveries that a server has claimed in order to attempt them.
-	Claimed int              `json:"claimed"`
+	Version string           `json:"version"`
+	Node    string           `json:"node"` // its name among the servers of its store
+	Started time.Time        `json:"started"`
+	Now     time.Time        `json:"now"`
+	Ready   bool             `json:"ready"` // the server accepts calls, as /readyz says
+	Config  Config           `json:"config"`
+	Send    Send             `json:"send"`
+	Calls   Calls            `json:"calls"`
+	Totals  Totals           `json:"totals"`
+	Waiting int              `json:"waiting"`         // deliveries in the store, including the claimed ones
+	Claimed int              `json:"claimed"`         // waiting deliveries that a server has claimed to attempt them
 	Dead    int              `json:"dead"`            // dead letters
 	Oldest  time.Time        `json:"oldest,omitzero"` // when the first unclaimed delivery was due
 	Errors  map[string]int64 `json:"errors"`          // failed requests of the last hour, by reason
@@ -128,13 +126,11 @@ type Node struct {
 
 // Config says where the settings come from.
 type Config struct {
-	File   string    `json:"file,omitempty"` // "" for flags
-	Loaded time.Time `json:"loaded"`
-	// Error is why the newest version of the file is not in use.
-	Error string `json:"error,omitempty"`
-	// Restart names the keys whose newest values take effect only after a restart.
-	Restart []string `json:"restart,omitempty"`
-	History bool     `json:"history,omitempty"` // the server keeps delivered deliveries
+	File    string    `json:"file,omitempty"` // "" for flags
+	Loaded  time.Time `json:"loaded"`
+	Error   string    `json:"error,omitempty"`   // why the newest version of the file is not in use
+	Restart []string  `json:"restart,omitempty"` // keys whose newest values take effect only after a restart
+	History bool      `json:"history,omitempty"` // the server keeps delivered deliveries
 }
 
 // Send says how 'hookferry send' reaches the server from the same machine.
@@ -164,12 +160,11 @@ type Totals struct {
 	Delivered  int64            `json:"delivered"`
 	Retried    int64            `json:"retried"`
 	Resent     int64            `json:"resent"`
-	Dead       map[string]int64 `json:"dead"` // by reason
-	// Dead letters discarded because of their age or size.
-	Forgotten int64   `json:"forgotten"`
-	Discarded int64   `json:"discarded"` // waiting deliveries that were discarded
-	InFlight  int     `json:"inFlight"`
-	Latency   Latency `json:"latency"`
+	Dead       map[string]int64 `json:"dead"`      // by reason
+	Forgotten  int64            `json:"forgotten"` // dead letters discarded because of their age or size
+	Discarded  int64            `json:"discarded"` // waiting deliveries that were discarded
+	InFlight   int              `json:"inFlight"`
+	Latency    Latency          `json:"latency"`
 }
 
 // Latency is how long requests took, in milliseconds.
@@ -227,9 +222,8 @@ type Destinations struct {
 const (
 	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; also a hold
 	StateRefusing = "refusing" // it refuses deliveries permanently; they become dead letters
-	// An attempt failed in the last ten seconds, or the latest attempt failed.
-	StateRetrying = "retrying"
-	StateWaiting  = "waiting" // no attempt has ended since the start, and deliveries wait
+	StateRetrying = "retrying" // an attempt failed in the last ten seconds, or the latest attempt failed
+	StateWaiting  = "waiting"  // no attempt has ended since the start, and deliveries wait
 	StateOK       = "ok"
 	StateIdle     = "idle" // no attempt has ended since the start, and no delivery waits
 )
@@ -275,23 +269,19 @@ type Destination struct {
 	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
 	// Stored is nil for a destination of the configuration file. This API cannot change such a
 	// destination.
-	Stored *Stored `json:"stored,omitempty"`
-	// Settings are the other settings. Listings leave them out.
-	Settings *DestinationSettings `json:"settings,omitempty"`
-	// Why its deliveries wait although they are due.
-	Held *Held `json:"held,omitempty"`
-	// The latest failed attempt; later attempts may have succeeded.
-	Failure *Failure  `json:"failure,omitempty"`
-	Waiting int       `json:"waiting"`
-	Oldest  time.Time `json:"oldest,omitzero"`
-	// When the next attempt is due, if a delivery waits.
-	Next      time.Time        `json:"next,omitzero"`
-	InFlight  int              `json:"inFlight"`
-	Since     time.Time        `json:"since,omitzero"` // when the counts below began
-	Delivered int64            `json:"delivered"`
-	Retried   int64            `json:"retried"`
-	Filtered  int64            `json:"filtered"` // calls that the destination's filter left out
-	Dead      map[string]int64 `json:"dead"`     // deliveries given up since Since, by reason
+	Stored    *Stored              `json:"stored,omitempty"`
+	Settings  *DestinationSettings `json:"settings,omitempty"` // the other settings; listings leave them out
+	Held      *Held                `json:"held,omitempty"`     // why its deliveries wait although they are due
+	Failure   *Failure             `json:"failure,omitempty"`  // the latest failed attempt; later attempts may have succeeded
+	Waiting   int                  `json:"waiting"`
+	Oldest    time.Time            `json:"oldest,omitzero"`
+	Next      time.Time            `json:"next,omitzero"` // when the next attempt is due, if a delivery waits
+	InFlight  int                  `json:"inFlight"`
+	Since     time.Time            `json:"since,omitzero"` // when the counts below began
+	Delivered int64                `json:"delivered"`
+	Retried   int64                `json:"retried"`
+	Filtered  int64                `json:"filtered"` // calls that the destination's filter left out
+	Dead      map[string]int64     `json:"dead"`     // deliveries given up since Since, by reason
 	// DeadLetters counts the dead letters in the store. The number may be some seconds old. It is
 	// nil if there are too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
@@ -351,11 +341,10 @@ type Held struct {
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	ID      string  `json:"id"`               // the messageId of the delivery
-	Source  string  `json:"source,omitempty"` // the source of the delivery
-	Attempt Attempt `json:"attempt"`
-	// When the delivery is attempted again; left out if it was given up.
-	Due time.Time `json:"due,omitzero"`
+	ID      string    `json:"id"`               // the messageId of the delivery
+	Source  string    `json:"source,omitempty"` // the source of the delivery
+	Attempt Attempt   `json:"attempt"`
+	Due     time.Time `json:"due,omitzero"` // when the delivery is attempted again; left out if it was given up
 }
 
 // A Series has numbers over time, for one destination or for all together. All slices have the same
@@ -378,12 +367,11 @@ type Series struct {
 // Names identify a delivery.
 type Names struct {
 	Destination string `json:"destination"`
-	ID          string `json:"id"` // the messageId
-	// The source of the call; empty if the application forwarded the event itself.
-	Source string `json:"source,omitempty"`
-	User   string `json:"user,omitempty"`  // the userId
-	Event  string `json:"event,omitempty"` // the event of a track, the name of a page or screen
-	Type   string `json:"type"`            // track, identify, ...
+	ID          string `json:"id"`               // the messageId
+	Source      string `json:"source,omitempty"` // of the call; empty if the application forwarded the event itself
+	User        string `json:"user,omitempty"`   // the userId
+	Event       string `json:"event,omitempty"`  // the event of a track, the name of a page or screen
+	Type        string `json:"type"`             // track, identify, ...
 }
 
 // An Event is something that happened to a delivery.
@@ -393,12 +381,11 @@ type Event struct {
 	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
 
 	Names
-	Attempt *Attempt `json:"attempt,omitempty"` // for the kind attempt
-	// For the kind attempt: delivered, retryable, permanent, cut_off.
-	Outcome string          `json:"outcome,omitempty"`
-	Due     time.Time       `json:"due,omitzero"`     // when the next attempt is due
-	Reason  string          `json:"reason,omitempty"` // for the kind dead
-	Body    json.RawMessage `json:"body,omitempty"`   // for the kind accepted
+	Attempt *Attempt        `json:"attempt,omitempty"` // for the kind attempt
+	Outcome string          `json:"outcome,omitempty"` // for the kind attempt: delivered, retryable, permanent, cut_off
+	Due     time.Time       `json:"due,omitzero"`      // when the next attempt is due
+	Reason  string          `json:"reason,omitempty"`  // for the kind dead
+	Body    json.RawMessage `json:"body,omitempty"`    // for the kind accepted
 }
 
 // Attempt is one request to one endpoint.
@@ -463,17 +450,16 @@ type Live struct {
 // replayed or discarded, and nothing has happened to it since.
 type Story struct {
 	Names
-	State       string    `json:"state"` // waiting, delivered, dead
-	Accepted    time.Time `json:"accepted,omitzero"`
-	Ended       time.Time `json:"ended,omitzero"`
-	Due         time.Time `json:"due,omitzero"`
-	Tries       int       `json:"tries"`
-	Reason      string    `json:"reason,omitempty"`
-	Key         string    `json:"key,omitempty"` // the key of the dead letter
-	TraceParent string    `json:"traceparent,omitempty"`
-	// Attempts has the first and the latest attempts that are known, oldest first.
-	Attempts []Attempt       `json:"attempts"`
-	Body     json.RawMessage `json:"body,omitempty"`
+	State       string          `json:"state"` // waiting, delivered, dead
+	Accepted    time.Time       `json:"accepted,omitzero"`
+	Ended       time.Time       `json:"ended,omitzero"`
+	Due         time.Time       `json:"due,omitzero"`
+	Tries       int             `json:"tries"`
+	Reason      string          `json:"reason,omitempty"`
+	Key         string          `json:"key,omitempty"` // the key of the dead letter
+	TraceParent string          `json:"traceparent,omitempty"`
+	Attempts    []Attempt       `json:"attempts"` // the first and the latest that are known, oldest first
+	Body        json.RawMessage `json:"body,omitempty"`
 }
 
 // A WaitingFilter selects waiting deliveries of a destination, which may be missing from the
@@ -499,10 +485,9 @@ type WaitingDelivery struct {
 	Names
 	Accepted time.Time `json:"accepted"`
 	Due      time.Time `json:"due"`
-	// When it is given up; zero before the first attempt.
-	Expires time.Time `json:"expires,omitzero"`
-	Tries   int       `json:"tries"`
-	Last    *Attempt  `json:"last,omitempty"`
+	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero before the first attempt
+	Tries    int       `json:"tries"`
+	Last     *Attempt  `json:"last,omitempty"`
 }
 
 // Changed counts the waiting deliveries that a request changed.
@@ -592,13 +577,12 @@ type Selection struct {
 // uploads users, Done counts the users that the server has read. After an Error, the work may not
 // be done for the last 2,048 of these users. A client can repeat the request to do the rest.
 type Progress struct {
-	Done   int  `json:"done"`
-	Total  int  `json:"total,omitempty"` // 0 if the total is unknown
-	Ended  bool `json:"ended,omitempty"`
-	Joined int  `json:"joined,omitempty"` // users that joined, for a sync
-	Left   int  `json:"left,omitempty"`   // users that left, for a sync
-	// The error that ended the work; work that was done stays done.
-	Error *Error `json:"error,omitempty"`
+	Done   int    `json:"done"`
+	Total  int    `json:"total,omitempty"` // 0 if the total is unknown
+	Ended  bool   `json:"ended,omitempty"`
+	Joined int    `json:"joined,omitempty"` // users that joined, for a sync
+	Left   int    `json:"left,omitempty"`   // users that left, for a sync
+	Error  *Error `json:"error,omitempty"`  // ended the work; work that was done stays done
 }
 
 // A TestRequest asks the server to send sample calls at once, without storing them. Exactly one of
@@ -609,11 +593,9 @@ type TestRequest struct {
 	// Document has the settings of a destination, which need not exist. It has the keys of the
 	// configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
-	Types    []string       `json:"types,omitempty"` // none means all six
-	// The name in track, page and screen calls; empty means the name of the sample.
-	Event string `json:"event,omitempty"`
-	// Source is a source whose filter is checked, in addition to the filter of the destination.
-	Source string `json:"source,omitempty"`
+	Types    []string       `json:"types,omitempty"`  // none means all six
+	Event    string         `json:"event,omitempty"`  // the name in track, page and screen calls; empty means that of the sample
+	Source   string         `json:"source,omitempty"` // a source whose filter is checked, beside that of the destination
 }
 
 // TestResult has one Exchange for each type of call and endpoint.
@@ -623,8 +605,7 @@ type TestResult struct {
 
 // An Exchange is one request and its answer.
 type Exchange struct {
-	// Filtered says that a filter would leave this call out. The test has sent it nevertheless.
-	Filtered  bool            `json:"filtered,omitempty"`
+	Filtered  bool            `json:"filtered,omitempty"` // a filter would leave this call out, but the test has sent it
 	Type      string          `json:"type"`
 	Endpoint  string          `json:"endpoint"`
 	Headers   []Header        `json:"headers"` // headers of the request, without credentials
@@ -670,10 +651,9 @@ type Erased struct {
 type Deletion struct {
 	// ID identifies the deletion: a repeated request with the same ID is the same deletion. If it
 	// is empty, the server makes one up.
-	ID    string   `json:"id,omitempty"`
-	Users []string `json:"users"`
-	// Sources are the sources whose enabled destinations are told. None means all.
-	Sources []string `json:"sources,omitempty"`
+	ID      string   `json:"id,omitempty"`
+	Users   []string `json:"users"`
+	Sources []string `json:"sources,omitempty"` // whose enabled destinations are told; none means all
 }
 
 // Audiences is a page of audiences, in the order of destination and trait. The parameter

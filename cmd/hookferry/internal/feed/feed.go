@@ -30,10 +30,9 @@ const (
 type bounds struct {
 	events, eventBytes  int
 	stories, storyBytes int
-	destinations        int // how many have counts of their own
-	// How long a destination must have no events before another one may replace its counts.
-	idle    time.Duration
-	readers int
+	destinations        int           // how many have counts of their own
+	idle                time.Duration // how long without events before another destination may replace its counts
+	readers             int
 }
 
 var defaultBounds = bounds{
@@ -254,12 +253,9 @@ func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 
 // A Filter selects events. The zero value selects all.
 type Filter struct {
-	// Destination and Type select by equality. An empty one selects all.
-	Destination, Type string
-	// Kinds are the kinds that are selected. None means all.
-	Kinds []string
-	// Query selects the events whose id or body contains this text, in upper or lower case.
-	Query string
+	Destination, Type string   // "" selects all
+	Kinds             []string // none selects all
+	Query             string   // a text in the id or the body, in upper or lower case
 }
 
 // match reports whether f selects e. The caller has converted f.Query to lower case.

@@ -29,8 +29,7 @@ type State struct {
 	Calls    func() api.Calls
 	Sources  func() []api.Source
 	Settings func() *config.Settings
-	// Logger logs why a scrape is incomplete. It is required.
-	Logger *slog.Logger
+	Logger   *slog.Logger // logs why a scrape is incomplete; required
 }
 
 // scrapeTimeout bounds how long a scrape waits for the store. By default Prometheus gives up a

@@ -52,8 +52,7 @@ import (
 
 // Options are the settings of a server, and the things that it gets from its environment.
 type Options struct {
-	// Settings are the settings at the start. They are complete.
-	Settings *config.Settings
+	Settings *config.Settings // at the start; complete
 	// Load reads the settings again. The server calls it when one of their files has changed, and
 	// for each value of Reload. If Load is nil, the settings do not change.
 	Load   func() (*config.Settings, error)
@@ -62,13 +61,10 @@ type Options struct {
 	// opened the store in the data folder, so no other server uses the folder. With a shared store,
 	// all sources have keys.
 	MakeKey func() (signature.Secret, error)
-	// Level is the lowest level that Logger logs. The server sets it from the settings.
-	Level  *slog.LevelVar
-	Logger *slog.Logger
-	// Getenv returns environment variables: GOMEMLIMIT and those of OpenTelemetry.
-	Getenv func(string) string
-	// Version is the version of the program.
-	Version string
+	Level   *slog.LevelVar // the lowest level that Logger logs; the server sets it from the settings
+	Logger  *slog.Logger
+	Getenv  func(string) string // of GOMEMLIMIT and the variables of OpenTelemetry
+	Version string              // of the program
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
 	// traces. A nil Listen means net.ListenConfig.Listen, and a nil Dial means
 	// net.Dialer.DialContext. With a nil Dial, the address guard of package webhook checks each

@@ -26,18 +26,11 @@ func StorePath(data string) string { return filepath.Join(data, "store") }
 
 // A store is a webhook.Store with the data that the server needs about it.
 type store struct {
-	Store webhook.Store
-	// release closes the connections of the store. It is called after the store was closed. Nil
-	// means that the store has no connections.
-	release func()
-	// size returns the size of the store's files in bytes. Nil means that the store has no files on
-	// this machine.
-	size func() (int64, error)
-	// bound is the largest size of the store, in bytes. Zero means that only the disk or the
-	// database bounds it.
-	bound int64
-	// where says in the log where the store is.
-	where slog.Attr
+	Store   webhook.Store
+	release func()                // closes the connections of the closed store; nil if it has none
+	size    func() (int64, error) // of the store's files, in bytes; nil if there are none on this machine
+	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds it
+	where   slog.Attr             // where the store is, for the log
 }
 
 // openStore opens the store that the settings name. name is the name of this server for the other

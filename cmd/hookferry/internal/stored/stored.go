@@ -48,8 +48,7 @@ var (
 // Config has the parts of the server that Destinations use.
 type Config struct {
 	Store webhook.Store
-	// Allow lists non-public addresses that the URLs of destinations may contain.
-	Allow []netip.Prefix
+	Allow []netip.Prefix // non-public addresses that the URLs of destinations may contain
 	// Changed is called after a destination has changed, with all destinations, sorted by id. Only
 	// one goroutine at a time calls it. Changed must not modify the destinations. A destination
 	// that did not change has the same pointer as before.
