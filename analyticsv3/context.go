@@ -124,10 +124,8 @@ func (ctx Context) MarshalJSON() ([]byte, error) { return json.Marshal(ctx.membe
 func (ctx *Context) members() map[string]any {
 	m := map[string]any{}
 	maps.Copy(m, ctx.Extra)
-	v := reflect.ValueOf(ctx).Elem()
-	for i := range v.NumField() {
-		f := v.Field(i)
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+	for field, f := range reflect.ValueOf(ctx).Elem().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		empty := f.IsZero() || f.Kind() == reflect.Map && f.Len() == 0 || f.Kind() == reflect.Slice && f.Len() == 0
 		if name != "-" && !empty {
 			m[name] = f.Interface()

@@ -42,15 +42,8 @@ type holder struct {
 
 	// These fields are used for addresses only.
 	running int       // requests in progress; heavy ones count as several
-	waiting list.List // of *waiter
+	waiting list.List // of *reservation: the requests that wait for a slot, the next first
 	inLine  bool
-}
-
-// A waiter is a request that waits for a slot. It may already be in progress: it gave its slot back
-// while its write key was looked up. Such a request comes before the other requests of its address.
-type waiter struct {
-	*reservation
-	ready chan struct{} // closed when the request has its slot
 }
 
 var (
@@ -72,9 +65,10 @@ type reservation struct {
 	address netip.Prefix
 	client  *holder // the holder of the address
 	name    string
-	source  *holder // nil: not known yet
-	weight  int     // how many requests the request counts as in client.running; 0: not in progress
-	slot    bool    // the request has a slot
+	source  *holder       // nil: not known yet
+	weight  int           // how many requests the request counts as in client.running; 0: not in progress
+	slot    bool          // the request has a slot
+	ready   chan struct{} // closed when the request that waits has a slot
 
 	body  *buffer // nil: not read yet, or given back
 	space *space  // nil: no calls were read
@@ -189,17 +183,17 @@ func (m *reservation) work(ctx context.Context) error {
 		m.start()
 		return nil
 	}
-	w := &waiter{m, make(chan struct{})}
+	m.ready = make(chan struct{})
 	var at *list.Element
-	if m.weight > 0 {
-		at = h.waiting.PushFront(w)
+	if m.weight > 0 { // it gave its slot back while its write key was looked up
+		at = h.waiting.PushFront(m)
 	} else {
-		at = h.waiting.PushBack(w)
+		at = h.waiting.PushBack(m)
 	}
 	s.queue(h)
 	s.mu.Unlock()
 	select {
-	case <-w.ready:
+	case <-m.ready:
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
@@ -231,10 +225,10 @@ func (s *shares) queue(h *holder) {
 
 // next returns the waiting request of an address that may have the next slot, or nil if there is
 // none. The caller holds s.mu.
-func (s *shares) next(h *holder) *waiter {
+func (s *shares) next(h *holder) *reservation {
 	if first := h.waiting.Front(); first != nil {
-		if w := first.Value.(*waiter); w.weight > 0 || h.running < s.perAddress {
-			return w
+		if m := first.Value.(*reservation); m.weight > 0 || h.running < s.perAddress {
+			return m
 		}
 	}
 	return nil
@@ -245,13 +239,13 @@ func (s *shares) assign() {
 	for s.slots > 0 && s.line.Len() > 0 {
 		h := s.line.Remove(s.line.Front()).(*holder)
 		h.inLine = false
-		w := s.next(h)
-		if w == nil {
+		m := s.next(h)
+		if m == nil {
 			continue // its request has stopped waiting
 		}
 		h.waiting.Remove(h.waiting.Front())
-		w.start()
-		close(w.ready)
+		m.start()
+		close(m.ready)
 		s.queue(h)
 	}
 }

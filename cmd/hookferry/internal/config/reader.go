@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -243,12 +244,8 @@ func (r *reader) expand(text string) (expanded, problem string) {
 	}
 }
 
-// isVariable reports whether s is the name of a variable: letters, digits and underscores, where
-// the first character is not a digit.
-func isVariable(s string) bool {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
-	return s != "" && len(s) <= 128 && strings.Trim(s, letters+"0123456789") == "" && strings.Contains(letters, s[:1])
-}
+// isVariable reports whether a text is the name of a variable.
+var isVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
 
 // read returns the content of a file that a value of the configuration names.
 func (r *reader) read(path string) (content, problem string) {

@@ -189,9 +189,9 @@ func Keys() []string {
 		case t.Kind() == reflect.Map:
 			walk(key+".*", t.Elem())
 		default:
-			for i := range t.NumField() {
-				if name := t.Field(i).Tag.Get("yaml"); name != "" {
-					walk(under(key, name), t.Field(i).Type)
+			for f := range t.Fields() {
+				if name := f.Tag.Get("yaml"); name != "" {
+					walk(under(key, name), f.Type)
 				}
 			}
 		}
@@ -202,19 +202,18 @@ func Keys() []string {
 
 // fieldOf returns the field of a struct for a key of the file, or the zero Value if there is none.
 func fieldOf(v reflect.Value, key string) reflect.Value {
-	for i := range v.NumField() {
-		if name := v.Type().Field(i).Tag.Get("yaml"); name == key && name != "" {
-			return v.Field(i)
+	for f, value := range v.Fields() {
+		if key != "" && f.Tag.Get("yaml") == key {
+			return value
 		}
 	}
 	return reflect.Value{}
 }
 
 // keysOf returns the keys of the file that a struct of type t has.
-func keysOf(t reflect.Type) []string {
-	var keys []string
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("yaml"); name != "" {
+func keysOf(t reflect.Type) (keys []string) {
+	for f := range t.Fields() {
+		if name := f.Tag.Get("yaml"); name != "" {
 			keys = append(keys, name)
 		}
 	}
@@ -233,15 +232,14 @@ func (r *reader) bounds(key string, v reflect.Value) {
 	if v.Kind() != reflect.Struct {
 		return
 	}
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
+	for field, value := range v.Fields() {
 		name, allow := field.Tag.Get("yaml"), field.Tag.Get("allow")
 		switch at := under(key, name); {
 		case name == "":
 		case allow == "":
-			r.bounds(at, v.Field(i))
+			r.bounds(at, value)
 		default:
-			if problem := outside(allow, v.Field(i)); problem != "" {
+			if problem := outside(allow, value); problem != "" {
 				r.problem(at, "%s", problem)
 			}
 		}

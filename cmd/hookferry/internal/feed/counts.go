@@ -11,7 +11,7 @@ import (
 type counts struct {
 	id      string
 	levels  [3]level
-	errors  map[webhook.Reason]*hour
+	errors  map[webhook.Reason]hour
 	used    time.Time
 	leftOut int64 // events that the budget left out
 
@@ -47,7 +47,7 @@ type cell struct {
 
 // newCounts returns counts of zero for the time from since to now.
 func newCounts(id string, since, now time.Time) *counts {
-	c := &counts{id: strings.Clone(id), used: now}
+	c := &counts{id: strings.Clone(id), used: now, errors: make(map[webhook.Reason]hour)}
 	for i, l := range levels {
 		c.levels[i] = level{seconds: l.seconds, cells: make([]cell, l.steps), open: since.Unix() / l.seconds}
 		*c.levels[i].cell(c.levels[i].open) = cell{known: true, waiting: -1}
@@ -122,14 +122,8 @@ func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 	c.levels[0].latency.add(a.Took)
 	if a.Reason != "" {
 		h := c.errors[a.Reason]
-		if h == nil {
-			if c.errors == nil {
-				c.errors = make(map[webhook.Reason]*hour)
-			}
-			h = new(hour)
-			c.errors[a.Reason] = h
-		}
 		h.add(now)
+		c.errors[a.Reason] = h
 	}
 }
 

@@ -125,10 +125,8 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 		if c != nil {
 			c.at(now).accepted++
 		}
-		if s == nil {
-			if s = f.begin(c, d, now); s == nil {
-				continue
-			}
+		if s = f.storyFor(c, d, now); s == nil {
+			continue
 		}
 		s.accepted, s.trace = d.Accepted, d.Trace.Parent
 		f.keepBody(s, d.Body)
@@ -147,15 +145,11 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	if c != nil {
 		c.attempted(now, &a, again)
 	}
-	s := f.stories[storyKey{a.Destination, a.ID}]
+	s := f.storyFor(c, &webhook.Delivery{
+		Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type, Trace: a.Trace,
+	}, now)
 	if s == nil {
-		d := webhook.Delivery{
-			Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type,
-		}
-		if s = f.begin(c, &d, now); s == nil {
-			return
-		}
-		s.trace = a.Trace.Parent
+		return
 	}
 	at := api.AttemptOf(&a.Attempt)
 	f.setAttempts(s, append(s.attempts, at))
@@ -180,12 +174,9 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	if c != nil {
 		c.ended(ended.At, ended.Reason)
 	}
-	s := f.stories[storyKey{d.Destination, d.ID}]
+	s := f.storyFor(c, d, ended.At)
 	if s == nil {
-		if s = f.begin(c, d, ended.At); s == nil {
-			return
-		}
-		s.trace = d.Trace.Parent
+		return
 	}
 	f.complete(s, d)
 	s.ended, s.due = ended.At, time.Time{}

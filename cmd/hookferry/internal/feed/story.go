@@ -34,14 +34,17 @@ type story struct {
 	size            int    // about, in bytes of memory
 }
 
-// begin returns a new story of d. It returns nil if the budget does not allow one. The caller holds
-// f.mu.
-func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
+// storyFor returns the story of d, and begins one if there is none. It returns nil if the budget does
+// not allow a new story. The caller holds f.mu.
+func (f *Feed) storyFor(c *counts, d *webhook.Delivery, now time.Time) *story {
+	if s := f.stories[storyKey{d.Destination, d.ID}]; s != nil {
+		return s
+	}
 	if !f.budget.begins(now, c.quiet(now)) {
 		f.leaveOut(c)
 		return nil
 	}
-	s := &story{state: StateWaiting, names: api.Names{
+	s := &story{state: StateWaiting, trace: d.Trace.Parent, names: api.Names{
 		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
 		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
 	}}
