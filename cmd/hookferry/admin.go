@@ -12,9 +12,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// admin defines the flags of a command that calls the admin API of a running server: --admin,
-// --admin-token and --json. It returns an action that opens a client of that server and then runs
-// the action do.
+// admin defines --admin, --admin-token and --json. It returns an action that opens a client of the
+// server and then runs do.
 func (o *options) admin(do action) action {
 	o.jsonFlag()
 	o.adminFlag()
@@ -22,10 +21,9 @@ func (o *options) admin(do action) action {
 	return o.asking("admin", do)
 }
 
-// adminFlag defines --admin, the flag with the address of the server's admin API. If the
-// environment variable of --admin is not set, the variable of serve's flag --admin-listen gives the
-// address. The latter variable is set in a container that runs serve, so other commands in that
-// container find the server without a flag.
+// adminFlag defines --admin. If its own variable is not set, the variable of serve's flag
+// --admin-listen gives the address. That one is set in a container that runs serve, so other
+// commands there find the server without a flag.
 func (o *options) adminFlag() *string {
 	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	o.variable("admin", nil, "admin-listen")
@@ -37,9 +35,8 @@ func (o *options) tokenFlag(usage string) {
 	o.variable("admin-token", nil)
 }
 
-// asking returns an action that opens a client of the server and then runs the action do. The
-// parameter at is the name of the flag that has the server's address. If do fails, the returned
-// action fails with an error that says what to do and that has the right exit status.
+// asking returns an action that opens a client of the server and then runs do. at is the name of
+// the flag with the server's address. An error says what to do, and has the right exit status.
 func (o *options) asking(at string, do action) action {
 	return func(ctx context.Context, c *call) (err error) {
 		if c.client, err = o.client(at); err != nil {
@@ -88,9 +85,8 @@ func (o *options) client(at string) (*api.Client, error) {
 	return c, nil
 }
 
-// soleDestination defines the flag --destination of a command for one destination. It returns a
-// function that returns the id from the flag. Without the flag, that is the id of the server's only
-// destination.
+// soleDestination defines the flag --destination of a command for one destination. The returned
+// function returns its id or, without the flag, that of the server's only destination.
 func (o *options) soleDestination() func(ctx context.Context, c *call) (string, error) {
 	id := o.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context, c *call) (string, error) {

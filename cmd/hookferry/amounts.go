@@ -89,5 +89,4 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// clock formats a time in the time zone of the machine.
 func clock(t time.Time) string { return t.Local().Format(time.RFC3339) }

@@ -11,9 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// editAudience returns an action that creates an audience, replaces its members, or does both. The
-// action creates the audience if create is true. If the arguments name a file, the users in the
-// file then become the members.
+// editAudience returns an action that creates an audience if create is set. If the arguments name a
+// file, the users in it then become the members.
 func editAudience(o *options, create bool) action {
 	destination := o.soleDestination()
 	return o.admin(func(ctx context.Context, c *call) (err error) {

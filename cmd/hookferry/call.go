@@ -9,7 +9,6 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// callTypes has the types of calls.
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
 // callFlags has the flags that describe a call. Each flag sets one field of the message. If that
@@ -62,8 +61,7 @@ func messageFlags(o *options, message analytics.Message) func() error {
 	}
 }
 
-// inFlags converts an error about a field of a message, or about a setting of the client, into an
-// error about the flag that sets this field or setting.
+// inFlags names the flag in an error about a field of a message or a setting of the client.
 func inFlags(err error) error {
 	if field, ok := errors.AsType[*analytics.FieldError](err); ok {
 		return usagef("%s", fieldFlags.Replace(field.Field+" "+field.Problem))

@@ -32,7 +32,6 @@ type process struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// transport returns an HTTP transport that uses the dial function of the process.
 func (p process) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if p.dial != nil {
@@ -54,9 +53,8 @@ type call struct {
 // the user invoked the command wrongly.
 type action func(ctx context.Context, c *call) error
 
-// define gives the command c its flags and its action. It calls do, which defines the flags and
-// returns the action. The field Use of c names the arguments that c accepts, as in "sync AUDIENCE
-// FILE" or "replay [KEY...]".
+// define gives the command c the flags and the action of do. The field Use of c names the arguments
+// that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
 func (p process) define(c *cobra.Command, do func(*options) action) {
 	o := &options{FlagSet: c.Flags(), command: c, process: p, split: map[string]func(string) []string{}}
 	act := do(o)

@@ -14,8 +14,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// complete registers the values of a flag, so that a shell can complete them. The flag has a fixed
-// set of values.
+// complete registers the fixed set of values of a flag, so that a shell can complete them.
 func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -48,9 +47,8 @@ func (o *options) completeAll() {
 	})
 }
 
-// known asks the server for names that begin with word. kind is the placeholder in the help text,
-// such as DESTINATION, and says which names. known waits at most one second for the server, because
-// a user waits at the keyboard. If the server does not answer, known returns no names.
+// known asks the server for names that begin with word. kind is the placeholder in the help text.
+// known returns none after a second without an answer, because a user waits at the keyboard.
 func (o *options) known(ctx context.Context, kind, word string) []string {
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil

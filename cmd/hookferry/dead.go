@@ -11,7 +11,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// deadParameters has the API parameters that select dead letters.
 var deadParameters = []string{api.ParamDestination, api.ParamID, api.ParamType, api.ParamReason, api.ParamUser, api.ParamFrom, api.ParamTo}
 
 func listDead(o *options) action {
@@ -63,8 +62,7 @@ func writeDead(s screen, d api.DeadLetter) {
 }
 
 // selectDead returns the action that replays or discards dead letters. Arguments name them by their
-// keys, or flags select them. If flags select them, the action counts them first and asks for
-// confirmation.
+// keys. If flags select them, the action counts them first and asks for confirmation.
 func selectDead(o *options, verb, done, path string) action {
 	read := o.parameters(deadParameters...)
 	all := o.Bool("all", false, "all of them")

@@ -8,7 +8,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// deliveredParameters has the API parameters that select delivered deliveries.
 var deliveredParameters = []string{api.ParamDestination, api.ParamID, api.ParamUser, api.ParamFrom, api.ParamTo}
 
 func listDelivered(o *options) action {

@@ -53,8 +53,7 @@ func writeDestination(s screen, d api.Destination) {
 	}
 }
 
-// byFlag defines the flag that says who changes a destination. It returns a function that returns
-// the API parameter for it.
+// byFlag defines --by. It returns a function that returns the API parameter for it.
 func byFlag(o *options) func() url.Values {
 	by := o.String("by", "", "your `name` for the server's log (default $USER)")
 	return func() url.Values {
@@ -66,8 +65,7 @@ func byFlag(o *options) func() url.Values {
 	}
 }
 
-// editDestination returns the action that sends the document of a destination, which has all of
-// the destination's settings, to the server.
+// editDestination returns the action that sends the document of a destination to the server.
 func editDestination(o *options, method, done string) action {
 	by := byFlag(o)
 	return o.admin(func(ctx context.Context, c *call) error {

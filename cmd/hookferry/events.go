@@ -55,7 +55,6 @@ func writeLive(s screen, live api.Live, body bool) error {
 	return err
 }
 
-// happened returns a description of an event, and the style for its kind.
 func happened(s screen, e *api.Event) (style, string) {
 	subject := clean(e.Type) + "  " + s.paint(faint, clean(e.ID))
 	switch {

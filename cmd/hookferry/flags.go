@@ -31,7 +31,6 @@ const (
 	origin    = "origin"    // the variable that the value came from
 )
 
-// variableOf returns the name of the environment variable of a flag.
 func variableOf(flag string) string {
 	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -49,8 +48,7 @@ func (o *options) variable(name string, split func(string) []string, others ...s
 	o.split[name] = split
 }
 
-// lines splits the text of a variable into its lines. Each line is one value, which may contain
-// spaces.
+// lines splits the text of a variable into its lines, which may contain spaces.
 func lines(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 }
@@ -78,8 +76,7 @@ func (o *options) readVariables() (err error) {
 	return err
 }
 
-// origin returns the name of the variable that set a flag. If no variable set the flag, it returns
-// the flag itself.
+// origin returns the name of the variable that set a flag, or else the flag itself.
 func (o *options) origin(name string) string {
 	if from := o.Lookup(name).Annotations[origin]; from != nil {
 		return from[0]

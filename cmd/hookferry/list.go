@@ -8,10 +8,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// list returns an action that prints a listing of the admin API, as a table or as JSON. The
-// command has a flag for each name in parameters, and the flag --limit, whose default is the
-// argument most. If the command has an argument, the argument becomes the query parameter
-// destination. cells converts a value of the listing to a row of the table.
+// list returns an action that prints a listing of the admin API, as a table or as JSON. The command
+// has a flag for each name in parameters, and --limit with the default most. An argument becomes
+// the parameter destination. cells makes a row of a value.
 func list[T any](o *options, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := o.parameters(parameters...)
 	limit := o.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -61,8 +60,7 @@ func show[T any](o *options, path string, write func(screen, T)) action {
 	})
 }
 
-// print prints v as JSON if --json is given. Otherwise it prints a line of text, with control
-// characters escaped.
+// print prints v as JSON if --json is given, else a line of text with control characters escaped.
 func (c *call) print(v any, format string, args ...any) error {
 	if c.json {
 		return printJSON(c.stdout, v)

@@ -30,9 +30,8 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show displays the progress of the work: the number of items done, and their total. A total of
-// 0 means that the total is unknown. Then fraction, from 0 to 1, is the part of the work that is
-// done. A negative fraction means that this part is unknown, too.
+// show displays the progress. A total of 0 is unknown; then fraction, from 0 to 1, is the part of
+// the work that is done, or negative if that is unknown, too.
 func (m *meter) show(done, total int64, fraction float64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {
@@ -66,7 +65,6 @@ func (m *meter) show(done, total int64, fraction float64) {
 	m.drawn = true
 }
 
-// end removes the bar from the terminal.
 func (m *meter) end() {
 	if m.drawn {
 		fmt.Fprint(m, "\r\x1b[K")
@@ -74,7 +72,6 @@ func (m *meter) end() {
 	}
 }
 
-// bar draws a fraction as a bar.
 func bar(fraction float64) string {
 	const width = 20
 	fraction = min(max(fraction, 0), 1)

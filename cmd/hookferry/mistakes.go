@@ -26,10 +26,9 @@ func usagef(format string, args ...any) error {
 // exist.
 func nothing(err error) error { return &exitError{err, exitNothing} }
 
-// argument returns the name of argument n, counted from 0, in the usage line of a command. In "sync
-// AUDIENCE FILE", argument 1 is FILE. In "pause DESTINATION...", every argument is DESTINATION. If
-// the line has no argument n, the name is "". optional reports whether the user may leave out the
-// argument.
+// argument returns the name of argument n, from 0, in the usage line of a command, or "" if the
+// line has no such argument. In "sync AUDIENCE FILE", argument 1 is FILE. In "pause
+// DESTINATION...", every argument is DESTINATION. optional says that the user may leave it out.
 func argument(use string, n int) (name string, optional bool) {
 	names := strings.Fields(use)[1:]
 	if len(names) == 0 || n >= len(names) && !strings.Contains(names[len(names)-1], "...") {
@@ -39,15 +38,13 @@ func argument(use string, n int) (name string, optional bool) {
 	return strings.Trim(name, "[.]"), name[0] == '[' || n >= len(names)
 }
 
-// listedBy maps the name of an argument to a hint for the user: the command that lists the possible
-// values.
+// listedBy says for the name of an argument which command lists the possible values.
 var listedBy = map[string]string{
 	"DESTINATION": "; 'hookferry status' lists them",
 	"KEY":         "; 'hookferry dead ls' lists them",
 	"AUDIENCE":    "; 'hookferry audience ls' lists them",
 }
 
-// checkArguments checks that args fit the use of c.
 func checkArguments(c *cobra.Command, args []string) error {
 	for i, arg := range args {
 		switch name, _ := argument(c.Use, i); {
@@ -86,7 +83,6 @@ func names(c *cobra.Command) string {
 	return strings.Join(list, ", ")
 }
 
-// flagError turns an error of pflag into a usagef error.
 func flagError(c *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {

@@ -45,7 +45,6 @@ func (o *options) parameters(names ...string) func() url.Values {
 	}
 }
 
-// parameterFlags describes the flag of each parameter of the admin API.
 var parameterFlags = map[string]struct {
 	usage    string
 	values   []string // the allowed values; nil allows all
@@ -69,7 +68,6 @@ var parameterFlags = map[string]struct {
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
 }
 
-// reasons has the reasons for which deliveries are given up.
 var reasons = []string{
 	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
 	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
@@ -77,8 +75,7 @@ var reasons = []string{
 	string(webhook.ReasonDisabled),
 }
 
-// object converts query parameters to a JSON object. It keeps only the first value of each
-// parameter.
+// object converts query parameters, of which each has one value, to a JSON object.
 func object(parameters url.Values) map[string]string {
 	o := map[string]string{}
 	for name := range parameters {

@@ -25,9 +25,8 @@ const (
 	relayPause = time.Second
 )
 
-// A relay posts the events that a remote server accepts. It posts them one after the other, to one
-// URL. If the relay is slower than the server, the server leaves out events and tells the relay how
-// many.
+// A relay posts the events that a remote server accepts, one after the other, to one URL. If the
+// relay is too slow, the server leaves out events and says how many.
 type relay struct {
 	to      *url.URL
 	printer *printer
@@ -113,7 +112,6 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 	}
 }
 
-// post posts one event, and prints it with the answer.
 func (r *relay) post(ctx context.Context, e *api.Event) {
 	start := time.Now()
 	answer, err := r.request(ctx, e)
@@ -160,9 +158,8 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	return "answered " + response.Status, err
 }
 
-// webhookID returns the value of the header webhook-id for an event: its id, escaped to visible
-// ASCII without a full stop. If the event comes from a source, the server itself sends another
-// webhook-id.
+// webhookID returns the webhook-id for an event: its id, escaped to visible ASCII without a full
+// stop. The server itself sends another one if the event comes from a source.
 func webhookID(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }

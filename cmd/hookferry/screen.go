@@ -22,7 +22,6 @@ type screen struct {
 	width, height int // in characters; 0 means no bound
 }
 
-// screen returns the screen for the output w.
 func (p process) screen(w io.Writer) screen {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("TERM") == "dumb" {
@@ -55,8 +54,7 @@ func (s screen) paint(how style, text string) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-// clean returns text with unprintable characters escaped, so that a terminal does not interpret
-// them.
+// clean escapes unprintable characters, so that a terminal does not interpret them.
 func clean(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text
@@ -74,8 +72,7 @@ func cleanLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// printJSON writes a value as JSON on its own line. It escapes control characters, which does not
-// change the value.
+// printJSON writes a value as a line of JSON, with control characters escaped.
 func printJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

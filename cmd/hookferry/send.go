@@ -94,8 +94,7 @@ func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	return err
 }
 
-// A reportingTransport prints a line on standard error for each request that failed and will be
-// repeated.
+// A reportingTransport reports on standard error each request that failed and will be repeated.
 type reportingTransport struct {
 	http.RoundTripper
 	stderr io.Writer

@@ -23,9 +23,8 @@ import (
 // Settings from flags have one source and one destination. onlyName is the name of both.
 const onlyName = "default"
 
-// serveFlags has the flags of serve, except --config. The field key is the key of the setting that
-// the flag sets. If key contains [], the flag may be repeated, and each value is appended to the
-// list. The flag's environment variable then has several values, and split separates them.
+// serveFlags has the flags of serve, except --config. Each sets the setting key. If key contains
+// [], the flag may be repeated, and split separates the values of its variable.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string
@@ -123,9 +122,8 @@ func serve(o *options) action {
 	}
 }
 
-// serveSettings returns a function that loads the settings. Without a configuration file, all
-// settings come from the flags. With a file, flags override its settings, but flags about sources
-// and webhooks are not allowed.
+// serveSettings returns a function that loads the settings: from the flags, or from a file that
+// flags override. Flags about sources and webhooks are not allowed with a file.
 func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
@@ -201,9 +199,8 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors rewrites an error about wrong settings for the user of the command line. It replaces
-// the key of each setting by the flag or the variable that set it. Settings from the file keep
-// their keys.
+// flagErrors replaces the key of each wrong setting by the flag or the variable that set it.
+// Settings from the file keep their keys.
 func flagErrors(o *options, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {

@@ -14,9 +14,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// check says whether the signatures of a webhook are valid. A webhook may have X-Signature,
-// signatures of Standard Webhooks, or both. Both sign the same body. So if one of them is valid,
-// the body is unchanged.
+// check says whether the signatures of a webhook are valid. X-Signature and Standard Webhooks sign
+// the same body. So if one of them is valid, the body is unchanged.
 func (p *printer) check(body []byte, h http.Header) string {
 	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
 	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }

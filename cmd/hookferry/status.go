@@ -111,7 +111,6 @@ func redraw(s screen, text string) error {
 	return err
 }
 
-// lines returns the overview as text for a screen.
 func (v *overview) lines(s screen) string {
 	var b strings.Builder
 	s.Writer = &b
@@ -168,7 +167,6 @@ func (v *overview) lines(s screen) string {
 	return b.String()
 }
 
-// total returns the sum of the counts of all reasons.
 func total(byReason map[string]int64) (n int64) {
 	for _, of := range byReason {
 		n += of
@@ -176,7 +174,6 @@ func total(byReason map[string]int64) (n int64) {
 	return n
 }
 
-// nodeTable returns a table of the servers that share the store.
 func (v *overview) nodeTable() *table {
 	t := &table{columns: []column{
 		{title: "SERVER", flexible: true}, {title: "VERSION", spare: 3}, {title: "STATE"}, {title: "UP", right: true, spare: 2}, {title: "IN FLIGHT", right: true, spare: 4},
@@ -266,7 +263,6 @@ func number(n int64) cell {
 	return cell{a.number, a.style}
 }
 
-// styleOf returns the style of a state.
 func styleOf(state string) style {
 	switch state {
 	case api.StateOK:
@@ -279,8 +275,7 @@ func styleOf(state string) style {
 	return uneasy
 }
 
-// why returns lines that explain why deliveries to a destination fail or wait: the last answer, and
-// the time of the next attempt.
+// why explains why deliveries to a destination fail or wait: the last answer, and the next attempt.
 func why(d api.Destination, now time.Time) (lines []string) {
 	var words []string
 	add := func(text string) { words = append(words, text) }

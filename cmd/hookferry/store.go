@@ -27,8 +27,7 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read calls the function of package filequeue that it gets, which reads a store, and shows the
-// progress on standard error.
+// read calls a function of package filequeue, and shows its progress on standard error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = func(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
@@ -37,7 +36,6 @@ func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, 
 	return r, found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}, err
 }
 
-// print prints the counts, and a line for each missing part.
 func (f found) print(c *call) {
 	fmt.Fprintf(c.stdout, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
 		grouped(f.Waiting), grouped(f.Dead), grouped(f.Delivered), grouped(f.Settings), grouped(len(f.Missing)))

@@ -7,7 +7,6 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// A table prints rows in columns.
 type table struct {
 	columns []column
 	rows    []row
@@ -34,8 +33,7 @@ type cell struct {
 	style
 }
 
-// leastFlexible is the smallest width of the flexible column, in characters. If the table is still
-// too wide at this width, it leaves out other columns.
+// leastFlexible is the width of the flexible column, in characters, below which other columns go.
 const leastFlexible = 12
 
 const gap = 2 // spaces between columns
@@ -59,10 +57,8 @@ func (t *table) add(values ...any) {
 	t.rows = append(t.rows, row{cells: cells})
 }
 
-// note adds lines below the latest row.
 func (t *table) note(lines ...string) { t.rows[len(t.rows)-1].notes = lines }
 
-// print prints the titles of the columns, and the rows below.
 func (t *table) print(s screen) {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {

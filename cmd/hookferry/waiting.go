@@ -11,7 +11,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// waitingParameters has the API parameters that select waiting deliveries of a destination.
 var waitingParameters = []string{api.ParamID, api.ParamUser, api.ParamEvent}
 
 func listWaiting(o *options) action {

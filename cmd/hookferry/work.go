@@ -80,9 +80,8 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 	return last, nil
 }
 
-// workOn does the same as work, for a request that selects items. It then prints how many items
-// were done, unless --json is given. If the request selected no items, workOn returns an error
-// whose text is the argument none.
+// workOn is work for a request that selects items. It prints how many were done, unless --json is
+// given. none is the text of the error if there were none.
 func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// writeKeyFile is the name of the file, in the data folder, with the write key that serve
-// generates.
+// writeKeyFile is the file in the data folder with the write key that serve generates.
 //
 // Without --write-key, serve must neither accept every key nor use a fixed one: by default it
 // listens on all addresses of the machine, and browsers let any web page send requests to
-// localhost. So the file has a random key. Only the owner of the file can read it. The command send
-// reads the key from there.
+// localhost. So the key is random. Only the owner of the file can read it, such as the command
+// send.
 const writeKeyFile = "write-key"
 
 // readWriteKey returns the write key in the data folder. If there is none, the error wraps
