@@ -1,9 +1,5 @@
 // Package admin has the handler of the admin listener: the admin API, and the page that uses it.
-//
-// If a token is configured, every request of the API must carry it, except the request that asks
-// whether a token is needed. Without a token, the handler answers only requests that come from this
-// machine and whose Host is a name of this machine. With or without a token, it refuses requests
-// that a browser sends for a page of another origin; see Guard.
+// Guard says who may use the API.
 //
 // Package api has the paths and types, and openapi.json describes them. Tests check that both agree
 // with the routes of this package. Long work, such as a replay or a sync, is one request. The
@@ -104,7 +100,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.Serv
 // http.Server.RegisterOnShutdown.
 func (h *Handler) Close() { h.close() }
 
-// A route is an operation of the API.
 type route struct {
 	method, path string
 	// params are the names of the query parameters, separated by spaces. A parameter whose name

@@ -25,7 +25,6 @@ func refuse(code string, status int, field, format string, args ...any) *failure
 	return &failure{api.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}, status}
 }
 
-// badRequest returns the failure of a request with a wrong field.
 func badRequest(field, format string, args ...any) *failure {
 	return refuse(api.CodeBadRequest, http.StatusBadRequest, field, format, args...)
 }
@@ -42,8 +41,7 @@ func unavailable(format string, args ...any) *failure {
 	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
 }
 
-// failureOf returns the answer to a client for an error. The errors of the library contain no
-// secrets.
+// failureOf returns the answer for an error. The errors of the library contain no secrets.
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -112,8 +110,7 @@ func writeError(w http.ResponseWriter, f *failure) {
 	writeJSON(w, f.status, f.told)
 }
 
-// writeJSON answers with v. Strings are not escaped for HTML, so that bodies of webhooks are
-// shown as they are sent.
+// writeJSON answers with v. It does not escape for HTML, so bodies of webhooks are shown as sent.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -55,7 +55,6 @@ func audienceOf(a audience.Info) api.Audience {
 	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
-// audience returns the audience of a destination with a name.
 func (q *request) audience(destination, name string) (*audience.Audience, error) {
 	if err := q.known(destination); err != nil {
 		return nil, err

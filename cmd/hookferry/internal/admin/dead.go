@@ -16,7 +16,6 @@ const (
 	keyChunk = 256
 )
 
-// deadFilterOf converts a filter of the API.
 func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	if f.Order != "" && f.Order != api.OrderOldest && f.Order != api.OrderNewest {
 		return webhook.DeadFilter{}, badRequest(api.ParamOrder, "order is not one of %s, %s", api.OrderOldest, api.OrderNewest)
@@ -27,7 +26,6 @@ func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	}, nil
 }
 
-// deadFilter reads a filter from the query parameters.
 func deadFilter(q *request) (webhook.DeadFilter, error) {
 	var f api.DeadFilter
 	q.filter(&f)
@@ -53,9 +51,8 @@ func listDead(q *request) (any, error) {
 	return answer, err
 }
 
-// listsDead reports whether the store can list dead letters from the first one on. It is called
-// after a listing that begins behind a key has failed. If listsDead returns true, the key is
-// wrong. If it returns false, the store fails.
+// listsDead reports whether the store can list dead letters from the first one on. If so, a listing
+// that begins behind a key has failed because the key is wrong, and not because the store fails.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil
@@ -63,8 +60,7 @@ func listsDead(q *request) bool {
 	return true
 }
 
-// deadLetter converts a dead letter. If whole is set, the result has the body and all attempts.
-// Otherwise it has only the latest attempt.
+// deadLetter converts a dead letter: whole, or without the body and with only the latest attempt.
 func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	l := api.DeadLetter{
 		Key: d.Key, Names: api.NamesOf(&d.Delivery),
@@ -113,7 +109,6 @@ func discard(q *request, s *api.Selection) (any, error) {
 	return nil, q.eachSelected(s, q.config.Forwarder.DiscardAll, q.config.Forwarder.Discard)
 }
 
-// eachSelected replays or discards the dead letters that a Selection names.
 func (q *request) eachSelected(s *api.Selection,
 	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
 	byKey func(context.Context, ...string) (int, error),

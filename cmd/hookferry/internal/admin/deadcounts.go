@@ -43,8 +43,7 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 	return by
 }
 
-// readDead counts the dead letters of each destination. It returns nil if that takes longer than
-// countTime.
+// readDead counts the dead letters of each destination. It returns nil after countTime.
 func readDead(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()

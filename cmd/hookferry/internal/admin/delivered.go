@@ -27,7 +27,6 @@ func listDelivered(q *request) (any, error) {
 	return answer, err
 }
 
-// resend sends again the delivered deliveries that a filter selects.
 func resend(q *request, f *api.DeliveredFilter) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory

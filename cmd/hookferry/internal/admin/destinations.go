@@ -92,8 +92,7 @@ func (d *destination) compare(other *destination) int {
 }
 
 // afterDestination returns the position after which the listing continues: a destination with only
-// a rank and an id. It returns nil for the first page. The position stays valid if destinations
-// change their rank between two pages.
+// a rank and an id, or nil for the first page. It stays valid if destinations change their rank.
 func afterDestination(q *request) *destination {
 	text := q.param(api.ParamAfter)
 	if text == "" {
@@ -107,9 +106,8 @@ func afterDestination(q *request) *destination {
 	return &destination{rank: n, id: id}
 }
 
-// matching returns the destinations that the parameters select. The parameter q selects the
-// destinations that have its text in their id or in a URL. The parameter source selects the
-// destinations of that source.
+// matching returns the destinations that have the text of the parameter q in their id or in a URL,
+// and that get calls of the parameter source.
 func (q *request) matching(all []*destination) []*destination {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
@@ -151,8 +149,6 @@ func getDestination(q *request) (any, error) {
 func pause(q *request) (any, error)  { return q.hold(q.config.Forwarder.Pause) }
 func resume(q *request) (any, error) { return q.hold(q.config.Forwarder.Resume) }
 
-// hold pauses or resumes the destination in the path. change is Forwarder.Pause or
-// Forwarder.Resume.
 func (q *request) hold(change func(context.Context, string) error) (any, error) {
 	id := q.PathValue("destination")
 	if err := q.known(id); err != nil {
@@ -204,8 +200,7 @@ func (q *request) destinations() ([]*destination, error) {
 	return slices.Collect(maps.Values(by)), nil
 }
 
-// stateNow returns the first state that applies, in the order of the cases below. If the forwarder
-// holds the destination, the kind of hold is the state.
+// stateNow returns the first state that applies, in the order of the cases below.
 func (d *destination) stateNow() string {
 	s := &d.stats
 	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt failed
@@ -232,7 +227,6 @@ func (d *destination) stateNow() string {
 	return api.StateIdle
 }
 
-// describe returns the full data about some destinations, in their order.
 func (q *request) describe(some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
@@ -260,7 +254,6 @@ func (q *request) describe(some []*destination) []api.Destination {
 	return list
 }
 
-// describe returns what the settings and the forwarder know about a destination.
 func (d *destination) describe() api.Destination {
 	s := &d.stats
 	a := api.Destination{
@@ -297,7 +290,6 @@ func (d *destination) describe() api.Destination {
 	return a
 }
 
-// ranges has the ranges of time for the values of the parameter range.
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
 func getSeries(q *request) (any, error) {

@@ -22,10 +22,9 @@ import (
 // config.ParseDestination.
 type document = map[string]any
 
-// edit replaces the document of a destination by the result of the function change, and logs who
-// changed it. If the destination does not exist, edit calls change with nil. If change returns nil,
-// edit deletes the destination. The parameter what is the verb of the log line. edit refuses to
-// change destinations of the configuration file.
+// edit replaces the document of a destination by the result of change, and logs who changed it,
+// with the verb what. change gets nil for a destination that does not exist, and returns nil to
+// delete one. edit refuses to change destinations of the configuration file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
@@ -58,7 +57,6 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	return nil
 }
 
-// editExisting is edit for a destination that must exist.
 func (q *request) editExisting(what string, change func(document) (document, error)) error {
 	return q.edit(what, func(d document) (document, error) {
 		if d == nil {
@@ -73,8 +71,7 @@ func replaceDestination(q *request, body *document) (any, error) {
 	return q.write("set", *body, q.edit, func(_, d document) document { return d })
 }
 
-// changeDestination changes those keys of a document that the body contains. A key whose value is
-// null gets its default.
+// changeDestination changes the keys of a document that the body has. null gives a key its default.
 func changeDestination(q *request, body *document) (any, error) {
 	return q.write("changed", *body, q.editExisting, func(old, d document) document {
 		maps.Copy(old, d)
@@ -83,8 +80,7 @@ func changeDestination(q *request, body *document) (any, error) {
 	})
 }
 
-// write stores a new version of a document by calling edit. merge makes the new version from the
-// old version and the body.
+// write stores a new version of a document, which merge makes of the old version and the body.
 func (q *request) write(what string, body document, edit func(string, func(document) (document, error)) error, merge func(old, body document) document) (any, error) {
 	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
 		return nil, badRequest("id", "id differs from the id in the path")
@@ -185,7 +181,6 @@ func wrongDocument(at string, err error) error {
 	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
 }
 
-// settingsOf returns the settings of a destination without its secrets.
 func settingsOf(d *config.Destination, sources []config.Source) *api.DestinationSettings {
 	s := &api.DestinationSettings{
 		Sources: []string{}, Timeout: spelled(d.Timeout), Window: spelled(d.Window), Schedule: d.Schedule, NetHTTP: d.NetHTTP,

@@ -34,11 +34,9 @@ func listEvents(q *request) (any, error) {
 	return api.Events{Events: events, Seq: seq}, nil
 }
 
-// livePace is the shortest time between two writes of a live stream. The next write sends all
-// events that have come in meanwhile.
+// livePace is the shortest time between two writes of a live stream. A write sends all new events.
 const livePace = 50 * time.Millisecond
 
-// streamEvents sends events as they happen, until the client goes away.
 func streamEvents(q *request) (any, error) {
 	filter, after := eventFilter(q), q.number(api.ParamAfter, feed.Now, "the seq of an event")
 	if q.err != nil {

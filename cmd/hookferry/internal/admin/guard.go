@@ -98,9 +98,8 @@ func getAccess(q *request) (any, error) {
 	return api.Access{Granted: err == nil}, nil
 }
 
-// admit refuses a request without the token, and a request of a page of another origin. It refuses
-// even read requests of such a page: the page could not see the answers, but it could keep streams
-// open.
+// admit refuses a request without the token, and any request of a page of another origin: the page
+// could not see the answers, but it could keep streams open.
 func (h *Handler) admit(r *http.Request) *failure {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if err := h.cross.Check(r); err != nil || site != "" && site != "same-origin" && site != "none" {

@@ -20,21 +20,18 @@ const (
 	// maxLine bounds a line, in bytes. It is larger than the limit of a user id. So the handler can
 	// read an id that is slightly too long, and say its length in the error.
 	maxLine = 64 << 10
-	// maxRefused bounds how many bytes of a refused upload are read and thrown away. The handler
-	// reads them because a client does not see the answer while it is still sending. refusedTimeout
-	// bounds how long the handler reads them.
+	// maxRefused bounds the bytes of a refused upload that are thrown away, and refusedTimeout the
+	// time. A client does not see the answer while it is still sending.
 	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
 
-// A lineReader reads the lines of an upload.
 type lineReader struct {
 	body    io.Reader
 	control *http.ResponseController
 }
 
-// linesOf returns a lineReader of the body of a request. The handler may write the answer while it
-// reads.
+// linesOf returns a lineReader of the body. The handler may write the answer while it reads.
 func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	l := &lineReader{body: r.Body, control: http.NewResponseController(w)}
 	_ = l.control.EnableFullDuplex() // HTTP/2 needs no such call
@@ -94,7 +91,6 @@ func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 // byteOrderMark is the UTF-8 byte order mark, which some editors write at the beginning of a file.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// drain reads the rest of a refused upload and throws it away.
 func (l *lineReader) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

@@ -64,7 +64,6 @@ func (q *request) fail(field, format string, args ...any) {
 	}
 }
 
-// param returns a parameter, or "" if it is missing.
 func (q *request) param(name string) string { return q.query.Get(name) }
 
 // required returns a parameter. If it is missing, the request fails.
@@ -114,8 +113,7 @@ func (q *request) number(name string, usual uint64, want string) uint64 {
 	return n
 }
 
-// filter sets the fields of a filter of package api from the query parameters. The JSON name of a
-// field is the name of its parameter.
+// filter sets the fields of a filter of package api from the query parameters of the same names.
 func (q *request) filter(filter any) {
 	for name, values := range q.query {
 		text, err := json.Marshal(map[string]string{name: values[0]})
@@ -128,9 +126,8 @@ func (q *request) filter(filter any) {
 	}
 }
 
-// page returns the first page of the values in all, converted by the function answer. If more
-// values follow, after is the key of the last value on the page. A client sends it as the parameter
-// after to get the next page.
+// page returns the first page of the values in all, converted by answer. If more follow, after is
+// the key of the last value on the page, which a client sends to get the next page.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
 	limit := q.limit(defaultPage, maxPage)
 	if q.err != nil {
@@ -149,9 +146,8 @@ func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key 
 	return list, "", nil
 }
 
-// cut returns one page of an ordered listing. The page begins with the first value for which the
-// function behind returns true, and has up to limit values. more reports whether further values
-// follow.
+// cut returns up to limit values of an ordered listing, beginning with the first for which behind
+// is true. more says that further values follow.
 func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	from := slices.IndexFunc(all, behind)
 	if from < 0 {
@@ -161,7 +157,6 @@ func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	return all[:min(limit, len(all))], len(all) > limit
 }
 
-// isType reports whether the Content-Type of a request is want.
 func (q *request) isType(want string) bool {
 	got, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
 	return err == nil && got == want

@@ -48,7 +48,6 @@ func getStatus(q *request) (any, error) {
 	}, err
 }
 
-// heap returns the bytes of the objects on the Go heap.
 func heap() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
@@ -84,9 +83,8 @@ func listSources(q *request) (any, error) {
 	return answer, nil
 }
 
-// listNodes answers with the servers that share the store. The other servers describe themselves in
-// the notes of their heartbeats. A note that cannot be decoded comes from a server of another
-// version.
+// listNodes answers with the servers that share the store. They describe themselves in the notes of
+// their heartbeats. A note that cannot be decoded comes from another version.
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()

@@ -20,10 +20,9 @@ const (
 	findBefore = time.Minute
 )
 
-// getStory answers with everything that is known about a delivery. The feed remembers recent
-// deliveries. getStory also searches the store if the delivery is a dead letter, or if the feed
-// does not remember it. The id is a query parameter because it may be any text: in a path, ".."
-// would mean the parent folder.
+// getStory answers with everything that is known about a delivery. The feed remembers recent ones.
+// getStory searches the store for a dead letter, and for what the feed does not remember. The id is
+// a query parameter because it may be any text: in a path, ".." would mean the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.param(api.ParamSource)
 	if q.err != nil {
@@ -57,10 +56,9 @@ func getStory(q *request) (any, error) {
 	return s, nil
 }
 
-// findAlive looks for a delivery among the waiting deliveries, and among the delivered ones that
-// the store keeps. If the store fails, findAlive answers that the delivery is not found. The store
-// has just listed its dead letters without an error, so an error of this second search means that
-// its time, findTime, is over.
+// findAlive looks for a delivery among the waiting ones, and among the delivered ones that the
+// store keeps. An error means that findTime is over, because the store has just listed its dead
+// letters. So findAlive answers that the delivery is not found.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
@@ -89,7 +87,6 @@ func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *web
 	return nil, nil
 }
 
-// storyOf returns a Story with what the store knows about a delivery.
 func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
 	s := api.Story{
 		Names: api.NamesOf(d), State: state,

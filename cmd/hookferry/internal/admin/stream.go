@@ -23,8 +23,7 @@ type stream struct {
 	buf     bytes.Buffer
 }
 
-// newStream begins the answer of a request that may take long. It removes the read deadline that
-// the server has set.
+// newStream begins an answer that may take long. It removes the read deadline of the server.
 func newStream(w http.ResponseWriter) *stream {
 	s := &stream{w: w, control: http.NewResponseController(w)}
 	_ = s.control.SetReadDeadline(time.Time{})

@@ -64,8 +64,7 @@ var samples = map[string]func(id, name string) analytics.Message{
 // sampleTypes are the types of samples, in the order in which they are shown.
 var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alias"}
 
-// sendTest sends sample calls to a destination, to a URL, or to a destination that a document
-// describes.
+// sendTest sends sample calls to a destination, to a URL, or to the destination in a document.
 func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	destination, err := testDestination(q, asked)
 	if err != nil {
@@ -113,8 +112,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns the destination that a test request asks for: a destination of the
-// settings, or a temporary one for a URL or a document.
+// testDestination returns the destination of a test, which is made up for a URL or a document.
 func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
@@ -138,9 +136,8 @@ func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, 
 	return d.Webhook, nil
 }
 
-// try sends one sample. The guard does not check addresses that are written in a URL: the operator
-// wrote the settings, and only the operator may use this API. It does check the addresses that a
-// name resolves to.
+// try sends one sample. Only the operator may use this API, who also wrote the settings. So the
+// guard does not check addresses in a URL, but only those that a name resolves to.
 func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
 	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
 	if err != nil {
@@ -187,7 +184,6 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 	return all, nil
 }
 
-// headersOf returns headers sorted by name.
 func headersOf(h http.Header) (all []api.Header) {
 	for name, values := range h {
 		for _, v := range values {

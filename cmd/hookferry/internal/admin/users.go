@@ -81,7 +81,6 @@ func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deleti
 	return d, nil
 }
 
-// eraseUser removes the data of a user from the store.
 func eraseUser(q *request, asked *api.Erasure) (any, error) {
 	if n := len(asked.User); n == 0 || n > maxUser {
 		return nil, badRequest("user", "user has %d bytes, 1 to %d are allowed", n, maxUser)

@@ -37,7 +37,6 @@ func discardWaiting(q *request, f *api.WaitingFilter) (any, error) {
 	return changeWaiting(q, f, webhook.Discarded)
 }
 
-// changeWaiting changes the waiting deliveries that a filter selects.
 func changeWaiting(q *request, f *api.WaitingFilter, to webhook.Change) (any, error) {
 	if f.Destination == "" {
 		return nil, badRequest(api.ParamDestination, "destination is missing")

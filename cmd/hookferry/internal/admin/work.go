@@ -48,8 +48,7 @@ func (p *progress) follow(work iter.Seq2[int, error]) error {
 	return nil
 }
 
-// counting returns an iterator over users that also counts them. A user counts as done when the
-// work asks for the next user.
+// counting yields users and counts them. A user is done when the work asks for the next one.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		done := 0
@@ -82,9 +81,8 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 	return err
 }
 
-// work runs a long request by calling do. It sends the progress to the client every second, and
-// once at the end. It cancels the context that it passes to do when the client disconnects, and at
-// Close.
+// work runs a long request by calling do. It sends the progress to the client every second, and at
+// the end. It cancels the context of do when the client disconnects, and at Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
 	select {
 	case q.works <- struct{}{}:
