@@ -5,18 +5,15 @@ import "time"
 const (
 	// eventRate is how many events a second are told on average.
 	eventRate = 1000
-	// eventBurst is how many events may be told (kept in full, and sent to readers) at once
-	// after a quiet time.
+	// eventBurst is how many events may be told at once after a quiet time.
 	eventBurst = 1000
-	// eventReserve is the part of eventBurst that only quiet destinations may use. So busy
-	// destinations cannot use up the budget for the events of quiet ones.
+	// eventReserve is the part of eventBurst that only quiet destinations may use.
 	eventReserve = 200
 	// A destination is quiet while fewer than eventShare of its events were told in the current
 	// second.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go, in events. Only further events of a
-	// delivery whose first event was told may use this debt, so that the story of the delivery
-	// is complete.
+	// eventDebt is how far below zero the budget may go, in events, for further events of a
+	// delivery whose first event was told. So its story is complete.
 	eventDebt = 1000
 )
 
@@ -26,7 +23,6 @@ type budget struct {
 	at     time.Time // of the last refill
 }
 
-// refill adds the tokens of the time since the last refill.
 func (b *budget) refill(now time.Time) {
 	if d := now.Sub(b.at); d > 0 {
 		b.tokens = min(b.tokens+d.Seconds()*eventRate, eventBurst)

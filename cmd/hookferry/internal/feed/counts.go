@@ -56,11 +56,9 @@ func newCounts(id string, since, now time.Time) *counts {
 	return c
 }
 
-// cell returns the cell of the step with an index.
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the cell that counts the events of the second of now. If the clock was set back, it
-// returns the latest cell.
+// at returns the cell of the second of now, or the latest cell if the clock was set back.
 func (c *counts) at(now time.Time) *cell {
 	l := &c.levels[0]
 	if now.Unix() > l.open {
@@ -127,7 +125,6 @@ func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 	}
 }
 
-// ended counts the end of a delivery.
 func (c *counts) ended(now time.Time, reason webhook.Reason) {
 	if cell := c.at(now); reason == "" {
 		cell.delivered++
@@ -136,7 +133,6 @@ func (c *counts) ended(now time.Time, reason webhook.Reason) {
 	}
 }
 
-// told counts an event that is told.
 func (c *counts) told(now time.Time) {
 	if s := now.Unix(); s != c.second {
 		c.second, c.shown = s, 0
@@ -144,14 +140,12 @@ func (c *counts) told(now time.Time) {
 	c.shown++
 }
 
-// quiet reports whether fewer than eventShare events of the destination were told within the
-// current second.
+// quiet reports whether fewer than eventShare events were told within the current second.
 func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
 }
 
-// An hour counts how many times its method add was called in the last hour, in steps of five
-// minutes.
+// An hour counts the calls of add in the last hour, in steps of five minutes.
 type hour struct {
 	open  int64
 	steps [12]uint32
@@ -199,9 +193,8 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget removes the counts of one destination: the one that has had no event for the longest
-// time, if that time is at least bounds.idle. It reports whether it removed any. It searches all
-// counts, so it does so at most once a second.
+// forget removes the counts of the destination that has had no event for the longest time, and for
+// bounds.idle, and reports whether there was one. It searches all counts, so at most once a second.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

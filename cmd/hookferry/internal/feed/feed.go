@@ -189,8 +189,7 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	f.tell(c, s, e)
 }
 
-// tell keeps an event of s and notifies the readers, unless the budget is used up. The caller holds
-// f.mu.
+// tell keeps an event of s and notifies the readers, within the budget. The caller holds f.mu.
 func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	if !f.budget.spend(e.At) {
 		f.leaveOut(c)
@@ -218,7 +217,6 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	}
 }
 
-// leaveOut counts an event that is not told.
 func (f *Feed) leaveOut(c *counts) {
 	f.total.leftOut++
 	if c != nil {
@@ -249,7 +247,6 @@ type Filter struct {
 	Query             string   // a text in the id or the body, in upper or lower case
 }
 
-// match reports whether f selects e. The caller has converted f.Query to lower case.
 func (f *Filter) match(e *event) bool {
 	if f.Destination != "" && f.Destination != e.Destination || f.Type != "" && f.Type != e.Type {
 		return false

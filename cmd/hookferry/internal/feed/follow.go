@@ -12,9 +12,8 @@ import (
 // ErrReaders is returned by Follow if there are too many readers.
 var ErrReaders = errors.New("feed: too many readers")
 
-// A Reader reads the events of a Feed as they happen. A slow reader delays nothing: if the Feed has
-// dropped events that were not read yet, the Reader skips them. Only one goroutine at a time may
-// use a Reader.
+// A Reader reads the events of a Feed as they happen. A slow reader delays nothing: it skips events
+// that the Feed has dropped meanwhile. Only one goroutine at a time may use a Reader.
 type Reader struct {
 	feed    *Feed
 	filter  Filter
@@ -30,10 +29,9 @@ const readChunk = 256
 // Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects. It begins with the first kept event
-// whose Seq is greater than after. If after is greater than the latest Seq, for example because it
-// comes from another process, the Reader begins with the next event. The caller closes the Reader.
-// Follow returns ErrReaders if there are too many readers.
+// Follow returns a Reader of the events that filter selects, from the first kept one whose Seq is
+// greater than after. If after is greater than every Seq, for example of another process, it begins
+// with the next event. The caller closes the Reader. The error is ErrReaders.
 func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,9 +52,8 @@ func (r *Reader) Close() {
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events the budget has left out so far. If the filter selects a destination,
-// only the events of that destination count. left returns 0 for a destination without counts. The
-// caller holds Feed.mu.
+// left returns how many events the budget has left out so far, of the destination that the filter
+// selects, or of all. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -90,8 +87,7 @@ func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, e
 	}
 }
 
-// read reads the next events into r.chunk. It reports whether there are more events, and how many
-// were left out.
+// read reads the next events into r.chunk. skipped is how many were left out.
 func (r *Reader) read() (more bool, skipped int64) {
 	f := r.feed
 	f.mu.Lock()

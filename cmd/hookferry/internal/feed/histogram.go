@@ -22,7 +22,6 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 }
 
-// merge adds the counts of other.
 func (h *histogram) merge(other *histogram) {
 	h.n += other.n
 	for i, n := range other.buckets {

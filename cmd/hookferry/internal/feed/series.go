@@ -76,8 +76,7 @@ func (f *Feed) Series(destination string, length int) api.Series {
 	defer f.mu.Unlock()
 	c := f.lookUp(destination)
 	if c == nil {
-		// Either the destination had no event yet, or there are too many destinations to count
-		// each of them.
+		// Either there was no event yet, or there are too many destinations to count each of them.
 		since := now
 		if !f.forgot && len(f.destinations) < f.bounds.destinations {
 			since = f.since

@@ -19,7 +19,6 @@ const (
 
 type storyKey struct{ destination, id string }
 
-// A story has what is known about one delivery.
 type story struct {
 	key             storyKey
 	names           api.Names
@@ -60,7 +59,7 @@ func (f *Feed) storyFor(c *counts, d *webhook.Delivery, now time.Time) *story {
 	return s
 }
 
-// grow adds n bytes to the size of s. While the stories exceed the bounds, it drops the oldest.
+// grow adds n bytes to the size of s, and drops the oldest stories beyond the bounds.
 func (f *Feed) grow(s *story, n int) {
 	s.size += n
 	f.storyBytes += n
@@ -100,8 +99,7 @@ func sizeOf(attempts []api.Attempt) (n int) {
 	return n
 }
 
-// complete adds to s the data that only the end of the delivery has, such as attempts from before
-// the start of the process.
+// complete adds what only the end of a delivery has, such as attempts before the process started.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
 	f.keepBody(s, d.Body)
@@ -116,9 +114,8 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	f.setAttempts(s, append(before, s.attempts...))
 }
 
-// Story returns the story of a delivery, if the Feed still has it. id is the messageId or the
-// webhook-id. Several sources may use the same messageId: if source is empty, Story returns the
-// latest delivery.
+// Story returns the story of a delivery, if the Feed has it. id is the messageId or the webhook-id.
+// Without a source it is the latest delivery with this id.
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,7 +31,6 @@ type accessLog struct {
 	unlogged int       // failed requests that were not logged since the last logged one
 }
 
-// answered logs a request, unless it exceeds maxAccess or is not part of the sample.
 func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 	level, unlogged := slog.LevelInfo, 0
 	switch {
@@ -83,7 +82,6 @@ func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
 	return true, unlogged
 }
 
-// knownPaths has the paths that are logged as they are.
 var knownPaths = map[string]bool{
 	"/v1/batch": true, "/v1/b": true, "/v1/import": true, "/v1/m": true,
 	"/v1/identify": true, "/v1/track": true, "/v1/page": true, "/v1/screen": true, "/v1/group": true, "/v1/alias": true,

@@ -10,10 +10,9 @@ import (
 // maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 32
 
-// clientIP returns the address of the client of a request. That is the address of the peer, unless
-// the peer is a trusted proxy. Then X-Forwarded-For names the address from which the proxy got the
-// request, which may be another trusted proxy. The first address from the right that is not trusted
-// is the client; anybody may have written the addresses to its left.
+// clientIP returns the address of the client of a request. That is the peer, unless the peer is a
+// trusted proxy. Then it is the first address from the right of X-Forwarded-For that is no trusted
+// proxy. Anybody may have written the addresses to its left.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

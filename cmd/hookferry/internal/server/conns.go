@@ -34,7 +34,6 @@ type conns struct {
 	told   time.Time // when the last line was logged
 }
 
-// tellEvery is the shortest time between two log lines about closed connections.
 const tellEvery = 10 * time.Second
 
 // A peer has the connections of one IPv4 address, or of one /64 of IPv6, because an IPv6 client
@@ -44,7 +43,6 @@ type peer struct {
 	idle map[*conn]uint64 // the value of conns.clock when the connection became idle
 }
 
-// A conn is one connection.
 type conn struct {
 	net.Conn
 	of   *conns
@@ -56,7 +54,6 @@ func newConns(l net.Listener, max, maxPerAddress int, isProxy func(netip.Addr) b
 	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger, by: map[netip.Prefix]*peer{}}
 }
 
-// Accept returns the next connection that is within the bounds.
 func (l *conns) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -165,7 +162,6 @@ func (l *conns) drop(c *conn) {
 	}
 }
 
-// Close closes the connection and removes it from the counts.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
 	c.of.drop(c)
@@ -173,9 +169,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the writing side. net/http calls it after it has answered a request without
-// reading all of the request. If the connection were closed at once, the client might get a reset
-// instead of the answer.
+// CloseWrite closes the writing side. net/http calls it after an answer to a request that it has
+// not read in full. Without it, the client might get a reset instead of the answer.
 func (c *conn) CloseWrite() error {
 	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

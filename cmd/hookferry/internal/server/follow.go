@@ -11,8 +11,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use puts the settings next into effect. Requests and attempts in progress keep the settings with
-// which they started.
+// use puts settings into effect. Requests and attempts in progress keep the ones they started with.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,8 +24,7 @@ func (s *server) use(next *config.Settings) {
 	s.join()
 }
 
-// useStored replaces the destinations that come from the store. The destinations of the settings
-// stay.
+// useStored replaces the destinations that come from the store.
 func (s *server) useStored(all []*config.Destination) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +32,7 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join combines the settings with the destinations of the store, and puts the result in use. The
-// caller holds s.mu.
+// join puts the settings together with the destinations of the store in use. The caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
 	s.settings.Store(all)

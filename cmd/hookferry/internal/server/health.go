@@ -11,19 +11,16 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// unready is how long the server reports that it is not ready, after the store has refused a call.
-// Then the server reports that it is ready again, because only new calls can show whether the
-// store accepts calls.
+// unready is how long the server is not ready after the store has refused a call. Then it is ready
+// again, because only new calls can show whether the store accepts calls.
 const unready = 10 * time.Second
 
-// keptWaiting is how long the store must have kept a client waiting before the client's disconnect
-// counts as a failure of the store. A browser often disconnects sooner than that, because its user
-// leaves a page.
+// keptWaiting is how long the store must have kept a client waiting before a disconnect counts as a
+// failure of the store. A browser often disconnects sooner, because its user leaves a page.
 const keptWaiting = time.Second
 
-// A readiness says whether the server is ready to accept calls. It is ready from its start until
-// the stop begins, except during the ten seconds (the constant unready) after the store has
-// refused a call. A readiness passes calls on to the forwarder, and notes failures.
+// A readiness says whether the server is ready to accept calls: from its start until the stop
+// begins, except after a failure. It passes calls on to the forwarder, and notes failures.
 type readiness struct {
 	next collector.Forwarder
 
@@ -32,7 +29,6 @@ type readiness struct {
 	failed  time.Time
 }
 
-// ForwardEvents implements collector.Forwarder.
 func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	began := time.Now()
 	err := h.next.ForwardEvents(ctx, destinations, events...)
@@ -44,14 +40,12 @@ func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, ev
 	return err
 }
 
-// serve sets whether the server accepts calls at all.
 func (h *readiness) serve(serving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.serving = serving
 }
 
-// ready reports whether the server is ready to accept calls.
 func (h *readiness) ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -57,7 +57,6 @@ func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	})
 }
 
-// profiles serves the profiles of runtime/pprof.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -12,12 +12,10 @@ import (
 )
 
 // limitMemory sets the memory limit of the Go runtime, and returns it in bytes. The limit comes
-// from GOMEMLIMIT, from the settings, or from the system, in this order. It is math.MaxInt64 if
-// none of them has a limit.
+// from GOMEMLIMIT, the settings or the system, in this order. math.MaxInt64 is no limit.
 //
 // The limit is soft: close to it the garbage collector runs more often. Requests, the store and the
-// forwarder have their own bounds far below the limit. So most memory above those bounds is
-// garbage.
+// forwarder have their own bounds far below it. So most memory above those is garbage.
 func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	if getenv("GOMEMLIMIT") == "" {
 		limit := int64(limits.ProcessMemory)
@@ -31,8 +29,7 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the bound of the memory for requests of clients, in bytes. process is the
-// memory limit.
+// requestMemory returns the bound of the memory for requests of clients. Both are in bytes.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)
@@ -40,10 +37,9 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 	return min(collector.DefaultMaxMemory, process/4)
 }
 
-// systemMemory returns how much memory the process may take, in bytes. That is nine tenths of the
-// container's memory, because the runtime does not manage all of the memory. Without a container it
-// is half of the machine's memory, because other processes need some. It is 0 if the size of the
-// memory is unknown.
+// systemMemory returns how much memory the process may take, in bytes: nine tenths of the
+// container's, because the runtime does not manage all of it, or else half of the machine's,
+// because other processes need some. It is 0 if neither is known.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {

@@ -21,7 +21,6 @@ func nodeName() string {
 	return host[:min(len(host), maxHost)] + "/" + strings.ToLower(rand.Text()[:6])
 }
 
-// node returns the description of this server for the admin API.
 func (s *server) node() api.Node {
 	stats := s.forwarder.Stats()
 	n := api.Node{

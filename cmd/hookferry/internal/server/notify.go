@@ -10,16 +10,14 @@ import (
 // An error only means that there is no service manager.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
-// notifyReloading tells the service manager that a reload has begun. The notification
-// daemon.SdNotifyReady says later that the reload has ended.
+// notifyReloading says that a reload has begun, which daemon.SdNotifyReady ends.
 func notifyReloading() {
 	if now := daemon.SdNotifyMonotonicUsec(); now != "" {
 		notify(daemon.SdNotifyReloading + "\n" + now)
 	}
 }
 
-// heartbeat returns the time between two heartbeats that the service manager asks for, or 0 if it
-// wants none.
+// heartbeat returns the time between two heartbeats for the service manager, 0 if it wants none.
 func heartbeat() time.Duration {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

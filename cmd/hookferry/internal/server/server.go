@@ -57,24 +57,21 @@ type Options struct {
 	// for each value of Reload. If Load is nil, the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key for a source that has none. The server calls it after it has
-	// opened the store in the data folder, so no other server uses the folder. With a shared store,
-	// all sources have keys.
+	// MakeKey returns the write key for a source that has none. The store in the data folder is
+	// open then, so no other server uses the folder. With a shared store, all sources have keys.
 	MakeKey func() (signature.Secret, error)
 	Level   *slog.LevelVar // the lowest level that Logger logs; the server sets it from the settings
 	Logger  *slog.Logger
 	Getenv  func(string) string // of GOMEMLIMIT and the variables of OpenTelemetry
 	Version string              // of the program
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
-	// traces. A nil Listen means net.ListenConfig.Listen, and a nil Dial means
-	// net.Dialer.DialContext. With a nil Dial, the address guard of package webhook checks each
-	// connection to an endpoint.
+	// traces. Nil means the functions of package net. With a nil Dial, the address guard of package
+	// webhook checks each connection to an endpoint.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// A SettingError reports a setting that is valid but does not work, such as an address that is
-// already in use.
+// A SettingError reports a valid setting that does not work, such as an address in use.
 type SettingError struct {
 	Key string // such as "admin.listen"
 	Err error
@@ -84,7 +81,6 @@ func (e *SettingError) Error() string { return e.Key + ": " + e.Err.Error() }
 
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// A server has the parts of a running server.
 type server struct {
 	Options
 	name      string // the name among the servers of the store
@@ -203,8 +199,7 @@ func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve returns a function for run that serves h on l until h is shut down. Without a certificate
-// it serves plain HTTP.
+// serve returns a function for run that serves h on l until h is shut down.
 func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
 	return func() (err error) {
 		if cert != nil {
@@ -239,7 +234,6 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	}, s.log), nil
 }
 
-// assemble creates the forwarder and its observers.
 func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
 	watching := &observers{server: s}
@@ -290,7 +284,6 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// public returns the HTTP server that accepts calls.
 func (s *server) public(l *conns) (*http.Server, error) {
 	s.ready.next = s.forwarder
 	if s.tracer != nil {
@@ -339,7 +332,6 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 	}
 }
 
-// private returns the HTTP server of the admin listener.
 func (s *server) private(l *conns) *http.Server {
 	h := admin.New(admin.Config{
 		Forwarder: s.forwarder,
@@ -395,7 +387,6 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 	return server
 }
 
-// announce logs where the server listens and forwards to.
 func (s *server) announce(calls, control *conns, process int64) {
 	const most = 10
 	all := s.settings.Load().Destinations

@@ -15,9 +15,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sources finds the source of a write key, and counts the calls of each source. When the settings
-// change, a source with the same name keeps its counts and limits. A sources is safe for concurrent
-// use.
+// sources finds the source of a write key, and counts the calls of each source. New settings keep
+// the counts and limits of a source with the same name. It is safe for concurrent use.
 type sources struct {
 	current atomic.Pointer[table]
 
@@ -42,7 +41,6 @@ type counts struct {
 	last                                  atomic.Int64 // Unix time of the last accepted call in microseconds, 0 if there is none
 }
 
-// use replaces the sources by those of new settings.
 func (s *sources) use(settings *config.Settings) {
 	before := s.current.Load()
 	t := &table{byName: map[string]*source{}}
@@ -68,16 +66,14 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// A rate is a rate of the settings, with the limit that enforces it. limit is nil if the settings
-// have no rate.
+// A rate is a rate of the settings with the limit that enforces it, nil without a rate.
 type rate struct {
 	rate  float64
 	burst int
 	limit *collector.Limit
 }
 
-// now returns the rate for new values of the settings. If the values are unchanged, it keeps the
-// limit, so a reload does not reset the limit.
+// now returns the rate for new values of the settings. It keeps the limit if they are unchanged.
 func (old rate) now(n float64, burst int) rate {
 	switch {
 	case n == 0:
@@ -110,13 +106,11 @@ func byteRate(c config.Source) (n float64, burst int) {
 	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
 }
 
-// find returns the source of a write key. It is the collector.Config.Sources.
 func (s *sources) find(ctx context.Context, key string) (collector.Source, error) {
 	return s.current.Load().byKey(ctx, key)
 }
 
-// A filtering is a collector.Forwarder that leaves out the events that the filter of their source
-// does not select.
+// A filtering leaves out the events that the filter of their source does not select.
 type filtering struct {
 	sources *sources
 	next    collector.Forwarder
@@ -139,7 +133,6 @@ func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, ev
 	return nil
 }
 
-// answered counts a request of a client.
 func (s *sources) answered(a *collector.Answered) {
 	s.requests.Add(1)
 	s.accepted.Add(int64(a.Accepted))
@@ -169,7 +162,6 @@ func (s *sources) answered(a *collector.Answered) {
 // namedDestinations is how many destinations of a source list returns.
 const namedDestinations = 10
 
-// list returns the sources for the admin API.
 func (s *sources) list() []api.Source {
 	t := s.current.Load()
 	all := make([]api.Source, 0, len(t.byName))
@@ -192,7 +184,6 @@ func (s *sources) list() []api.Source {
 	return all
 }
 
-// calls returns the counts of all sources together.
 func (s *sources) calls() api.Calls {
 	return api.Calls{
 		Requests: s.requests.Load(), Accepted: s.accepted.Load(), Rejected: s.rejected.Load(),

@@ -33,8 +33,7 @@ type store struct {
 	where   slog.Attr             // where the store is, for the log
 }
 
-// openStore opens the store that the settings name. name is the name of this server for the other
-// servers that share the store.
+// openStore opens the store that the settings name. name is the name of this server in it.
 func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
@@ -45,7 +44,6 @@ func openStore(ctx context.Context, settings *config.Settings, name string, logg
 	return openEmbedded(settings, logger)
 }
 
-// Close closes the store, and then its connections.
 func (s *store) Close() error {
 	err := s.Store.Close()
 	if s.release != nil {
@@ -54,8 +52,6 @@ func (s *store) Close() error {
 	return err
 }
 
-// openEmbedded opens the store in the data folder. It creates the folder and the store if they are
-// missing.
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
 	folder := StorePath(settings.Data)
 	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
@@ -97,13 +93,10 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the default bound of a store, in bytes. size is the present size of the store,
-// and free is the free space on its disk. The bound is three quarters of the sum of size and free,
-// which leaves space for other users of the disk. It is never less than size, even if others have
-// filled the disk.
+// boundOf returns the default bound of a store of size bytes: three quarters of size and of the
+// free space, which leaves some for other users of the disk. It is never less than size.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
-// storeSize returns the size of the store's files in bytes.
 func storeSize(folder string) (size int64, err error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -122,7 +115,6 @@ func storeSize(folder string) (size int64, err error) {
 	return size, nil
 }
 
-// openPostgres opens the store in a database.
 func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	pc, err := c.Pool("hookferry " + name)
 	if err != nil { // the settings were valid, but variables of libpq count, too
@@ -149,13 +141,11 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 const (
 	// natsTimeout bounds the time to connect to one NATS server.
 	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. After two pings without an answer, the driver changes
-	// to another server. With natsPing this takes 15 seconds, and with the driver's default six
-	// minutes.
+	// natsPing is the time between two pings. After two without an answer, the driver changes to
+	// another server: in 15 seconds, and with its default in six minutes.
 	natsPing = 5 * time.Second
 )
 
-// openNATS opens the store in JetStream.
 func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	urls, hosts, err := c.Servers()
 	if err != nil {
