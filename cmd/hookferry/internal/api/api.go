@@ -118,8 +118,7 @@ type Node struct {
 	Started  time.Time `json:"started,omitzero"`
 	Ready    bool      `json:"ready"` // it accepts calls
 	InFlight int       `json:"inFlight"`
-	// Delivered counts the deliveries since the start of the server. Delivered and Rates are 0 if
-	// that server has no admin listener.
+	// Delivered counts since the start of the server. It and Rates are 0 without an admin listener.
 	Delivered int64 `json:"delivered"`
 	Rates     Rates `json:"rates"`
 }
@@ -347,10 +346,9 @@ type Failure struct {
 	Due     time.Time `json:"due,omitzero"` // when the delivery is attempted again; left out if it was given up
 }
 
-// A Series has numbers over time, for one destination or for all together. All slices have the same
-// length. The number at index i is about the step that begins at Start + i*Step. Waiting is the
-// number at the end of the step. A null is an unknown number, such as one from before the server's
-// start.
+// A Series has numbers over time, for one destination or for all. The number at index i is about
+// the step that begins at Start + i*Step. Waiting is the number at the end of the step. A null is
+// an unknown number, such as one from before the server's start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -400,10 +398,9 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The query parameters. A parameter selects the objects whose field has the same value as the
-// parameter. The parameter q, however, selects the objects whose name contains its text, in upper
-// or lower case. For events, q selects by the id or the body instead of the name. The parameters
-// kind and state may be repeated. For a deletion, the parameter source may be repeated, too.
+// The query parameters. A parameter selects the objects whose field has this value, and q those
+// whose name contains its text, in upper or lower case. For events, q selects by the id or the
+// body. The parameters kind and state may be repeated, and so may source for a deletion.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -435,12 +432,10 @@ type Events struct {
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream: an event, or the number of events that the server left out.
-// The server leaves out events if the reader is too slow, or if more events happen in a second than
-// the server can keep in full; see package feed. Skipped also counts left-out events that the
-// filter would not have selected. Without the parameter after, the stream begins with the next
-// event. With it, the stream begins behind the event whose Seq is the value of after, so a reader
-// can resume the stream.
+// Live is one line of the live stream: an event, or the number of events that the server left out,
+// because the reader is too slow or because too many happen; see package feed. Skipped also counts
+// events that the filter would not have selected. The stream begins with the next event, or behind
+// the event whose Seq is the parameter after.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`

@@ -63,8 +63,7 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
-		// Do not follow redirects: that could send the token to another server, and turn a POST
-		// into a GET.
+		// A redirect could send the token to another server, and turn a POST into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -109,8 +108,7 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Path replaces the names in braces in one of the path constants. The names are used in their
-// order.
+// Path replaces the names in braces in one of the path constants, in their order.
 func Path(path string, names ...string) string {
 	for _, name := range names {
 		before, after, _ := strings.Cut(path, "{")
@@ -210,8 +208,7 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 	}
 }
 
-// Work starts long work, and yields its progress until the work ends. If the stream ends before the
-// work, Work yields ErrCutOff.
+// Work starts long work, and yields its progress until it ends, or ErrCutOff.
 func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		for p, err := range Stream[Progress](ctx, c, r, nil) {
@@ -276,7 +273,6 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	return nil, refusal
 }
 
-// causeOf returns why ctx is done, or nil if it is not.
 func causeOf(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -284,8 +280,7 @@ func causeOf(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Error returns the server's message. If the message does not contain the name of the field, the
-// name comes first.
+// Error returns the server's message, with the name of the field if it lacks that.
 func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(e.Message, e.Field) {
 		return e.Field + ": " + e.Message

@@ -45,7 +45,6 @@ func (r *reader) error(path string) error {
 	return &Error{Path: path, Problems: r.problems}
 }
 
-// check does the work of Complete, and collects the problems.
 func (r *reader) check(s *Settings) {
 	if r.unreadable("") {
 		return // none of the file could be read
@@ -73,9 +72,8 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers that are configured at key. It refuses an invalid header, because
-// net/http would refuse every request with it. It refuses names that differ only in case, because
-// net/http would send only one of these headers.
+// headers checks the headers at key. net/http would refuse every request with an invalid one. Of
+// names that differ only in case, it would send only one.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -95,13 +93,11 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 // isToken reports whether s is a token (RFC 9110, section 5.6.2).
 var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$").MatchString
 
-// isBaseURL reports whether text is an http or https URL to which a path can be appended.
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
-// address checks an address to listen on.
 func (r *reader) address(key, address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
@@ -113,9 +109,8 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// checkAdmin checks the admin listener. It checks the certificate even if the listener is off: if a
-// reload of the settings switches the listener off, the listener runs with this certificate until
-// the restart.
+// checkAdmin checks the admin listener, and its certificate even if it is off: if a reload switches
+// the listener off, it runs with this certificate until the restart.
 func checkAdmin(r *reader, a *Admin) {
 	checkCertificate(r, "admin.tls", a.TLS)
 	if a.Listen == Off {
@@ -131,7 +126,6 @@ func checkAdmin(r *reader, a *Admin) {
 	}
 }
 
-// isVisible reports whether a secret consists of visible ASCII characters.
 func isVisible(s signature.Secret) bool {
 	return !strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' })
 }
@@ -239,7 +233,6 @@ func checkWebhooks(r *reader, w *Webhooks) {
 	}
 }
 
-// name checks a name: its length and its characters.
 func (r *reader) name(key, s string) bool {
 	if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		r.problem(key, "want 1 to 255 bytes of UTF-8 without control characters")
@@ -313,7 +306,6 @@ func (r *reader) refused(key string, err error) {
 	}
 }
 
-// initials matches the capital letters at the beginning of the names of fields.
 var initials = regexp.MustCompile(`\b[A-Z]+`)
 
 // keyOf returns the key of a field of a webhook.Destination: "endpoints[0].headers.Host" for
@@ -334,8 +326,7 @@ func keyOf(field string) string {
 	return key
 }
 
-// checkUnique notes a problem if another key has the same value as key. first maps each value to
-// the first key that has it.
+// checkUnique notes a problem if another key, which is in first, has the same value as key.
 func checkUnique(r *reader, first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {

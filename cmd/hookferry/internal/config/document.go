@@ -15,11 +15,9 @@ import (
 
 // A Stored describes a destination that was created through the admin API and is kept in the store.
 type Stored struct {
-	// Sources are the names of the sources whose calls the destination gets. Some of these sources
-	// may not exist any more.
+	// Sources are the sources whose calls the destination gets. Some may not exist any more.
 	Sources []string
-	// Changed is when the destination was changed last. By names the person or program that changed
-	// it, as the client has stated.
+	// Changed is when it was changed last. By is who changed it, as the client has stated.
 	Changed time.Time
 	By      string
 	// Version is the version of the destination's setting in the store.
@@ -27,15 +25,14 @@ type Stored struct {
 }
 
 // ParseDestination reads and checks a destination that a client of the admin API sends. The
-// document is a JSON object. It has the keys of a destination in the configuration file, and
-// "sources": the names of the sources whose calls the destination gets. The id may be missing.
+// document has the keys of a destination in the configuration file, and "sources": the names of the
+// sources whose calls it gets. The id may be missing.
 //
 // Texts are taken literally: ${NAME} and file:PATH have no meaning, and certificates and keys are
-// PEM. So no client can read the environment variables or the files of the server. URLs may come
-// from customers. So an address in a URL must be public or in allow.
+// PEM. So no client can read the environment variables or the files of the server. Customers may
+// have chosen the URLs, so an address in a URL must be public or in allow.
 //
-// The caller bounds the size of the document. The error is an *Error with keys relative to the
-// object.
+// The caller bounds the size of the document. The error is an *Error with keys relative to it.
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
 	r := newReader("", nil)
 	r.literal = true
@@ -83,9 +80,8 @@ func (r *reader) names(key string, value any) (names []string) {
 	return names
 }
 
-// public checks the endpoints whose host is an IP address or localhost: the address must be public
-// or in allow. Other hosts need no check here, because the guard of the forwarder checks their
-// addresses for each connection.
+// public checks the endpoints whose host is an IP address or localhost: it must be public or in
+// allow. The guard of the forwarder checks the addresses of other hosts for each connection.
 func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	for i := range endpoints {
 		u, err := url.Parse(endpoints[i].URL.Reveal())

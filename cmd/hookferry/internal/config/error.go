@@ -14,8 +14,7 @@ type Error struct {
 
 // A Problem is one wrong value or key of settings. It never repeats a value of the file, only keys.
 type Problem struct {
-	// Key names the value, such as "destinations[0].endpoints[1].url". An empty Key means the whole
-	// file.
+	// Key names the value, such as "destinations[0].endpoints[1].url". Empty means the whole file.
 	Key string `json:"key"`
 	// Line and Column are the place of the value, from 1. They are 0 if there is no file.
 	Line   int `json:"line,omitempty"`

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A Store is a kind of store.
 type Store string
 
 // The kinds of stores.
@@ -103,5 +102,4 @@ func checkQueue(r *reader, s *Settings) {
 	checkClientTLS(r, "queue.nats.tls", q.NATS.TLS)
 }
 
-// isStream reports whether a text is valid as the name of a stream.
 var isStream = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString

@@ -49,9 +49,8 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
 }
 
-// problem notes a problem of the value at key. It ignores further problems of a value that could
-// not be read. The problem gets the line and the column of the key. If the file does not have the
-// key, the problem gets those of the innermost enclosing key that the file has, if there is one.
+// problem notes a problem of the value at key, unless the value could not be read and has a problem
+// already. The problem has the place of the key, or of the innermost enclosing key in the file.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -77,7 +76,6 @@ func (r *reader) incomplete(key string) bool {
 	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return within(p.Key, key) })
 }
 
-// within reports whether key is below whole.
 func within(key, whole string) bool {
 	rest, ok := strings.CutPrefix(key, whole)
 	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
@@ -105,8 +103,7 @@ func (r *reader) decode(text []byte, v any) {
 	case errors.As(err, &syntax):
 		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
 		text := "is not YAML"
-		// Show only the messages of the scanner and the parser. Messages of other stages may repeat
-		// values.
+		// Show only messages of the scanner and the parser. Others may repeat values.
 		switch syntax.Stage {
 		case yaml.ScannerStage, yaml.ParserStage:
 			text = syntax.Message
@@ -194,7 +191,6 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// mapping calls the function each for every key of n, which must be a mapping.
 func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		r.problem(key, "want keys and values")
@@ -247,7 +243,6 @@ func (r *reader) expand(text string) (expanded, problem string) {
 // isVariable reports whether a text is the name of a variable.
 var isVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
 
-// read returns the content of a file that a value of the configuration names.
 func (r *reader) read(path string) (content, problem string) {
 	if path == "" {
 		return "", "want the path of a file"

@@ -241,12 +241,10 @@ type Destination struct {
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
 
-	// Webhook is the destination as the forwarder gets it. Complete makes it. Keep reuses the
-	// pointer if the destination has not changed. Webhook is nil if the destination's document in
-	// the store is not valid.
+	// Webhook is the destination as the forwarder gets it. Complete makes it, and Keep reuses the
+	// pointer. It is nil if the document in the store is not valid.
 	Webhook *webhook.Destination
-	// Stored describes a destination that is kept in the store. It is nil for a destination of the
-	// configuration file.
+	// Stored is nil for a destination of the configuration file.
 	Stored *Stored
 }
 

@@ -16,11 +16,9 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// A Size is a number of bytes. In text, a unit may follow the number: KB, MB, GB or TB. 1 KB has
-// 1,024 bytes, and each further unit is 1,024 times the one before.
+// A Size is a number of bytes. In text, KB (1,024), MB, GB or TB may follow the number.
 type Size int64
 
-// parseSize reads a size.
 func parseSize(text string) (Size, error) {
 	digits, unit := text, int64(1)
 	for i, suffix := range []string{"KB", "MB", "GB", "TB"} {
@@ -52,11 +50,9 @@ type Pem struct {
 	Data signature.Secret
 }
 
-// given is the Path of a Pem whose text stands in a document itself. Any other Pem comes from a
-// file.
+// given is the Path of a Pem whose text stands in a document, and not in a file.
 const given = "given"
 
-// parsePrefix parses an address prefix, or a single address.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -119,8 +115,7 @@ func (r *reader) set(v reflect.Value, text string) (problem string) {
 	return problem
 }
 
-// parse parses text with the function read, and stores the value in p. If that fails, it returns a
-// problem that says which values are wanted.
+// parse parses text with read into p. If that fails, the problem says what is wanted.
 func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
 	v, err := read(text)
 	if err != nil {
@@ -130,18 +125,16 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 	return ""
 }
 
-// ReadSecret returns the secret that a text gives. The text is the secret itself, or file:PATH for
-// the content of a file. Relative paths are relative to the working directory. The error contains
-// the path. That is safe, because a path is no secret: somebody typed it, or it is the value of a
-// variable for a path.
+// ReadSecret returns the secret that a text gives: the text itself, or file:PATH for the content of
+// a file, relative to the working directory. The error contains the path, which is no secret:
+// somebody typed it, or it is the value of a variable for a path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, reflect.ValueOf(&secret).Elem())
 }
 
-// Set sets the setting at a key, such as "log.level". The text has the form that it has in the
-// file, but without variables. In the key, "[0]" is the first value of a list, and "[]" appends a
-// new value. The error says which values are allowed. For a secret, the error is like that of
-// ReadSecret.
+// Set sets the setting at a key, such as "log.level", to a text as in the file, but without
+// variables. In the key, "[0]" is the first value of a list, and "[]" appends one. The error says
+// which values are allowed, and is like that of ReadSecret for a secret.
 func (s *Settings) Set(key, text string) error {
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(key, ".") {
@@ -158,7 +151,6 @@ func (s *Settings) Set(key, text string) error {
 	return read(text, v)
 }
 
-// read parses a text into v, which is a scalar.
 func read(text string, v reflect.Value) error {
 	problem := newReader("", nil).set(v, text)
 	switch {
@@ -210,7 +202,6 @@ func fieldOf(v reflect.Value, key string) reflect.Value {
 	return reflect.Value{}
 }
 
-// keysOf returns the keys of the file that a struct of type t has.
 func keysOf(t reflect.Type) (keys []string) {
 	for f := range t.Fields() {
 		if name := f.Tag.Get("yaml"); name != "" {
@@ -220,9 +211,8 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// bounds checks all values below v against the allow tags of their fields. key is the key of v. An
-// allow tag is a range such as "1s to 1h", or a list of texts such as "text or json". A range may
-// begin with "0 or ", which allows zero, too.
+// bounds checks all values below v, which is at key, against the allow tags of their fields. A tag
+// is a range such as "1s to 1h", "0 or " and a range, or a list of texts such as "text or json".
 func (r *reader) bounds(key string, v reflect.Value) {
 	if v.Kind() == reflect.Slice {
 		for i := range v.Len() {
@@ -246,8 +236,7 @@ func (r *reader) bounds(key string, v reflect.Value) {
 	}
 }
 
-// outside returns "" if an allow tag allows v. Otherwise it returns a problem that says which
-// values are allowed.
+// outside returns "" if an allow tag allows v, or a problem that says which values are allowed.
 func outside(allow string, v reflect.Value) (problem string) {
 	if v.Kind() == reflect.String {
 		if slices.Contains(strings.Split(allow, " or "), v.String()) {

@@ -20,8 +20,7 @@ func stat(path string) File {
 	return File{path, info}
 }
 
-// same reports whether f and g are the same file with the same content, as far as size and
-// modification time show.
+// same reports whether f and g are the same file with the same size and modification time.
 func (f File) same(g File) bool {
 	if f.info == nil || g.info == nil {
 		return f.info == nil && g.info == nil
@@ -29,9 +28,8 @@ func (f File) same(g File) bool {
 	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
 }
 
-// A Watch notices when files change. Each call of Changed compares the states of the files,
-// without notifications of the operating system. So it works for every way to replace a file, and
-// on every file system.
+// A Watch notices when files change, by comparing their states. So it works for every way to
+// replace a file, and on every file system.
 type Watch struct {
 	read []File // the states when the settings were read
 	seen []File // the states at the last call of Changed; nil if the files were as in read
@@ -43,9 +41,8 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file has changed since the settings were read, and no file has changed
-// since the last call. The second condition gives a program that takes some time to write a file
-// the time to finish.
+// Changed reports whether a file has changed since the settings were read, and none since the last
+// call. So a program that takes some time to write a file can finish.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	changed, settled := false, w.seen != nil

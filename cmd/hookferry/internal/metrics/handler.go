@@ -48,12 +48,10 @@ func (m *Metrics) Handler(s State) http.Handler {
 	})
 }
 
-// desc describes a metric of a snapshot.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
 }
 
-// The metrics of a snapshot.
 var (
 	storeDeliveries = desc("store_deliveries", "Deliveries in the store, of all destinations.")
 	storeDead       = desc("store_dead_letters", "Dead letters in the store.")
@@ -82,8 +80,7 @@ type snapshot struct {
 // a scrape has all metrics: while the store fails, some are missing.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. Only one scrape runs at a time; a further one waits for
-// it.
+// Collect implements prometheus.Collector. Only one scrape runs at a time.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

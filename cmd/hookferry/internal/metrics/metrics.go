@@ -52,7 +52,6 @@ func New(version, goVersion string) *Metrics {
 	return m
 }
 
-// Served counts an answered request of a client.
 func (m *Metrics) Served(status int, took time.Duration) {
 	m.served.WithLabelValues(code(status)).Inc()
 	m.servedSeconds.Observe(took.Seconds())

@@ -38,8 +38,7 @@ const (
 
 // Errors of Change.
 var (
-	// ErrConflict says that the destination does not have the version that the caller wants to
-	// change.
+	// ErrConflict says that the destination does not have the expected version.
 	ErrConflict = errors.New("the destination was changed meanwhile")
 	// ErrTooLarge says that a document is larger than a setting of the store may be.
 	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", webhook.MaxSetting)
@@ -49,9 +48,8 @@ var (
 type Config struct {
 	Store webhook.Store
 	Allow []netip.Prefix // non-public addresses that the URLs of destinations may contain
-	// Changed is called after a destination has changed, with all destinations, sorted by id. Only
-	// one goroutine at a time calls it. Changed must not modify the destinations. A destination
-	// that did not change has the same pointer as before.
+	// Changed gets all destinations, sorted by id, after one has changed. Only one goroutine at a
+	// time calls it. It must not modify the destinations. An unchanged one keeps its pointer.
 	Changed func([]*config.Destination)
 	Logger  *slog.Logger
 }
@@ -144,7 +142,6 @@ func (s *Destinations) learn(ctx context.Context, everything bool) error {
 	return err
 }
 
-// readAll reads every destination.
 func (s *Destinations) readAll(ctx context.Context) error {
 	there := make(map[string]bool)
 	for setting, err := range s.config.Store.Settings(ctx, prefix) {
@@ -178,8 +175,7 @@ func (s *Destinations) put(id string, setting webhook.Setting) {
 	s.all[id] = d
 }
 
-// parse decodes the value of a setting. With an error, the destination has the parts that could be
-// read, and no Webhook.
+// parse decodes a setting. With an error, the destination has what could be read, and no Webhook.
 func (s *Destinations) parse(id string, value []byte) (*config.Destination, error) {
 	d := &config.Destination{ID: id, Stored: new(config.Stored)}
 	var stored Document
@@ -231,15 +227,13 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 	return list, setting, err
 }
 
-// Change replaces the document of a destination by the result of edit, and stores by as the author
-// of the change. If the destination does not exist, edit gets nil. If edit returns nil, Change
-// deletes the destination. If another server has changed the destination meanwhile, Change calls
-// edit again.
+// Change replaces the document of a destination by the result of edit, and stores by as the author.
+// edit gets nil if there is none, and returns nil to delete it. If another server has changed the
+// destination meanwhile, Change calls edit again.
 //
-// A version that is not nil is the version that the caller expects; zero means that the destination
-// does not exist. If the destination has another version, Change returns ErrConflict. A
-// *config.Error says that the new document is invalid. After an error of the store it is unknown
-// whether the change was made.
+// A version that is not nil is the one that the caller expects, zero for none. If the destination
+// has another, Change returns ErrConflict. A *config.Error says that the new document is invalid.
+// After an error of the store it is unknown whether the change was made.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,7 +281,6 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 	}
 }
 
-// announce adds a change to the list of the most recent changes.
 func (s *Destinations) announce(ctx context.Context, id string) error {
 	for {
 		list, setting, err := s.list(ctx)

@@ -107,11 +107,10 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	return &Tracer{provider, tracer, c.TrustClients}, nil
 }
 
-// proxy returns the proxy for a request of the exporter, according to the environment variables. It
-// also prevents redirects, which would send all headers to another host: for a request that follows
-// a redirect, it returns an error. The exporter has no setting for redirects. A custom http.Client
-// could refuse them, but the exporter would then ignore the certificates that the environment
-// variables name.
+// proxy returns the proxy for a request of the exporter, by the environment variables. It also
+// refuses redirects, which would send all headers to another host, because the exporter has no
+// setting for that. A custom http.Client could refuse them, but the exporter would then ignore the
+// certificates that the environment variables name.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver of traces answered %d, a redirect to %s; redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -134,9 +133,8 @@ func withoutSecrets(err error, headers map[string]signature.Secret) string {
 	return text
 }
 
-// A sink logs problems that OpenTelemetry reports about its environment variables. It leaves out
-// their values, and errors that quote them, because a value may be a header or a URL with a
-// password.
+// A sink logs problems that OpenTelemetry reports about its environment variables, without their
+// values and the errors that quote them: a value may be a header, or a URL with a password.
 type sink struct{ logger *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -156,9 +154,8 @@ func (t *Tracer) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns a handler that makes a span of each request that carries calls, and passes every
-// request on to next. The span does not have the path, which may contain a write key. Answered adds
-// the status.
+// Handler makes a span of each request that carries calls, and passes every request on to next. The
+// span does not have the path, which may contain a write key.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -177,8 +174,7 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Answered adds the status of the answer to the span that Handler made. It is the
-// collector.Config.Answered.
+// Answered adds the status to the span of Handler. It is the collector.Config.Answered.
 func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
 	span := trace.SpanFromContext(r.Context())
 	span.SetAttributes(semconv.HTTPResponseStatusCode(a.Status))
@@ -203,12 +199,10 @@ func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOpti
 	return ctx, nil
 }
 
-// extract returns ctx with the span that t names.
 func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
 
-// Forwarder makes a span of each ForwardEvents of next.
 func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder { return &forwarder{t, next} }
 
 type forwarder struct {
@@ -234,8 +228,7 @@ func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 	return headers["traceparent"], headers["tracestate"]
 }
 
-// parent returns a context with the put span of a delivery, and reports whether that span is
-// recorded.
+// parent returns a context with the put span of a delivery, and whether it is recorded.
 func parent(t event.Trace) (context.Context, bool) {
 	ctx := extract(context.Background(), t)
 	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
