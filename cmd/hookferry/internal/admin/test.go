@@ -160,24 +160,13 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 			{Name: "Content-Length", Value: strconv.Itoa(len(x.Body))},
 		}
 		all = append(all, api.Exchange{
-			Type:      typ,
-			Filtered:  x.Filtered || !filter.Match(&e),
-			Endpoint:  x.Endpoint,
-			Headers:   append(headers, headersOf(x.Header)...),
-			Body:      x.Body,
-			Signature: x.Header.Get(signature.Header),
-			Status:    x.Status,
-			Answer:    x.Answer,
-			Got:       headersOf(x.AnswerHeader),
-			Reason:    string(x.Reason),
-			Error:     x.Error,
-			Outcome:   string(x.Outcome),
+			Type: typ, Filtered: x.Filtered || !filter.Match(&e), Endpoint: x.Endpoint,
+			Headers: append(headers, headersOf(x.Header)...), Body: x.Body, Signature: x.Header.Get(signature.Header),
+			Status: x.Status, Answer: x.Answer, Got: headersOf(x.AnswerHeader),
+			Reason: string(x.Reason), Error: x.Error, Outcome: string(x.Outcome),
 			Timing: api.Timing{
-				Resolved:  api.Milliseconds(x.Resolved),
-				Connected: api.Milliseconds(x.Connected),
-				Secured:   api.Milliseconds(x.Secured),
-				FirstByte: api.Milliseconds(x.FirstByte),
-				Total:     api.Milliseconds(x.Took),
+				Resolved: api.Milliseconds(x.Resolved), Connected: api.Milliseconds(x.Connected), Secured: api.Milliseconds(x.Secured),
+				FirstByte: api.Milliseconds(x.FirstByte), Total: api.Milliseconds(x.Took),
 			},
 		})
 	}

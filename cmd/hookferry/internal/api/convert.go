@@ -14,14 +14,8 @@ func NamesOf(d *webhook.Delivery) Names {
 // AttemptOf converts an attempt.
 func AttemptOf(a *webhook.Attempt) Attempt {
 	return Attempt{
-		At:       a.At,
-		Took:     Milliseconds(a.Took),
-		Try:      a.Try,
-		Endpoint: a.Endpoint,
-		Status:   a.Status,
-		Reason:   string(a.Reason),
-		Error:    a.Error,
-		Answer:   a.Answer,
+		At: a.At, Took: Milliseconds(a.Took), Try: a.Try, Endpoint: a.Endpoint,
+		Status: a.Status, Reason: string(a.Reason), Error: a.Error, Answer: a.Answer,
 	}
 }
 

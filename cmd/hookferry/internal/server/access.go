@@ -24,11 +24,32 @@ type accessLog struct {
 	sample func() int // returns n to log one of n successful requests, 0 for none
 	client func(*http.Request) string
 	n      atomic.Uint64
+	limit  logLimit
+}
 
+// A logLimit bounds the lines of a log. Its zero value is ready to use.
+type logLimit struct {
 	mu       sync.Mutex
-	second   time.Time // when the current second began
-	logged   int       // failed requests logged in that second
-	unlogged int       // failed requests that were not logged since the last logged one
+	begin    time.Time // when the current period began
+	logged   int       // lines logged in that period
+	unlogged int       // lines left out since the last logged one
+}
+
+// pass reports whether to log a line, so that there are up to most lines in each period. unlogged is
+// how many lines were left out since the last logged one.
+func (l *logLimit) pass(now time.Time, most int, period time.Duration) (ok bool, unlogged int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.begin) >= period {
+		l.begin, l.logged = now, 0
+	}
+	if l.logged == most {
+		l.unlogged++
+		return false, 0
+	}
+	l.logged++
+	unlogged, l.unlogged = l.unlogged, 0
+	return true, unlogged
 }
 
 func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
@@ -39,7 +60,7 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 		fallthrough
 	case a.Status >= 400:
 		var log bool
-		if log, unlogged = l.failed(time.Now()); !log {
+		if log, unlogged = l.limit.pass(time.Now(), maxAccess, time.Second); !log {
 			return
 		}
 	default:
@@ -63,23 +84,6 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 		}
 	}
 	l.logger.LogAttrs(ctx, level, "request", attrs...)
-}
-
-// failed counts a failed request. log reports whether to log it. unlogged is how many failed
-// requests were not logged since the last logged one.
-func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.second) >= time.Second {
-		l.second, l.logged = now, 0
-	}
-	if l.logged == maxAccess {
-		l.unlogged++
-		return false, 0
-	}
-	l.logged++
-	unlogged, l.unlogged = l.unlogged, 0
-	return true, unlogged
 }
 
 var knownPaths = map[string]bool{

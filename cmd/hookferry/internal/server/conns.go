@@ -25,13 +25,12 @@ type conns struct {
 	// address, because a proxy serves many clients.
 	isProxy func(netip.Addr) bool
 	logger  *slog.Logger
+	told    logLimit // of the lines about connections closed because of a bound
 
-	mu     sync.Mutex
-	all    int
-	clock  uint64 // incremented when a connection becomes idle
-	by     map[netip.Prefix]*peer
-	closed int       // connections closed because of a bound since the last log line
-	told   time.Time // when the last line was logged
+	mu    sync.Mutex
+	all   int
+	clock uint64 // incremented when a connection becomes idle
+	by    map[netip.Prefix]*peer
 }
 
 const tellEvery = 10 * time.Second
@@ -68,27 +67,14 @@ func (l *conns) Accept() (net.Conn, error) {
 			c.Close()
 		}
 		if admitted == nil || victim != nil {
-			l.tell(c.RemoteAddr().String(), time.Now())
+			if ok, unlogged := l.told.pass(time.Now(), 1, tellEvery); ok {
+				l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached",
+					"address", l.Addr().String(), "count", unlogged+1, "latest", c.RemoteAddr().String())
+			}
 		}
 		if admitted != nil {
 			return admitted, nil
 		}
-	}
-}
-
-// tell counts a connection that was closed because of a bound. At most once in tellEvery, it logs
-// the count. latest is the address of the client.
-func (l *conns) tell(latest string, now time.Time) {
-	l.mu.Lock()
-	l.closed++
-	n := l.closed
-	due := now.Sub(l.told) >= tellEvery
-	if due {
-		l.closed, l.told = 0, now
-	}
-	l.mu.Unlock()
-	if due {
-		l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached", "address", l.Addr().String(), "count", n, "latest", latest)
 	}
 }
 
