@@ -11,8 +11,7 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A refusal is an error, and at the same time the answer that the client gets for it: a
-// status other than 200, and a body with the code and the message.
+// A refusal is an error, and the answer that the client gets for it.
 type refusal struct {
 	status  int
 	code    string
@@ -37,8 +36,7 @@ func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
-// tooMany returns the refusal of a request whose source exceeds a limit. wait is the time
-// until the limit allows more.
+// tooMany returns the refusal of a request beyond a limit. wait is the time until it allows more.
 func tooMany(what string, wait time.Duration) *refusal {
 	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
@@ -65,17 +63,14 @@ var (
 	success     = []byte("{\"success\":true}\n")
 )
 
-// allowOrigins lets pages of any origin read the answer. Only the write key
-// authorizes a request, and it is public in a page.
+// allowOrigins lets pages of any origin read the answer. A write key in a page is public.
 func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Allow-Origin"] = anyOrigin
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// preflight answers a CORS preflight, by which a browser asks whether it may send a
-// request. Browsers may cache the answer for a day, or for less if they have a bound of
-// their own. The headers are named one by one, because "*" would not cover authorization
-// (Fetch standard, section 3.3.3).
+// preflight answers a CORS preflight, which browsers may cache for a day. The headers are named one
+// by one, because "*" would not cover authorization (Fetch standard, section 3.3.3).
 func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)

@@ -14,10 +14,9 @@ import (
 )
 
 // Bodies are read into buffers of eight sizes, the classes, which double from 4 KB to 512 KB. A
-// request begins with the smallest buffer, and moves on to larger ones as bytes arrive. So it holds
-// about as much memory as its client has sent, whatever its Content-Length says. The largest buffer
-// has room for the largest batch, compressed or not, and for one byte more, which shows that a body
-// is too large.
+// request begins with the smallest, and moves on to larger ones as bytes arrive. So it holds about
+// as much memory as its client has sent. The largest has room for the largest batch, compressed or
+// not, and for one byte more, which shows that a body is too large.
 const (
 	smallestBuffer = 4 << 10
 	bufferClasses  = 8
@@ -42,8 +41,7 @@ const inflaterSize = 48 << 10
 // header and a trailer (RFC 1951, section 3.2.4, and RFC 1952, section 2.3).
 const gzipOverhead = 1 << 10
 
-// buffer returns an empty buffer of a class, and counts its memory for the request. It returns the
-// error of take.
+// buffer returns an empty buffer of a class, and takes its memory for the request.
 func (m *reservation) buffer(class int) (*buffer, error) {
 	size := smallestBuffer << class
 	if err := m.take(size); err != nil {

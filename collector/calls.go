@@ -16,15 +16,13 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// patience is how long a request may wait in all, once its body has been read: for a slot, for the
-// lookup of its write key, and for the store. After that the client is told to come back later. So
-// a client has its answer within 5 seconds.
+// patience is how long a request may wait in all, once its body has been read: for a slot, the
+// lookup of its write key, and the store. So a client has its answer within 5 seconds.
 const patience = 4 * time.Second
 
-// Estimates, in bytes, of the memory that a request takes besides the bodies of its webhooks:
-// eventSize for an event or a rejection, errorSize for an error without its text, and deliverySize
-// for a delivery. The forwarder and its store make one delivery of an event for each destination,
-// with a copy of the body.
+// Estimates, in bytes, of the memory of a request besides the bodies of its webhooks: for an event
+// or a rejection, for an error without its text, and for a delivery. The forwarder and its store
+// make a delivery of an event for each destination, with a copy of the body.
 const (
 	eventSize    = 320
 	errorSize    = 128
@@ -169,7 +167,6 @@ func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answ
 	return source, nil
 }
 
-// forward forwards events to the destinations of a source.
 func (h *Handler) forward(ctx context.Context, source Source, events []event.Event) *refusal {
 	if len(events) == 0 || len(source.Destinations) == 0 {
 		return nil
@@ -193,15 +190,13 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// A space holds the slices of one request: its calls, and the events and rejections that are made
-// of them. Spaces are pooled.
+// A space holds the calls of a request, and the events and rejections that are made of them.
 type space struct {
 	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
 }
 
-// spaces is a pool of *space.
 var spaces = sync.Pool{New: func() any { return new(space) }}
 
 // scratches is a pool of *[]byte, each for one body at a time. They do not count towards
@@ -210,7 +205,6 @@ var spaces = sync.Pool{New: func() any { return new(space) }}
 // numbers such as 1e20, which take 4 bytes there and 21 in the body.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// release puts the space back into the pool. The space must not be used afterwards.
 func (l *space) release() {
 	clear(l.calls)
 	clear(l.events)
@@ -219,10 +213,9 @@ func (l *space) release() {
 	spaces.Put(l)
 }
 
-// readBatch parses a batch, and returns its writeKey. It puts the calls into l, but at most one
-// more than a batch may have: that one shows that the batch has too many calls. It puts the fields
-// that apply to all calls into env. It does not check how deeply calls are nested, so that a call
-// that is nested too deeply is rejected later, without the rest of the batch.
+// readBatch parses a batch, and returns its writeKey. It puts the calls into l, with one more than
+// a batch may have if there are too many, and the fields that apply to all into env. A call that is
+// nested too deeply is rejected later, without the rest of the batch.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
@@ -266,8 +259,7 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 	return key, refused
 }
 
-// malformed returns the refusal of a body that is not JSON, or not an object. It returns nil if err
-// is nil.
+// malformed returns the refusal of a body that is not a JSON object, nil if err is nil.
 func malformed(err error, body []byte, what string) *refusal {
 	if err == nil {
 		return nil
@@ -299,17 +291,14 @@ func reject(index int, err error) rejection {
 // context of the batch, for example for further timestamps.
 const roomPerBody = 192
 
-// maxChunk is the size, in bytes, of an array that several bodies share. A larger body gets an
-// array of its own.
+// maxChunk is the size, in bytes, of an array that bodies share. A larger body gets its own.
 const maxChunk = 256 << 10
 
-// events makes events of the calls of a request. size is the size of the request in bytes.
-// destinations is the number of destinations of its source. The bodies of the events share a few
-// arrays.
+// events makes events of the calls of a request of size bytes, whose source has this many
+// destinations. The bodies of the events share a few arrays.
 //
 // A body is first encoded into a scratch buffer, so that its length is known before memory is taken
-// for it. Calls that exceed the bounds of growth are rejected. If no call is within the bounds, the
-// request is refused.
+// for it. Calls that exceed the bounds of growth are rejected. If all do, the request is refused.
 func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 )
 
 // recoveryTime is how long there must be no failure before health logs a recovery. A queue at its
-// bound refuses one request and takes the next. That must count as one failure, and not as hundreds
-// of changes a second.
+// bound refuses one request and takes the next, which is not hundreds of changes a second.
 const recoveryTime = 10 * time.Second
 
 // health logs when a part on which requests depend, such as the Forwarder, begins to fail, and when
@@ -26,7 +25,6 @@ type health struct {
 	refused int       // requests refused since the first failure
 }
 
-// bad records a request that was refused because the part failed with err.
 func (s *health) bad(err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -43,7 +41,6 @@ func (s *health) bad(err error) {
 	}
 }
 
-// good records a request for which the part worked.
 func (s *health) good() {
 	if !s.failed.Load() {
 		return

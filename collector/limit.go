@@ -30,9 +30,8 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit.
-// If one of the two limits does not allow that, spend refuses the request and takes nothing from
-// either.
+// spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit:
+// both, or else it refuses the request.
 func (s *Source) spend(calls, bytes int) *refusal {
 	if wait := s.Limit.take(calls); wait > 0 {
 		return tooMany("calls", wait)
@@ -44,7 +43,6 @@ func (s *Source) spend(calls, bytes int) *refusal {
 	return nil
 }
 
-// giveBack undoes a take.
 func (l *Limit) giveBack(n int) {
 	if l != nil {
 		l.mu.Lock()

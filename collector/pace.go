@@ -80,8 +80,7 @@ func (b *pacedBody) check() {
 // holds b.mu.
 func (b *pacedBody) interrupt() {
 	if !b.done {
-		// A ResponseWriter without a connection, as in tests, returns an error. Its body does not
-		// block.
+		// The ResponseWriter of a test returns an error. Its body does not block.
 		_ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0))
 	}
 }

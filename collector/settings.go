@@ -34,11 +34,9 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 	a.json(w, http.StatusOK, append(b, "}}}\n"...))
 }
 
-// maxMetrics is how many bytes of a client's metrics are read and dropped, so that the
-// connection can be used again.
+// maxMetrics is how many bytes of metrics are read, so that the connection can be used again.
 const maxMetrics = 64 << 10
 
-// serveMetrics drops the metrics that a client sends about itself.
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {
 	body, done := watchPace(w, r)
 	_, _ = io.CopyN(io.Discard, body, maxMetrics)

@@ -12,17 +12,16 @@ import (
 //
 // Memory. A request counts for two holders: its source, and the address of its client. A holder may
 // take memory as long as it then holds no more than is still free (the dynamic threshold of
-// Choudhury and Hahne, 1998). So one holder alone gets half of the memory. Two holders that want
-// all of it get a third each. Some memory always stays free for one more holder.
+// Choudhury and Hahne, 1998). So one holder alone gets half of the memory, and two that want all of
+// it get a third each. Some always stays free for one more.
 //
 // Slots. A request needs a slot while a processor works on it, to inflate, read and encode its
-// calls. It needs none while its body arrives, and none while it waits for the store. Slots go to
-// addresses round robin, however many requests an address has.
+// calls, but not while its body arrives or while it waits for the store. Slots go to addresses
+// round robin, however many requests an address has.
 //
 // An address has at most perAddress requests in progress, from their first slot to their answer.
-// Heavy requests count as several. This bound is needed because the store takes requests in the
-// order in which they come. Without the bound, one address could send so many requests to the store
-// that those of all other addresses would wait behind them.
+// Heavy requests count as several. Without this bound, one address could send so many requests to
+// the store, which takes them in order, that those of all other addresses would wait behind them.
 type shares struct {
 	memory     int64
 	perAddress int
@@ -47,8 +46,7 @@ type holder struct {
 }
 
 var (
-	// errMemory refuses a request because other requests hold the memory or the slots that it
-	// needs.
+	// errMemory refuses a request because others hold the memory or the slots that it needs.
 	errMemory error = later("too many requests at once")
 	// errNever refuses a request that needs more memory than one request may ever have.
 	errNever error = refuse(http.StatusBadRequest, "too_large", "the request takes more memory than one may have")
@@ -75,7 +73,6 @@ type reservation struct {
 	size  int     // size of the body as it was sent, in bytes
 }
 
-// reserve begins the reservation of a request from an address.
 func (s *shares) reserve(ip string) *reservation {
 	m := &reservation{s: s, address: networkOf(ip)}
 	s.mu.Lock()
@@ -84,9 +81,8 @@ func (s *shares) reserve(ip string) *reservation {
 	return m
 }
 
-// networkOf returns the network that counts as one address. For IPv4 it is the address itself. For
-// IPv6 it is the /64, because one client may use all addresses of its network. All requests with an
-// unknown address count as those of one client.
+// networkOf returns the network that counts as one address: for IPv6 the /64, because one client
+// may use all its addresses. Unknown addresses count as one.
 func networkOf(ip string) netip.Prefix {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -112,8 +108,7 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 	return h
 }
 
-// idleHolders is how many holders are kept, even without requests, because most of them come back
-// soon.
+// idleHolders is how many holders are kept without requests, because most of them come back soon.
 const idleHolders = 1000
 
 // leave counts one request less for a holder, and may drop the holder.
@@ -123,8 +118,7 @@ func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	}
 }
 
-// join makes the source of the request its second holder. It returns errMemory if the source then
-// holds more memory than is still free.
+// join makes the source of the request its second holder. The error is errMemory.
 func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
@@ -155,15 +149,13 @@ func (m *reservation) take(n int) error {
 	return nil
 }
 
-// give counts n bytes less for the request.
 func (m *reservation) give(n int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.add(-int64(n))
 }
 
-// add adds n bytes, which may be negative, to the memory that counts for the request, for its
-// client, for its source and for all requests together. The caller holds s.mu.
+// add adds n bytes, which may be negative, for the request and its holders. The caller holds s.mu.
 func (m *reservation) add(n int64) {
 	m.held += n
 	m.s.held += n
@@ -254,8 +246,7 @@ func (s *shares) assign() {
 const weightSize = 256 << 10
 
 // rest gives the slot back. stored is the number of bytes that the store will have to write for the
-// request, or 0 if it is not known yet. A request with many bytes counts as several requests of its
-// address.
+// request, or 0 if it is not known yet, and makes it count as several.
 func (m *reservation) rest(stored int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -273,8 +264,7 @@ func (m *reservation) leaveSlot() {
 	}
 }
 
-// release gives back everything that the request holds. The data that the request has read must not
-// be used afterwards.
+// release gives back everything, including the data that the request has read.
 func (m *reservation) release() {
 	m.dropBody()
 	if m.space != nil {
