@@ -183,7 +183,11 @@ func (c *client) Enqueue(m Message) error {
 		return err
 	}
 	m, id, send := c.convert(m)
-	c.keep(id, m)
+	if c.callback != nil { // settle finds the message by its id
+		c.mu.Lock()
+		c.kept[id] = append(c.kept[id], m)
+		c.mu.Unlock()
+	}
 	if err = known(send()); err == nil {
 		return nil
 	}
@@ -210,18 +214,8 @@ func known(err error) error {
 	return err
 }
 
-// keep stores a message so that settle can find it.
-func (c *client) keep(id string, m Message) {
-	if c.callback != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.kept[id] = append(c.kept[id], m)
-	}
-}
-
-// take removes a message that keep has stored, and returns it, or nil if there is none.
-// Several messages may have the same id. Then take removes the one that was stored first
-// or, if latest is set, the one that was stored last.
+// take removes and returns a message of kept, or nil if there is none. Of several messages with the
+// same id it takes the first or, if latest is set, the last.
 func (c *client) take(id string, latest bool) Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,8 +26,7 @@ type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	// listen opens listeners, and dial opens connections. A nil listen means
-	// net.ListenConfig.Listen, and a nil dial means net.Dialer.DialContext.
+	// listen opens listeners, and dial opens connections. Nil means the functions of package net.
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -73,6 +72,9 @@ func (p process) define(c *cobra.Command, do func(*options) action) {
 
 // run runs the command that args name. It returns the exit status.
 func run(ctx context.Context, args []string, p process) int {
+	if p.listen == nil {
+		p.listen = new(net.ListenConfig).Listen
+	}
 	root := p.commands()
 	if len(args) == 0 {
 		root.SetOut(p.stderr)

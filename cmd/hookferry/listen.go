@@ -88,11 +88,7 @@ func (c *call) receive(ctx context.Context, address string, p *printer, announce
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return usagef("--listen: %q is not an address; want host:port or :port", address)
 	}
-	open := c.listen
-	if open == nil {
-		open = new(net.ListenConfig).Listen
-	}
-	listener, err := open(ctx, "tcp", address)
+	listener, err := c.listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}

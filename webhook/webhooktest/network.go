@@ -28,8 +28,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,10 +118,7 @@ func (n *Network) knows(host string) bool {
 func (n *Network) Close() error {
 	n.cancel()
 	n.mu.Lock()
-	var receivers []*Receiver
-	for _, r := range n.receivers {
-		receivers = append(receivers, r)
-	}
+	receivers := slices.Collect(maps.Values(n.receivers))
 	n.mu.Unlock()
 	for _, r := range receivers {
 		r.server.Close()

@@ -65,8 +65,7 @@ type Options struct {
 	Getenv  func(string) string // of GOMEMLIMIT and the variables of OpenTelemetry
 	Version string              // of the program
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
-	// traces. Nil means the functions of package net. With a nil Dial, the address guard of package
-	// webhook checks each connection to an endpoint.
+	// traces. With a nil Dial, package webhook dials, and its address guard checks each connection.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -217,11 +216,7 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 // listen opens a listener that enforces the limits of connections. key is the setting of the
 // address, for errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
-	open := s.Listen
-	if open == nil {
-		open = new(net.ListenConfig).Listen
-	}
-	l, err := open(ctx, "tcp", address)
+	l, err := s.Listen(ctx, "tcp", address)
 	if op, ok := errors.AsType[*net.OpError](err); ok { // its text would repeat "listen"
 		err = fmt.Errorf("%s: %w", address, op.Err)
 	}
