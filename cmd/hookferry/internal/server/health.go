@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/collector"
@@ -22,34 +22,26 @@ const keptWaiting = time.Second
 // A readiness says whether the server is ready to accept calls: from its start until the stop
 // begins, except after a failure. It passes calls on to the forwarder, and notes failures.
 type readiness struct {
-	next collector.Forwarder
-
-	mu      sync.Mutex
-	serving bool
-	failed  time.Time
+	next    collector.Forwarder
+	serving atomic.Bool
+	failed  atomic.Pointer[time.Time] // when the store refused a call last; nil if never
 }
 
 func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	began := time.Now()
 	err := h.next.ForwardEvents(ctx, destinations, events...)
 	if err != nil && (ctx.Err() == nil || time.Since(began) >= keptWaiting) {
-		h.mu.Lock()
-		h.failed = time.Now()
-		h.mu.Unlock()
+		now := time.Now()
+		h.failed.Store(&now)
 	}
 	return err
 }
 
-func (h *readiness) serve(serving bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.serving = serving
-}
+func (h *readiness) serve(serving bool) { h.serving.Store(serving) }
 
 func (h *readiness) ready() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.serving && (h.failed.IsZero() || time.Since(h.failed) >= unready)
+	failed := h.failed.Load()
+	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready)
 }
 
 // The paths of the health checks, on both listeners.
