@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"net"
 	"time"
 )
@@ -90,37 +89,25 @@ func (a *authority) issue(c Certificate, hosts ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// newTemplate returns a template with the fields that all certificates share. It
-// is valid both now and at the time at which a synctest bubble starts.
+// newTemplate returns a template with the fields that all certificates share. It is valid both now
+// and at the time at which a synctest bubble starts.
 func newTemplate(name string) *x509.Certificate {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic(err)
-	}
 	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Date(1990, time.January, 1, 0, 0, 0, 0, time.UTC),
-		NotAfter:     time.Date(2190, time.January, 1, 0, 0, 0, 0, time.UTC),
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: time.Date(1990, time.January, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:  time.Date(2190, time.January, 1, 0, 0, 0, 0, time.UTC),
 	}
 }
 
-func newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	return key
-}
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, signer *ecdsa.PrivateKey) *x509.Certificate {
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, public, signer))))
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return cert
+	return v
 }

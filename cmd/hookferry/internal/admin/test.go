@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -174,11 +175,10 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 }
 
 func headersOf(h http.Header) (all []api.Header) {
-	for name, values := range h {
-		for _, v := range values {
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, v := range h[name] {
 			all = append(all, api.Header{Name: name, Value: v})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b api.Header) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
