@@ -108,10 +108,10 @@ func (c *call) readDocument(name string) (document map[string]any, err error) {
 // eachDestination returns the action that sends a request for each destination that the arguments
 // name. If one request fails, the action continues with the other destinations. A request with a
 // body changes the document of a destination, so the action then has the flag --by.
-func eachDestination(o *options, done, method, path string, body any) action {
-	by := func() url.Values { return nil }
+func eachDestination(o *options, done, path string, body any) action {
+	method, by := http.MethodPost, func() url.Values { return nil }
 	if body != nil {
-		by = byFlag(o)
+		method, by = http.MethodPatch, byFlag(o)
 	}
 	return o.admin(func(ctx context.Context, c *call) error {
 		var failed error

@@ -27,16 +27,16 @@ var actions = map[string]func(*options) action{
 	"health":             health,
 	"events":             events,
 	"test":               test,
-	"pause":              func(o *options) action { return eachDestination(o, "paused", http.MethodPost, api.PausePath, nil) },
-	"resume":             func(o *options) action { return eachDestination(o, "resumed", http.MethodPost, api.ResumePath, nil) },
+	"pause":              func(o *options) action { return eachDestination(o, "paused", api.PausePath, nil) },
+	"resume":             func(o *options) action { return eachDestination(o, "resumed", api.ResumePath, nil) },
 	"destination show":   func(o *options) action { return show(o, api.DestinationPath, writeDestination) },
 	"destination set":    func(o *options) action { return editDestination(o, http.MethodPut, "set") },
 	"destination change": func(o *options) action { return editDestination(o, http.MethodPatch, "changed") },
 	"destination disable": func(o *options) action {
-		return eachDestination(o, "disabled", http.MethodPatch, api.DestinationPath, map[string]any{"enabled": false})
+		return eachDestination(o, "disabled", api.DestinationPath, map[string]any{"enabled": false})
 	},
 	"destination enable": func(o *options) action {
-		return eachDestination(o, "enabled", http.MethodPatch, api.DestinationPath, map[string]any{"enabled": true})
+		return eachDestination(o, "enabled", api.DestinationPath, map[string]any{"enabled": true})
 	},
 	"destination rotate": rotateSecret,
 	"destination delete": deleteDestination,
