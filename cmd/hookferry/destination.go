@@ -105,6 +105,10 @@ func (c *call) readDocument(name string) (document map[string]any, err error) {
 	return document, nil
 }
 
+func switchDestinations(o *options, done string, enabled bool) action {
+	return eachDestination(o, done, api.DestinationPath, map[string]any{"enabled": enabled})
+}
+
 // eachDestination returns the action that sends a request for each destination that the arguments
 // name. If one request fails, the action continues with the other destinations. A request with a
 // body changes the document of a destination, so the action then has the flag --by.
