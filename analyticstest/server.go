@@ -299,17 +299,13 @@ func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		}
 		return nil, memnet.DialError(cmp.Or(ctx.Err(), memnet.ErrRefused))
 	}
-	c, err := s.listener.Dial(ctx, s.clientAddr())
+	s.mu.Lock()
+	s.ports++
+	client := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 49152 + s.ports&0x3fff}
+	s.mu.Unlock()
+	c, err := s.listener.Dial(ctx, client)
 	if err != nil {
 		return nil, memnet.DialError(err)
 	}
 	return c, nil
-}
-
-// clientAddr returns the client address for the next connection.
-func (s *Server) clientAddr() net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ports++
-	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 49152 + s.ports&0x3fff}
 }

@@ -15,6 +15,8 @@ import (
 func getStatus(q *request) (any, error) {
 	settings, stats, node := q.config.Settings(), q.config.Forwarder.Stats(), q.config.Node()
 	count, err := q.config.Store.Count(q.Context())
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
 	return api.Status{
 		Version: node.Version, Node: node.Name, Started: node.Started, Now: time.Now().UTC(), Ready: q.config.Ready(),
 		Config: api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
@@ -27,14 +29,8 @@ func getStatus(q *request) (any, error) {
 			InFlight: stats.InFlight, Latency: latencyOf(stats.Latency),
 		},
 		Waiting: count.Waiting, Claimed: count.Claimed, Dead: count.Dead, Oldest: count.Oldest.UTC(),
-		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: heap(),
+		Errors: q.config.Feed.Errors(""), Rates: q.config.Feed.Rates(""), Memory: int64(heap[0].Value.Uint64()),
 	}, err
-}
-
-func heap() int64 {
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(sample)
-	return int64(sample[0].Value.Uint64())
 }
 
 func byReason(counts map[webhook.Reason]int64) map[string]int64 {

@@ -133,13 +133,6 @@ func (c *counts) ended(now time.Time, reason webhook.Reason) {
 	}
 }
 
-func (c *counts) told(now time.Time) {
-	if s := now.Unix(); s != c.second {
-		c.second, c.shown = s, 0
-	}
-	c.shown++
-}
-
 // quiet reports whether fewer than eventShare events were told within the current second.
 func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)

@@ -196,7 +196,10 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 		return
 	}
 	if c != nil {
-		c.told(e.At)
+		if s := e.At.Unix(); s != c.second {
+			c.second, c.shown = s, 0
+		}
+		c.shown++
 	}
 	f.seq++
 	e.Seq, e.Names = f.seq, s.names
