@@ -81,10 +81,7 @@ func (x *exchange) hijack() net.Conn {
 
 // content returns the header and the body of an answer.
 func (x *exchange) content(step Step) (http.Header, string) {
-	header := step.header.Clone()
-	if header == nil {
-		header = make(http.Header)
-	}
+	header := faulty.CloneHeader(step.header)
 	if header.Get("Content-Type") == "" {
 		header.Set("Content-Type", "application/json")
 	}

@@ -151,10 +151,7 @@ func (s Step) Times(n int) Step {
 
 // With adds a header to an answer, such as Retry-After for 429 and 503, or Location for 307.
 func (s Step) With(name, value string) Step {
-	s.header = s.header.Clone()
-	if s.header == nil {
-		s.header = make(http.Header)
-	}
+	s.header = faulty.CloneHeader(s.header)
 	s.header.Add(name, value)
 	return s
 }

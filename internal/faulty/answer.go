@@ -83,13 +83,18 @@ func PrepareHangUp(header http.Header, r *http.Request, status, length int) {
 	}
 }
 
+// CloneHeader returns a copy of h that is never nil.
+func CloneHeader(h http.Header) http.Header {
+	if h == nil {
+		return make(http.Header)
+	}
+	return h.Clone()
+}
+
 // WriteAnswer writes an answer to a connection. Its Content-Length may differ from the length of
 // body, which http.Server would correct.
 func WriteAnswer(c io.Writer, status int, header http.Header, contentLength int, body string) {
-	header = header.Clone()
-	if header == nil {
-		header = make(http.Header)
-	}
+	header = CloneHeader(header)
 	header.Set("Content-Length", strconv.Itoa(contentLength))
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 %03d %s\r\n", status, http.StatusText(status))
 	_ = header.Write(c)

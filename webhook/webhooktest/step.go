@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/internal/faulty"
 )
 
 // A Step says what a [Receiver] does with one request. A connection step (see [Refuse]) says what
@@ -169,10 +171,7 @@ func (s Step) Times(n int) Step {
 
 // With adds a header to the answer.
 func (s Step) With(name, value string) Step {
-	s.header = s.header.Clone()
-	if s.header == nil {
-		s.header = make(http.Header)
-	}
+	s.header = faulty.CloneHeader(s.header)
 	s.header.Add(name, value)
 	return s
 }
