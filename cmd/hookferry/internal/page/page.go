@@ -1,7 +1,6 @@
-// Package page is the web page of the admin listener. It is plain HTML, CSS and ES modules,
-// embedded as they are. There is no build step, and the page loads nothing from other servers. It
-// shows and does everything through the admin API. It finds the API by a path relative to itself,
-// so it also works below a path prefix of a proxy.
+// Package page is the web page of the admin listener: plain HTML, CSS and ES modules without a
+// build step. It loads nothing from other servers, and does everything through the admin API, which
+// it finds by a path relative to itself. So it also works below a path prefix of a proxy.
 //
 // app.js has the routes, and polls the status for all views. Each file of views/ is a view. A view
 // is created once and then updated in place, so that a refresh does not lose focus and selection.

@@ -1,23 +1,15 @@
 // Package server runs the server. It connects the store, the forwarder, the collector and the admin
-// listener, follows changes of the settings, and stops all parts in order.
+// listener, follows changes of the settings, and stops all parts in order; see stop.
 //
 // Complete settings never change. A reload makes new settings and swaps a pointer. If the new
 // settings are invalid, it keeps the old ones and logs why. An unchanged destination keeps its
 // pointer, by which the forwarder recognises it. Counts and limits of a source continue under its
 // name. A destination that is removed from the settings is unknown to the forwarder, which keeps
-// its deliveries. The server uses the destinations of the settings, and those in the store, which
-// the admin API changes. If both have a destination with the same id, the one in the settings is
-// used. The server checks the files each second. It reads a changed file only after the file has
-// stayed the same for a second, so it never reads a half-written file.
+// its deliveries. If the settings and the store have a destination with the same id, the one in the
+// settings is used.
 //
-// The server bounds what a client can use: the time for the header, the body and the answer of a
-// request, the bytes of header and body, and the number of connections. The number of connections
-// is bounded in all, and for each address (for IPv6, each /64). At the bound for all, a new
-// connection closes an idle connection of the client that has the most.
-//
-// The server is ready while it runs, is not stopping, and the store has refused no call for ten
-// seconds. A stop has these steps: the server is not ready for the drain time; then it stops calls,
-// attempts, the admin listener, traces, and the store.
+// The limits of NewHTTP and the type conns bound what a client can use. The type readiness says
+// when the server is ready.
 package server
 
 import (
