@@ -1,6 +1,7 @@
 package analyticstest
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -46,8 +47,9 @@ type Batch struct {
 	Err error
 }
 
-// newBatch returns a Batch with the data in the header of a request.
-func newBatch(r *http.Request) *Batch {
+// newBatch returns the Batch of a request, after read has read its body. If that fails, the Batch has
+// an Err.
+func newBatch(r *http.Request, read func(*Batch, *http.Request) error) *Batch {
 	b := &Batch{
 		Path:   r.URL.Path,
 		Header: r.Header.Clone(),
@@ -57,93 +59,62 @@ func newBatch(r *http.Request) *Batch {
 	if n, err := strconv.Atoi(r.Header.Get("X-Retry-Count")); err == nil && n > 0 {
 		b.RetryCount = n
 	}
-	return b
-}
-
-// readBatch reads a request to its end. If that fails, it sets Err of the Batch that it returns.
-func readBatch(r *http.Request) *Batch {
-	b := newBatch(r)
-	var body io.Reader = r.Body
-	if b.Gzip {
-		z, err := gzip.NewReader(r.Body)
-		if err != nil {
-			b.fail("not gzip", err)
-			return b
-		}
-		body = z
-	}
-	var err error
-	b.Body, err = io.ReadAll(io.LimitReader(body, maxBody+1))
+	err := read(b, r)
 	b.Time = time.Now()
-	switch {
-	case err != nil:
-		b.fail("the body was cut off", err)
-	case len(b.Body) > maxBody:
-		b.fail("", fmt.Errorf("the body has more than %d bytes", maxBody))
-	default:
-		b.decode()
+	if err != nil {
+		b.Err, b.Calls = fmt.Errorf("analyticstest: %w", err), nil
 	}
 	return b
 }
 
 // readHalf reads a request up to the middle of its body.
-func readHalf(r *http.Request) *Batch {
-	b := newBatch(r)
+func (b *Batch) readHalf(r *http.Request) error {
 	b.Body, _ = io.ReadAll(io.LimitReader(r.Body, max(1, r.ContentLength/2)))
-	b.Time = time.Now()
-	b.fail("", errors.New("the script ended the request in the middle of its body"))
-	return b
+	return errors.New("the script ended the request in the middle of its body")
 }
 
-func (b *Batch) fail(what string, err error) {
-	if what != "" {
-		err = fmt.Errorf("%s: %w", what, err)
+// read reads a request to its end, and sets the fields whose values are in the body.
+func (b *Batch) read(r *http.Request) (err error) {
+	body := io.Reader(r.Body)
+	if b.Gzip {
+		if body, err = gzip.NewReader(r.Body); err != nil {
+			return fmt.Errorf("not gzip: %w", err)
+		}
 	}
-	b.Err = fmt.Errorf("analyticstest: %w", err)
-	b.Calls = nil
-	if b.Time.IsZero() {
-		b.Time = time.Now()
+	if b.Body, err = io.ReadAll(io.LimitReader(body, maxBody+1)); err != nil {
+		return fmt.Errorf("the body was cut off: %w", err)
 	}
-}
-
-// decode sets the fields whose values are in the body.
-func (b *Batch) decode() {
-	var body struct {
+	if len(b.Body) > maxBody {
+		return fmt.Errorf("the body has more than %d bytes", maxBody)
+	}
+	var batch struct {
 		Batch     []json.RawMessage `json:"batch"`
 		Context   map[string]any    `json:"context"`
 		MessageID string            `json:"messageId"`
 		SentAt    json.RawMessage   `json:"sentAt"`
 		WriteKey  string            `json:"writeKey"`
 	}
-	if err := json.Unmarshal(b.Body, &body); err != nil {
-		b.fail("the body is not a batch", err)
-		return
+	if err := json.Unmarshal(b.Body, &batch); err != nil {
+		return fmt.Errorf("the body is not a batch: %w", err)
 	}
-	if body.Batch == nil {
-		b.fail("", errors.New("the body has no batch"))
-		return
+	if batch.Batch == nil {
+		return errors.New("the body has no batch")
 	}
-	b.Context, b.MessageId = body.Context, body.MessageID
-	b.SentAt = parseTime(body.SentAt)
-	if b.WriteKey == "" {
-		b.WriteKey = body.WriteKey
-	}
-	for i, raw := range body.Batch {
+	b.Context, b.MessageId, b.SentAt = batch.Context, batch.MessageID, parseTime(batch.SentAt)
+	b.WriteKey = cmp.Or(b.WriteKey, batch.WriteKey)
+	for i, raw := range batch.Batch {
 		c, err := newCall(raw)
 		if err != nil {
-			b.fail(fmt.Sprintf("call %d", i), err)
-			return
+			return fmt.Errorf("call %d: %w", i, err)
 		}
 		c.WriteKey = b.WriteKey
 		b.Calls = append(b.Calls, c)
 	}
+	return nil
 }
 
 // parseTime returns the time in a JSON value, or the zero time if there is no valid one.
 func parseTime(raw json.RawMessage) time.Time {
-	if len(raw) == 0 {
-		return time.Time{}
-	}
 	t, err := isotime.ParseJSON(raw)
 	if err != nil {
 		return time.Time{}

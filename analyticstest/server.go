@@ -218,12 +218,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{server: s, w: w, r: r}
 	step, early := s.take(func(step Step) bool { return step.kind.early() })
 	if early {
-		x.batch = readHalf(r)
+		x.batch = newBatch(r, (*Batch).readHalf)
 		s.record(x.batch)
 		x.do(step)
 		return
 	}
-	x.batch = readBatch(r)
+	x.batch = newBatch(r, (*Batch).read)
 	s.record(x.batch)
 	if err := x.batch.Err; err != nil {
 		x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + text(err.Error()) + `}`))
