@@ -202,6 +202,27 @@ func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
 	return client, nil
 }
 
+// A loopbackListener returns only the connections that the receiver's script
+// accepts. For the others it does the connection step; see Refuse.
+type loopbackListener struct {
+	net.Listener
+	receiver *Receiver
+}
+
+func (l *loopbackListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		step, faulty := l.receiver.take(func(f fault) bool { return f != faultNone })
+		if !faulty {
+			return c, nil
+		}
+		l.receiver.afflict(step, c)
+	}
+}
+
 // take takes the next step of the script, if want accepts the fault of the step.
 func (r *Receiver) take(want func(fault) bool) (Step, bool) {
 	r.mu.Lock()

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"crypto/rand"
+	_ "embed"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -36,4 +39,13 @@ func Load(path string, getenv func(string) string, change func(*Settings) error)
 		return &Settings{Path: path, Files: r.files}, err
 	}
 	return s, nil
+}
+
+//go:embed example.yaml
+var example string
+
+// Example returns a configuration file that explains every key. It has a random write key and a
+// random secret, so it can be used without changes.
+func Example() string {
+	return strings.NewReplacer("EXAMPLE-WRITE-KEY", rand.Text(), "EXAMPLE-SECRET", rand.Text()).Replace(example)
 }
