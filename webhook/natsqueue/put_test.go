@@ -121,7 +121,7 @@ func TestConcurrentPutsShareMessages(t *testing.T) {
 		for i := range 3 {
 			ds := deliveries("d", 10*i, 2)
 			for j := range ds {
-				ds[j].Body = make([]byte, blockBytes/5)
+				ds[j].Body = make([]byte, blockBytes/6)
 			}
 			p, err := q.newPut(webhook.Put{Delivery: ds[0]}, webhook.Put{Delivery: ds[1]})
 			if err != nil {
