@@ -82,11 +82,11 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	if !original.IsZero() {
 		w.time(`,"originalTimestamp":"`, original)
 	}
-	w.time(`,"receivedAt":"`, received)
-	if !sent.IsZero() {
-		w.time(`,"sentAt":"`, sent)
+	if e.end != nil && c.v[sentAt] == nil {
+		w.b = append(w.b, e.end...)
+	} else {
+		w.b = appendEnd(w.b, received, sent)
 	}
-	w.text(`}`)
 	if w.err != nil {
 		return dst, Event{}, w.err
 	}
@@ -121,6 +121,15 @@ func (c *fields) labels() (id, user, name string, err error) {
 	*buf = b
 	all := string(b)
 	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
+}
+
+// appendEnd appends the end of a body: the receivedAt and, if it is known, the sentAt.
+func appendEnd(b []byte, received, sent time.Time) []byte {
+	b = appendTimeMember(b, `,"receivedAt":"`, received)
+	if !sent.IsZero() {
+		b = appendTimeMember(b, `,"sentAt":"`, sent)
+	}
+	return append(b, '}')
 }
 
 // A writer appends the members of a body to b. Callers pass the name of a member with the comma,

@@ -82,6 +82,9 @@ type Encoder struct {
 	env          Envelope
 	context      []byte // context of env, in canonical form; nil if there is none
 	integrations []byte // switches of env that matter to webhooks; nil if there are none
+	// end is the end of the body of a call without a sentAt, if this end is the same for all calls.
+	// Otherwise it is nil.
+	end []byte
 }
 
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
@@ -98,6 +101,9 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 		return nil, err
 	}
 	e.env.Context, e.env.Integrations = nil, nil
+	if !env.ReceivedAt.IsZero() {
+		e.end = appendEnd(nil, env.ReceivedAt, env.SentAt.Truncate(time.Millisecond))
+	}
 	return e, nil
 }
 
