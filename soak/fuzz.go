@@ -38,6 +38,6 @@ var fuzzes = []soak{
 	{name: "fuzz-config", dir: "cmd/hookferry/internal/config", fuzz: "FuzzDecode", what: "a configuration file"},
 
 	// The store in NATS.
-	{name: "fuzz-nats-stored", dir: "webhook/natsqueue", fuzz: "FuzzStored", what: "what a stream may have as a record, a deed, a member, an origin or a subject"},
+	{name: "fuzz-nats-stored", dir: "webhook/natsqueue", fuzz: "FuzzStored", what: "any bytes as a record, a member or a subject of a stream"},
 	{name: "fuzz-nats-token", dir: "webhook/natsqueue", fuzz: "FuzzToken", what: "any name as a part of a subject"},
 }
