@@ -78,7 +78,7 @@ func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2
 func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		filter := filter
-		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
+		if now := e.now(); filter.To.IsZero() || filter.To.After(now) {
 			filter.To = now
 		}
 		for d, err := range e.config.Store.Dead(ctx, filter, "") {

@@ -63,10 +63,16 @@ func (r *fetcher) run(ctx context.Context) error {
 		case <-poll.C:
 			r.changed = true
 		case <-overdue.C:
-			if late := e.schedule.Overdue(overdueTimeouts * e.config.Timeout); len(late) > 0 {
-				e.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", len(late))
-				e.returnAll(late)
+			hanging, ready := e.schedule.Overdue(overdueTimeouts * e.config.Timeout)
+			if n := len(hanging) + len(ready); n > 0 {
+				e.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
 			}
+			for i := range hanging {
+				d := *hanging[i].Value.(*Delivery) // the attempt may still use the delivery
+				d.Body = nil                       // its bytes count until the attempt has ended
+				e.settler.giveBack(&d)
+			}
+			e.returnAll(ready)
 		case <-ctx.Done():
 			return nil
 		}

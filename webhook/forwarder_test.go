@@ -759,6 +759,38 @@ func TestLookupIsCutOffAtTheTimeout(t *testing.T) {
 	})
 }
 
+// If Lookup ignores the end of its context for three timeouts, the delivery goes back to the store, and
+// another worker attempts it. The request that the hanging worker makes at last has the body, too.
+func TestALookupThatHangsKeepsNoDelivery(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		release := make(chan struct{})
+		var calls atomic.Int32
+		r.start(webhook.Config{Timeout: 2 * time.Second, Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			if calls.Add(1) == 2 {
+				<-release
+			}
+			return &crm(hook)[0], nil
+		}})
+		for i, id := range []string{"m0", "m1"} {
+			r.track(id)
+			if _, err := recv.Wait(t.Context(), i+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(release)
+		time.Sleep(time.Minute)
+		for i, req := range recv.Requests()[1:] {
+			if id := req.JSON["messageId"]; id != "m1" {
+				t.Errorf("request %d after the first has the messageId %v, want m1", i, id)
+			}
+		}
+		if c := r.counts(); c.Waiting != 0 || c.Dead != 0 {
+			t.Errorf("the store has %+v, want no delivery", c)
+		}
+	})
+}
+
 func TestAHangingDestinationDelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://hang.example/", "", webhooktest.Hang())

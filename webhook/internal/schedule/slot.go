@@ -67,23 +67,24 @@ func (s *Scheduler) release(t *Slot, answered bool) {
 	s.places.refill()
 }
 
-// Overdue returns, once, the deliveries that have been attempted, or ready, for longer than limit,
-// for the caller to return to the store. An attempt that hangs keeps its slot.
-func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
+// Overdue returns the deliveries that have been attempted (hanging), or ready, for longer than limit, so
+// that the caller can return them to the store. It returns each of them once. An attempt that hangs
+// keeps its slot, and still uses its delivery.
+func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	for t := range s.slots {
 		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
 			t.overdue = true
-			items = append(items, t.Item)
+			hanging = append(hanging, t.Item)
 		}
 	}
 	for _, l := range s.lanes.byID {
 		if l.ready.len() > 0 && now.Sub(l.ready.ring[l.ready.head].since) > limit {
-			items = append(items, s.take(l)...)
+			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)
 		}
 	}
-	return items
+	return hanging, ready
 }
