@@ -144,7 +144,7 @@ type Config struct {
 	Forwarder Forwarder
 
 	// Sources finds the source of a write key. The key is never empty. If there is no source, it
-	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to come back
+	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to try again
 	// later. Sources is called concurrently, for every request, and should take the same time for
 	// every key. The function Keys makes a Sources from a map. Required.
 	Sources func(ctx context.Context, writeKey string) (Source, error)
@@ -169,7 +169,7 @@ type Config struct {
 	// A source, or an address that ClientIP returns, may hold at most as much of this
 	// memory as is still free. So a single source gets at most half of it, and two that
 	// want all of it get a third each. Some memory always stays free for one more source
-	// or address. A client beyond its share is told to come back later. A request that
+	// or address. A client beyond its share is told to try again later. A request that
 	// needs more than half of the memory is refused as too large. Sources with the same
 	// Name count as one, and so do the addresses of an IPv6 /64.
 	//
@@ -230,8 +230,8 @@ func New(c Config) (*Handler, error) {
 		config: c,
 		shares: newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
 
-		lookups:  health{logger: c.Logger, fails: "collector: write keys cannot be looked up; clients are told to come back later", recovers: "collector: write keys can be looked up again"},
-		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to come back later", recovers: "collector: the forwarder takes events again"},
+		lookups:  health{logger: c.Logger, fails: "collector: write keys cannot be looked up; clients are told to try again later", recovers: "collector: write keys can be looked up again"},
+		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to try again later", recovers: "collector: the forwarder takes events again"},
 	}
 	if c.BaseURL != "" {
 		u, err := url.Parse(c.BaseURL)

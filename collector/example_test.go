@@ -54,8 +54,10 @@ func Example() {
 		resp.Body.Close()
 		fmt.Printf("%s %d %s", request.path, resp.StatusCode, answer)
 	}
-	// Output: identify m1 for [crm] /v1/batch 200
-	// {"success":true,"rejected":[{"index":1,"code":"missing_field","message":"event is
-	// required"}]} track m3 for [crm] /v1/track 200 {"success":true} /v1/track 401
-	// {"success":false,"code":"unknown_write_key","message":"the write key is unknown"}
+	// Output:
+	// identify m1 for [crm]
+	// /v1/batch 200 {"success":true,"rejected":[{"index":1,"code":"missing_field","message":"event is required"}]}
+	// track m3 for [crm]
+	// /v1/track 200 {"success":true}
+	// /v1/track 401 {"success":false,"code":"unknown_write_key","message":"the write key is unknown"}
 }

@@ -196,7 +196,7 @@ func TestAdminCommands(t *testing.T) {
 		{name: "replay all as JSON", args: []string{"dead", "replay", "--all", "--yes", "--json"},
 			stdout: `^\{"done":617\}\n\{"done":1234,"total":1234,"ended":true\}\n$`, asked: []string{`GET /api/v1/dead/count`, `POST /api/v1/dead/replay {"filter":{}}`}},
 		{name: "discard by filter without --yes", args: []string{"dead", "discard", "--reason", "expired"}, status: 2,
-			stderr: `discard 1,234 dead letters\? Nobody can be asked here: say --yes`, asked: []string{`GET /api/v1/dead/count?reason=expired`}},
+			stderr: `discard 1,234 dead letters\? There is no terminal to answer on: add --yes`, asked: []string{`GET /api/v1/dead/count?reason=expired`}},
 		{name: "discard by keys", args: []string{"dead", "discard", "a"}, stdout: `^1 dead letter discarded\n$`},
 
 		{name: "delete users", args: []string{"delete-user", "u1", "u2", "--id", "d1", "--source", "web"}, stdout: `^deletion of 2 users on its way\n$`,

@@ -29,7 +29,7 @@ func resendDelivered(o *options) action {
 			return usagef("want flags that select, or --all")
 		}
 		if !filter.Has(api.ParamID) {
-			if err := c.confirm(ctx, "send again all that is selected?"); err != nil {
+			if err := c.confirm(ctx, "send all selected deliveries again?"); err != nil {
 				return err
 			}
 		}

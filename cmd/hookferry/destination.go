@@ -159,7 +159,7 @@ func rotateSecret(o *options) action {
 
 func deleteDestination(o *options) action {
 	by := byFlag(o)
-	waiting := o.String("waiting", "", "what becomes of what waits: `"+strings.Join(api.WaitingChoices, "|")+"`")
+	waiting := o.String("waiting", "", "what becomes of the waiting deliveries: `"+strings.Join(api.WaitingChoices, "|")+"`")
 	o.complete("waiting", api.WaitingChoices)
 	o.yesFlag()
 	return o.admin(func(ctx context.Context, c *call) error {
@@ -167,7 +167,7 @@ func deleteDestination(o *options) action {
 		if !slices.Contains(api.WaitingChoices, *waiting) {
 			return usagef("--waiting: want one of %s", strings.Join(api.WaitingChoices, ", "))
 		}
-		if err := c.confirm(ctx, "delete %s, and %s what waits for it?", id, *waiting); err != nil {
+		if err := c.confirm(ctx, "delete %s, and %s its waiting deliveries?", id, *waiting); err != nil {
 			return err
 		}
 		query := by()

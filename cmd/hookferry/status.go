@@ -131,7 +131,7 @@ func (v *overview) lines(s screen) string {
 
 	calls, totals := st.Calls, st.Totals
 	amounts(s, 12, "calls", amount{grouped(calls.Accepted), "accepted", good}, failed(calls.Rejected, "wrong"),
-		failed(calls.Limited, "over the rate"), failed(calls.Unknown, "without a known key"), failed(calls.Failed, "told to come back"))
+		failed(calls.Limited, "over the rate"), failed(calls.Unknown, "without a known key"), failed(calls.Failed, "told to try again"))
 	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(total(totals.Dead), "given up"))
 	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
 		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})

@@ -42,7 +42,7 @@ func exampleOverview() *overview {
 
 func TestStatusText(t *testing.T) {
 	const counts = `
-calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to try again
 deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
@@ -70,7 +70,7 @@ hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 
 calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key
-            0 told to come back
+            0 told to try again
 deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
@@ -92,7 +92,7 @@ read 1h30m ago
 calls       123,456 accepted  2 wrong
             0 over the rate
             1 without a known key
-            0 told to come back
+            0 told to try again
 deliveries  123,300 delivered
             45 retried  3 given up
 a second    123 accepted

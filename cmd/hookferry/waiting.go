@@ -44,9 +44,9 @@ func discardWaiting(o *options) action {
 	return o.admin(func(ctx context.Context, c *call) error {
 		filter, which := read(), "all"
 		if len(filter) > 0 {
-			which = "what is selected of all"
+			which = "the selected"
 		}
-		if err := c.confirm(ctx, "discard %s that waits for %s?", which, c.args[0]); err != nil {
+		if err := c.confirm(ctx, "discard %s waiting deliveries of %s?", which, c.args[0]); err != nil {
 			return err
 		}
 		return c.changeWaiting(ctx, api.WaitingDiscardPath, filter, "discarded", "nothing that is selected waits")

@@ -24,7 +24,7 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	question := clean(fmt.Sprintf(format, args...))
 	in, ok := c.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usagef("%s Nobody can be asked here: say --yes", question)
+		return usagef("%s There is no terminal to answer on: add --yes", question)
 	}
 	fmt.Fprintf(c.stderr, "%s [y/N] ", question)
 	answer := make(chan string, 1)

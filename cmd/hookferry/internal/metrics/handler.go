@@ -61,7 +61,7 @@ var (
 	callsRejected = desc("calls_rejected_total", "Calls of clients that are wrong.", "source")
 	limited       = desc("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source")
 	unknown       = desc("http_requests_unknown_key_total", "Requests with a write key that is not known.")
-	unavailable   = desc("http_requests_unavailable_total", "Requests told to come back, by 503.")
+	unavailable   = desc("http_requests_unavailable_total", "Requests told to try again, by 503.")
 
 	reloaded = desc("config_last_reload_successful", "1 if the newest settings are in use, 0 if they are refused.")
 	loaded   = desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read.")
