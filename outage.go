@@ -6,12 +6,12 @@ import "math/rand/v2"
 // SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
 //
 // If a batch fails in all its attempts, the collector counts as down. From then on the client sends
-// one batch at a time, with a single attempt, and pauses after each failure. Each batch that the
-// collector then takes raises limit, the bound of batches under way at once, by one, up to
-// maxUploads. If the client cannot read a batch from the disk, for example because the process has
-// too many open files, the collector counts as down, too.
+// one batch at a time, with a single attempt, and pauses after each failure. When the collector
+// takes a batch again, the client raises limit by one, up to maxUploads. If the client cannot read
+// a batch from the disk, for example because the process has too many open files, the collector
+// counts as down, too.
 //
-// The queue's mutex guards it.
+// The queue's mutex guards the outage.
 type outage struct {
 	q           *queue
 	limit       int      // how many batches may be under way at once

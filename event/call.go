@@ -199,7 +199,8 @@ func (c *fields) check(call []byte) error {
 	return err
 }
 
-// readKind sets the type of call to known or, if that is empty, to typ, the call's member "type".
+// readKind sets the type of the call: the argument known or, if that is empty, typ, which is the
+// member "type" of the call.
 func (c *fields) readKind(typ []byte, known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)

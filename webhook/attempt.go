@@ -8,8 +8,8 @@ import (
 )
 
 // attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
-// returns the settlement of d, and whether it counts: it does not if the forwarder was stopped
-// before an endpoint took d.
+// returns the settlement of d, and true if the attempt counts. The attempt does not count if the
+// forwarder was stopped before an endpoint took d.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := w.now()
 	w.open = w.open[:0]

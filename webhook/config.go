@@ -171,12 +171,12 @@ type Config struct {
 	// Observer is told what happens to deliveries. Nil means no observer, which costs nothing.
 	Observer Observer
 
-	// Trace returns the values of the headers traceparent and tracestate for the context of a call
-	// of Forward, one of its variants, or Try, for example from OpenTelemetry's propagator. The
-	// forwarder stores both, and sends them with every attempt; see event.Trace. If traceparent is
-	// empty or Trace is nil, the values of event.ContextWithTrace are used. If it is not valid, no
-	// trace is sent. A static header traceparent or tracestate takes the place of both values.
-	// Trace is called concurrently.
+	// Trace returns the values of the headers traceparent and tracestate, for example by
+	// OpenTelemetry's propagator. The forwarder calls it with the context of each call of Forward,
+	// of its variants and of Try. It stores both values, and sends them with every attempt; see
+	// event.Trace. If traceparent is empty or Trace is nil, the forwarder uses the values of
+	// event.ContextWithTrace. If traceparent is not valid, no trace is sent. A static header
+	// traceparent or tracestate takes the place of both values. Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil

@@ -79,9 +79,9 @@ func folded(c rune) rune {
 	return c
 }
 
-// isNumber reports whether a label reads as a number: digits, or "0x" and any hexadecimal digits
-// (WHATWG URL, "ends in a number"). No top-level domain is a number, so a host whose last label is
-// one is meant as an address.
+// isNumber reports whether a label reads as a number: digits, or "0x" and zero or more hexadecimal
+// digits (WHATWG URL, "ends in a number"). No top-level domain is a number. So if the last label of
+// a host is a number, the host is meant as an address.
 func isNumber(label string) bool {
 	digits := "0123456789"
 	if len(label) > 1 && label[0] == '0' && label[1]|0x20 == 'x' {

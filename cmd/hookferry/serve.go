@@ -23,8 +23,9 @@ import (
 // Settings from flags have one source and one destination. onlyName is the name of both.
 const onlyName = "default"
 
-// serveFlags has the flags of serve, except --config. Each sets the setting key. If key contains
-// [], the flag may be repeated, and split separates the values of its variable.
+// serveFlags has the flags of serve, except --config. The field key names the setting that a flag
+// sets. If key contains [], the flag may be repeated. The environment variable of such a flag may
+// hold several values, which the function split separates.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string

@@ -28,8 +28,7 @@ func limitFiles(max uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// NoFiles keeps the process from opening files, until the function is called that it
-// returns.
+// NoFiles keeps the process from opening files. The function again, which it returns, ends that.
 func NoFiles() (again func() error, err error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

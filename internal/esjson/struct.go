@@ -37,8 +37,8 @@ func fieldsOf(t reflect.Type) []field {
 	return known.([]field)
 }
 
-// An embedded is a struct type in which visible looks for fields: the type t that it
-// was called with, or a struct that is embedded in t.
+// An embedded is a struct type in which the function visible looks for fields. It is the argument
+// of visible, or a struct that is embedded in that type.
 type embedded struct {
 	t     reflect.Type
 	index []int

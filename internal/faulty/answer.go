@@ -71,8 +71,9 @@ func Stream(w http.ResponseWriter, size int64) {
 	}
 }
 
-// PrepareHangUp adds the headers of an answer, with a body of length bytes, after which the server
-// closes the connection. On HTTP/1.1 they do not announce that. On HTTP/2 the server sends GOAWAY.
+// PrepareHangUp adds the headers of an answer whose body has length bytes. After that answer the
+// server closes the connection. On HTTP/1.1 the headers do not announce the close. On HTTP/2 the
+// server sends GOAWAY.
 func PrepareHangUp(header http.Header, r *http.Request, status, length int) {
 	if r.ProtoMajor > 1 {
 		header.Set("Connection", "close") // becomes GOAWAY

@@ -120,7 +120,7 @@ func parseHeader(b []byte) (header, error) {
 	}
 	room, data, head := le.Uint32(b[12:]), le.Uint32(b[16:]), le.Uint32(b[20:])
 	if room > maxMessages || data > maxData || head > data {
-		return h, fmt.Errorf("it claims room for %d messages and %d bytes after %d", room, data, head)
+		return h, fmt.Errorf("its header has impossible numbers: room for %d messages, and %d bytes of data, %d of them before the first message", room, data, head)
 	}
 	h.layout = layout{messages: int(room), data: int(data)}
 	h.head = int(head)

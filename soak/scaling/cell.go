@@ -146,8 +146,8 @@ func (c *cell) advance(now, to time.Duration) {
 	budget := max(min(cpu/c.store.deliver.Seconds(), c.most*dt, float64(c.nodes*c.maxInFlight)/latency*dt), 0)
 	whole := budget
 
-	// The flow, whose destinations have little to do, gets its part of the budget
-	// before destinations with a backlog.
+	// The flow, which is the deliveries of destinations with little to do, takes its part of the
+	// budget first. The narrow parts share the rest.
 	c.backlog += fresh
 	served := min(c.backlog, budget/again)
 	c.backlog -= served

@@ -154,8 +154,8 @@ func (e *eraser) remove() error {
 	return nil
 }
 
-// blank overwrites the payloads of the user's records with zeros. Open does not report them as
-// damaged, because their deliveries are gone.
+// blank overwrites the payloads of the user's records with zeros. A later Open does not report these
+// records as damaged, because their deliveries have left the store.
 func (e *eraser) blank(g *segment, rs []record) error {
 	some := false
 	for _, r := range rs {

@@ -13,8 +13,8 @@ type scanned struct {
 	records []record // with their tags
 	last    int64    // the offset where the last commit begins
 	end     int64    // the offset where the records end
-	// torn is the number of bytes after end that belong to an incomplete commit. It is zero if scan
-	// was called with known set.
+	// torn is the number of bytes after end that belong to an incomplete commit. It is zero if the
+	// argument known of scan was true.
 	torn int64
 	gaps []gap
 }

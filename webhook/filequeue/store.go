@@ -93,8 +93,8 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// heads returns the heads of all lanes with unclaimed deliveries. If all is not set, it returns the
-// heads of the destinations in x.news, and clears x.news.
+// heads returns the heads of all lanes with unclaimed deliveries if all is set. Otherwise it returns
+// the heads of the destinations in x.news, and clears x.news.
 func (x *index) heads(all bool) (heads []webhook.Head) {
 	if all {
 		for _, l := range x.lanes {

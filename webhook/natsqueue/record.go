@@ -25,7 +25,8 @@ type record struct {
 	records [][]byte // deliveries that are put, put back or moved, one each
 }
 
-// append appends the fields in their order to b. Before the deliveries it writes the length of each.
+// append appends the fields in their order to b. For the deliveries, it first writes the lengths of
+// all of them, and then the deliveries themselves.
 func (r *record) append(b []byte) []byte {
 	flags := byte(0)
 	if r.noDedup {

@@ -14,8 +14,8 @@ import (
 // sweepPage is how many chunks a sweep claims at once.
 const sweepPage = 16
 
-// A sweep is a pass over chunks. It claims the chunks that no node has claimed, and settles the
-// matching deliveries in them.
+// A sweep is a pass over chunks. It claims the chunks that no node has claimed. In them, it settles
+// the deliveries that the function match selects.
 type sweep struct {
 	where   string // an SQL condition that selects chunks by text, $3
 	text    string

@@ -6,9 +6,9 @@ import (
 )
 
 // A Batcher collects the requests of concurrent calls while earlier requests are being
-// stored, so that under load one transaction stores the requests of many calls. It is for
-// stores on a server. It has no bound of its own, because each caller waits for its own
-// request.
+// stored, so that under load one transaction stores the requests of many calls. It is for stores
+// that use a database server. It does not limit how many requests wait: each caller waits for its
+// own request, so there are never more requests than callers.
 type Batcher[T any] struct {
 	limit int
 	work  func([]*T)

@@ -52,10 +52,10 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	return len(w.newer) > before
 }
 
-// Restore adds a key that was already added before the store was opened. at is the time
-// of that Add. Restore adds k to the newer generation without looking for it in the older
-// generation. left is how many keys are still to be restored, including k: Restore makes
-// room for all of them at once.
+// Restore puts back a key that was added before the store was opened. The argument at is the time
+// of that Add. Restore adds k to the newer generation without looking for it in the older one. The
+// argument left is how many keys are still to be restored, including k: Restore makes room for all
+// of them at once.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
 	w.newer[k] = struct{}{}

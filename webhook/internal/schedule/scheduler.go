@@ -21,7 +21,8 @@ import (
 
 // Config configures a Scheduler.
 type Config struct {
-	// Slots bounds the concurrent attempts. In addition, up to Slots deliveries may be ready.
+	// Slots bounds the concurrent attempts. In addition, up to Slots deliveries may be ready, that
+	// is, claimed and waiting in memory for a slot.
 	Slots int
 	// Bytes bounds the bodies of the deliveries that are claimed and not settled, in bytes.
 	Bytes int64

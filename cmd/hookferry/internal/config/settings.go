@@ -211,8 +211,8 @@ type Source struct {
 	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day, to
 	// 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
-	// Burst is how many calls the source may send at once after a time with fewer calls. Zero means
-	// the calls of one second.
+	// Burst is how many calls the source may send at once, after a time in which it sent fewer calls
+	// than Rate allows. Zero means as many calls as Rate allows in one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
 	// ByteRate bounds the bytes of webhooks a second that the calls of the source cause. A webhook
 	// counts once for each of its destinations. Zero means 4 KB for each call of Rate and each
