@@ -274,7 +274,7 @@ func TestForeignFilesAreSetAsideOrLeftAlone(t *testing.T) {
 	})
 }
 
-// If a file is removed, emptied or replaced between Open and Load, Load returns a *DamageError.
+// If a file is removed, cut off or replaced between Open and Load, Load returns a *DamageError.
 func TestLoadReturnsADamageErrorIfTheFileHasChanged(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -282,6 +282,7 @@ func TestLoadReturnsADamageErrorIfTheFileHasChanged(t *testing.T) {
 	}{
 		{"removed", os.Remove},
 		{"emptied", func(name string) error { return os.Truncate(name, 0) }},
+		{"cut off in its index", func(name string) error { return os.Truncate(name, 140) }},
 		{"replaced", func(name string) error { return os.WriteFile(name, image(t), 0o600) }},
 	}
 	for _, tt := range tests {

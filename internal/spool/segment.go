@@ -270,6 +270,9 @@ func (s *Segment) load() error {
 	if h != s.h {
 		return errors.New("the header has changed since the file was opened")
 	}
+	if len(file) < h.dataAt() {
+		return fmt.Errorf("it ends within its index, after %d of %d bytes", len(file), h.dataAt())
+	}
 	s.data, s.ends = h.salvage(file, s.dir.conf.Head)
 	return nil
 }
