@@ -37,8 +37,8 @@ var (
 	// for room.
 	ErrQueueFull = errors.New("analytics: the queue is full")
 
-	// ErrNotSpooled is wrapped by the error of a call whose message could not be written to
-	// SpoolDir, if SpoolOnly is set. The message was not queued.
+	// With SpoolOnly, a call whose message could not be written to SpoolDir returns an error
+	// that wraps ErrNotSpooled. The message was not queued.
 	ErrNotSpooled = errors.New("analytics: SpoolDir cannot be written")
 )
 
@@ -52,8 +52,8 @@ var (
 //
 // A call that returns nil has encoded and queued its message, so the caller may change the
 // message and its maps. Each accepted message is either delivered or dropped for a
-// [Reason]. [Stats] counts both, OnDelivery gets both, and drops are logged. No call waits
-// for the network, except Enqueue.
+// [Reason]. [Stats] counts delivered and dropped messages, OnDelivery gets them, and drops
+// are logged. No call waits for the network, except Enqueue.
 //
 // Up to 4 batches are under way at once. Meanwhile the next batch grows, up to the limits
 // of a request. Retries may change the order in which batches arrive. Each message carries
@@ -75,9 +75,9 @@ type Client struct {
 	// Size is another name of FlushAt. If both are set, FlushAt wins.
 	Size int
 
-	// FlushAfter is the longest time that the first message of a batch waits before its
-	// upload starts, unless all uploads are busy then. Zero means DefaultFlushAfter, 5
-	// seconds.
+	// FlushAfter is when the client uploads a batch that has fewer than FlushAt messages,
+	// counted from its first message. If all uploads are busy then, the batch waits longer.
+	// Zero means DefaultFlushAfter, 5 seconds.
 	FlushAfter time.Duration
 
 	// Transport makes the requests. It gets one request per attempt, must stop when the
@@ -121,7 +121,7 @@ type Client struct {
 	// The first call, which may be Flush, starts to send the messages that an earlier
 	// process left. While the disk is full, new messages are held in memory alone, and move
 	// to the folder only if they cannot be delivered. Stats counts them as Unspooled, and
-	// the log reports it. With SpoolOnly, calls fail instead. Messages in the folder are
+	// the client logs the failure. With SpoolOnly, calls fail instead. Messages in the folder are
 	// still sent, which frees space on the disk.
 	SpoolDir string
 
@@ -130,9 +130,9 @@ type Client struct {
 	// DefaultSpoolMax, 1 GB. Less than 3 MB is an error.
 	SpoolMax int64
 
-	// SpoolSync is how often messages in SpoolDir are synced to the disk. It protects
+	// SpoolSync is how often messages in SpoolDir are synced to the disk. Syncing protects
 	// against a loss of power or a crash of the operating system. A crash of the process
-	// alone loses nothing either way. Zero leaves syncing to the operating system, which
+	// alone loses nothing, even without syncing. Zero leaves syncing to the operating system, which
 	// may take 30 seconds. With SyncEachCall, each call waits for the disk, which takes
 	// some milliseconds; calls that wait at the same time share one sync.
 	SpoolSync time.Duration
@@ -167,7 +167,7 @@ type Client struct {
 	begun    atomic.Bool // setting up has succeeded, or has failed for good
 	starting sync.Mutex  // held while the client is set up
 	startErr error
-	retryAt  time.Time // until then calls return startErr; the next call tries to set up again
+	retryAt  time.Time // before this time, calls return startErr; later, a call sets up again
 
 	queue
 }
@@ -218,7 +218,7 @@ func (c *Client) setUpOnce() error {
 }
 
 // setUp initializes the client from its fields. If a field is wrong, the reporter is nil.
-// Otherwise the caller has to unmute it, even after an error.
+// Otherwise the caller must unmute the reporter, even if setUp returns an error.
 func (c *Client) setUp() (*reporter, error) {
 	conf, err := c.settings()
 	if err != nil {

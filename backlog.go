@@ -17,9 +17,9 @@ func (q *queue) allSpooled() []*batch {
 	return append(slices.Clip(q.spooled), q.unloading)
 }
 
-// maintain starts maintenance in the background if memory is crowded or low is set. low
-// says that few spare segments are left. Maintenance runs in the background because calls
-// must not wait for files. q.mu must be held, and the client must not be closed.
+// maintain starts maintenance if memory is crowded, or if the argument low says that few
+// spare segments are left. Maintenance runs in the background because calls must not wait
+// for files. q.mu must be held, and the client must not be closed.
 func (q *queue) maintain(low bool) {
 	if (low || q.isCrowded()) && !q.maintaining {
 		q.maintaining = true
@@ -36,7 +36,8 @@ func (q *queue) maintenance() {
 	q.spooler.prepare(spareSegments)
 	q.lock()
 	defer q.unlock()
-	for q.isCrowded() && q.ctx.Err() == nil { // stop after cancelUploads, which has resolved the batches in q.spooled
+	// After cancelUploads, nothing may move to q.spooled: its waiters have their answer.
+	for q.isCrowded() && q.ctx.Err() == nil {
 		i := slices.IndexFunc(q.waiting, (*batch).hasFile)
 		if i < 0 {
 			break

@@ -16,17 +16,17 @@ import (
 //
 //	{"batch":[ messages ],"context":{"library":{...}},"messageId":"...","sentAt":"..."}
 //
-// The text of a batch is everything up to the last message. It is in buf or, with SpoolDir,
-// in a segment of the spool. The tail is the rest. The client writes a new tail for each
-// attempt, because sentAt changes. The tail uses new memory each time, because a request
-// that timed out may still be reading the previous one.
+// The text of a batch is everything up to the end of the last message. It is in buf or,
+// with SpoolDir, in a segment, which is a file of the spool. The tail is the rest. The
+// client writes a new tail for each attempt, because sentAt changes. Each tail has its own
+// memory, because a request that timed out may still be reading the previous tail.
 //
 // The queue's mutex guards a batch while it takes messages. After that its text does not
 // change.
 type batch struct {
 	buf    []byte         // the text, unless seg holds it
 	seg    *spool.Segment // the file with the text; nil for a batch that lives in memory alone
-	packed *packed        // the compressed text; nil unless it is sent compressed
+	packed *packed        // the compressed text; nil unless the batch is sent compressed
 	ends   []int32        // the end of each message in buf
 	n      int            // number of messages
 	size   int            // bytes of the text
@@ -52,7 +52,7 @@ type settlement struct {
 	done chan struct{}
 
 	outcome outcome
-	n       int  // number of messages with that outcome; smaller than before if the disk lost some
+	n       int  // number of messages in the batch, without those that the disk has lost
 	spooled bool // the batch stays on disk for a later attempt, because of outcome.err
 }
 
@@ -76,7 +76,7 @@ const (
 	tailSize     = len(batchTail1) + uuid.Size + len(batchTail2) + sentAtSize + len(batchTail3)
 	firstBufSize = 16 << 10
 	maxIdleBuf   = 64 << 10 // in bytes; see reusable
-	growth       = 4        // factor by which a buffer grows at once
+	growth       = 4        // factor by which a buffer grows in one step
 )
 
 var batches = sync.Pool{New: func() any {

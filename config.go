@@ -75,11 +75,10 @@ type settings struct {
 	timeout    time.Duration
 	maxMemory  int
 
-	// Without SpoolDir, uploadMemory is 0 and unloadAbove is maxMemory. With SpoolDir,
-	// uploadMemory bytes of maxMemory are reserved for batches under way. So batches on
-	// disk can be read into memory even while many messages wait there. Waiting batches
-	// move to the disk if the messages that are not under way take more than
-	// unloadAbove bytes.
+	// With SpoolDir, uploadMemory bytes of maxMemory are reserved for batches under way. So
+	// batches on disk can be read into memory even while many messages wait in memory. If
+	// the messages that are not under way take more than unloadAbove bytes, waiting batches
+	// move to the disk. Without SpoolDir, uploadMemory is 0 and unloadAbove is maxMemory.
 	uploadMemory int
 	unloadAbove  int
 

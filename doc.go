@@ -1,5 +1,5 @@
-// Package analytics records what the users of a program do. It sends these messages to a collector
-// that speaks the HTTP tracking API, such as the one in this module:
+// Package analytics records what the users of a program do. It sends each record, a message, to a
+// collector that speaks the HTTP tracking API, such as the collector in this module:
 //
 //	client := analytics.New(os.Getenv("WRITE_KEY"))
 //	defer client.Close()
@@ -49,7 +49,7 @@
 //
 // A call that fails has queued nothing. Its error is a *[FieldError] that names the invalid field
 // or the path of the invalid value; a *[SizeError]; [ErrQueueFull]; an error that wraps
-// [ErrNotSpooled]; [ErrClosed]; or a *[ConfigError] that names the setting because of which all
+// [ErrNotSpooled]; [ErrClosed]; or a *[ConfigError] that names a wrong setting, with which all
 // calls fail. If a message is dropped later, the drop has a [Reason].
 //
 // # Values
@@ -73,8 +73,8 @@
 // bytes. The client sends the stored messages when the collector is back. If the process ends
 // before that, the next process on the same folder sends them, starting at its first call. A
 // process that has no calls to make can call [Client.Flush]. A loss of power may cost the messages
-// that the operating system has not yet written, which are those of about 30 seconds on Linux.
-// SpoolSync shortens this time, to zero with [SyncEachCall].
+// that the operating system has not yet written to the disk: on Linux, those of the last 30 seconds
+// or so. SpoolSync shortens this time, to zero with [SyncEachCall].
 //
 // # Analytics off
 //

@@ -94,8 +94,8 @@ type encoder struct {
 	err   error
 }
 
-// open begins a message. head is the beginning of its text, which ends before the value
-// of messageId.
+// open begins a message. The argument head is the text of the message before the value of
+// messageId.
 func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 	dst := append(e.dst, head...)
 	if messageID == "" {
@@ -131,7 +131,7 @@ func (e *encoder) text(name, value string) {
 	e.dst = esjson.AppendString(append(e.dst, name...), value)
 }
 
-// object appends a member unless its value is empty. field is the name of its Go field.
+// object appends a member unless its value is empty. The argument field names its Go field.
 func (e *encoder) object(name, field string, value map[string]any) {
 	if len(value) == 0 || e.err != nil {
 		return
@@ -163,7 +163,7 @@ func (e *encoder) fieldError(kind string) error {
 	if errors.As(e.err, &v) {
 		problem = v.Problem
 		switch {
-		case v.Path == "", errors.Is(v, esjson.ErrDepth): // a path that is too deep has 1,000 levels
+		case v.Path == "", errors.Is(v, esjson.ErrDepth): // leave out the path: it has 1,000 levels
 		case v.Path[0] == '[':
 			field += v.Path
 		default:

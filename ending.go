@@ -18,8 +18,8 @@ const (
 	cancelGrace = time.Second
 )
 
-// An UndeliveredError is returned by Flush, Shutdown and Close. It counts messages that
-// were queued before that call.
+// Flush, Shutdown and Close return an UndeliveredError. It counts the messages that were
+// queued before the call of Flush, Shutdown or Close.
 type UndeliveredError struct {
 	Delivered int   // delivered before the call returned
 	Dropped   int   // dropped; OnDelivery has got the reason
@@ -43,14 +43,14 @@ func (e *UndeliveredError) Error() string {
 func (e *UndeliveredError) Unwrap() error { return e.Err }
 
 // Flush uploads the queued messages without waiting for FlushAt or FlushAfter. It returns
-// when all messages queued before it are delivered or dropped, or stay in SpoolDir because
-// an attempt has shown that the collector is down. If not all of them were delivered, or
+// when all messages queued before the call are delivered or dropped, or stay in SpoolDir
+// because an attempt has shown that the collector is down. If not all of them were delivered, or
 // ctx ended first, the error is an *[UndeliveredError] that counts them. If ctx ended
 // first, the client goes on trying. Flush does not cut short a back-off or a pause that the
 // collector asked for.
 //
 // With SpoolDir, Flush may be the first call: it opens the folder and sends the messages in
-// it. If that is impossible, its error is a *[ConfigError].
+// the folder. If the folder cannot be used, Flush returns a *[ConfigError].
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
 		// Do not call begin here. It would also start uploads, and these might finish
@@ -66,18 +66,18 @@ func (c *Client) Flush(ctx context.Context) error {
 
 // Shutdown refuses further calls with [ErrClosed] and delivers the queued messages. It
 // returns when no message is left in memory and no goroutine runs. It then releases
-// SpoolDir. If not all messages queued before it were delivered, it returns an
+// SpoolDir. If not all messages queued before the call were delivered, Shutdown returns an
 // *[UndeliveredError].
 //
 // Shutdown gives up if ctx ends, or if all messages are in SpoolDir and the latest attempt
 // could not connect to the collector. It then cancels the requests under way, and drops the
 // messages in memory with ReasonShutdown. Messages in SpoolDir stay there for the next
 // client on that folder. If a Transport ignores the context of its requests, or a callback
-// hangs, Shutdown returns without them a second later.
+// hangs, Shutdown waits one more second for the request or callback and then returns.
 //
-// Shutdown does not open a SpoolDir that no call has opened. It may be called again, also
-// while another call of it is still waiting. Then the earliest deadline applies to all of
-// them.
+// Shutdown does not open a SpoolDir that no call has opened. Shutdown may be called several
+// times, also at once. Of calls that wait at the same time, the earliest deadline applies
+// to all.
 func (c *Client) Shutdown(ctx context.Context) error {
 	w := c.flushAll(true)
 	w.wait(ctx)
@@ -134,9 +134,9 @@ func (q *queue) flushAll(closing bool) *waiter {
 	return w
 }
 
-// cancelUploads cancels all requests. The uploaders then settle all remaining batches. An
-// uploader may have taken a batch again that w has already counted as spooled. Then w also
-// waits for that upload.
+// cancelUploads cancels all requests. The uploaders then settle all remaining batches. A
+// batch that w has already counted as spooled may be under way again. Then w also waits
+// for the end of that upload.
 func (q *queue) cancelUploads(w *waiter) {
 	q.cancel(errShutdown)
 	q.lock()

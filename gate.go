@@ -15,7 +15,7 @@ type gate struct {
 
 func (g *gate) isClosed() bool { return !g.until.IsZero() }
 
-// pause closes the gate for d from now. A pause that ends later stays in force.
+// pause closes the gate for d from now. It never shortens a pause that is under way.
 func (g *gate) pause(d time.Duration) {
 	g.q.lock()
 	defer g.q.unlock()

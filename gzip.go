@@ -49,8 +49,8 @@ func (p *packer) pack(r io.Reader) (*packed, error) {
 	return &packed{out.Bytes(), sum.Sum32()}, nil
 }
 
-// appendTail appends tail, compressed, and ends the gzip stream. size is the uncompressed length of
-// the text before tail.
+// appendTail appends tail in a stored block and ends the gzip member. The argument size is the
+// uncompressed length of the text before tail.
 func (p *packed) appendTail(dst, tail []byte, size int) []byte {
 	n := uint16(len(tail))
 	dst = append(dst, 1) // the last block, stored

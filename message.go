@@ -113,7 +113,7 @@ func FormatTime(t time.Time) string { return string(isotime.Append(nil, t)) }
 
 // A FieldError says which field of a message cannot be sent, and why.
 type FieldError struct {
-	Type    string // the call: "identify", "track", "page", "screen", "group" or "alias"; "enqueue" for an unknown one
+	Type    string // the call: "identify", "track", "page", "screen", "group" or "alias"; "enqueue" for any other type
 	Field   string // the Go field, followed by the path of a value in it: "Event", "Properties.cart[3].price"
 	Problem string // what is wrong with it: "is required"
 	Err     error  // the cause, or nil

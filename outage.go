@@ -6,10 +6,10 @@ import "math/rand/v2"
 // SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
 //
 // If a batch fails in all its attempts, the collector counts as down. From then on the client sends
-// one batch at a time, with a single attempt, and pauses after each failure. When the collector
-// takes a batch again, the client raises limit by one, up to maxUploads. If the client cannot read
-// a batch from the disk, for example because the process has too many open files, the collector
-// counts as down, too.
+// one batch at a time, with a single attempt, and pauses after each failure. For each batch that
+// the collector then takes, the client allows one more batch under way, up to maxUploads. If the
+// client cannot read a batch from the disk, for example because the process has too many open
+// files, the collector counts as down, too.
 //
 // The queue's mutex guards the outage.
 type outage struct {
@@ -50,9 +50,9 @@ func (o *outage) noteAttempt(found bool, f outcome) {
 	}
 }
 
-// resolveSpooled tells the waiters of batches that the batches stay in SpoolDir because of
-// f. It covers the waiting and spooled batches and those in uploading, and skips batches
-// without a file. q.mu must be held.
+// resolveSpooled tells the waiters of all batches with a file that these batches stay in
+// SpoolDir because of f. It includes only those batches under way that are in the argument
+// uploading. q.mu must be held.
 func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	for _, list := range [][]*batch{uploading, q.allSpooled(), q.waiting, {q.collecting}} {
 		for _, b := range list {

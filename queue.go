@@ -112,7 +112,7 @@ func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	if err == nil {
 		err = c.add(ctx, s.text)
 	}
-	const keep = 2 * MaxCallSize // in bytes; a message that is too large may have grown the buffer further
+	const keep = 2 * MaxCallSize // in bytes; a message that was too large leaves a larger buffer
 	if cap(s.text) <= keep {
 		scratches.Put(s)
 	}
@@ -292,8 +292,8 @@ func (q *queue) armTimer() {
 }
 
 // makeDue makes the collecting batch due if the batch is old enough. The timer calls
-// makeDue. The batch may be too young, because the timer still runs after a batch that
-// was sealed early, and may fire while a later batch collects messages.
+// makeDue. The timer keeps running if its batch is sealed early, so it may fire while a
+// younger batch collects messages.
 func (q *queue) makeDue() {
 	q.lock()
 	defer q.unlock()

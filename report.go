@@ -20,7 +20,7 @@ type reporter struct {
 	mu      sync.Mutex // guards the fields below; not held while logging
 	muted   bool       // the client is being set up; unmute logs the trouble of that time
 	found   int        // number of messages that an earlier process left
-	failing bool       // the latest attempt to finish failed
+	failing bool       // of the attempts that have ended, the latest failed
 	digests [len(reasons) + 2]digest
 }
 
@@ -89,7 +89,7 @@ func (r *reporter) logDigest(kind, n int, err error) {
 	}
 }
 
-// logPending logs the counts since the latest lines.
+// logPending logs, for each digest, the count since its latest line.
 func (r *reporter) logPending() {
 	now := time.Now()
 	for kind := range r.digests {

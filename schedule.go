@@ -21,7 +21,7 @@ const (
 // would have none.
 var exponential = backo.NewBacko(500*time.Millisecond, 2, 0, maxBackoff)
 
-// backoffLimit returns the longest wait after an attempt, which is counted from 0.
+// backoffLimit returns the longest wait after an attempt. The first attempt has number 0.
 func backoffLimit(attempt int) time.Duration {
 	const last = 16 // large enough to reach maxBackoff, small enough not to overflow
 	return exponential.Duration(min(max(attempt, 0), last))

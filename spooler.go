@@ -99,9 +99,9 @@ func (s *spooler) checksum(message []byte) uint32 {
 }
 
 // newBatch returns an empty batch. For diskPause after a failure of the disk, the batch is
-// in memory. The error is errNoSegment, a diskError or, with SpoolOnly, one that wraps
-// ErrNotSpooled and its cause. low reports whether fewer than spareSegments spare segments
-// are left. The queue's mutex must be held.
+// in memory. The result low reports whether fewer than spareSegments spare segments are
+// left. The error is errNoSegment, a diskError or, with SpoolOnly, one that wraps
+// ErrNotSpooled and its cause. The queue's mutex must be held.
 func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if s.dir == nil {
 		return newBatch(now), false, nil
@@ -159,7 +159,7 @@ func (s *spooler) commit(seg *spool.Segment, n int) {
 	}
 }
 
-// copy copies a batch in memory to the disk. It returns nil if it cannot.
+// copy copies a batch in memory to a new segment. It returns nil if that fails.
 func (s *spooler) copy(b *batch) *spool.Segment {
 	if s.dir == nil {
 		return nil

@@ -180,9 +180,8 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 
 // wait returns the back-off after a failed attempt, counted from 0. retryablehttp calls wait
 // right after check. The next attempt starts when the back-off is over and the gate is open. A
-// Retry-After closes the gate, so it can delay an attempt, but never shortens the back-off. If
-// a collector asks for one second after each attempt, the client still goes on for longer than
-// ten seconds.
+// Retry-After closes the gate, so it can delay an attempt, but never shortens the back-off. So a
+// collector that asks for one second after each attempt still gets attempts for two minutes on average.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
@@ -275,7 +274,7 @@ func (u *uploader) load(b *batch) bool {
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
 // persist reports whether b is on disk. If b is in memory alone, because the disk failed
-// when b was made, persist first tries to copy it to the disk.
+// when b was made, persist first tries to copy b to the disk.
 func (u *uploader) persist(b *batch) bool {
 	if b.hasFile() {
 		return true

@@ -27,7 +27,7 @@ type Batch struct {
 	Header   http.Header // headers of the request
 	WriteKey string      // from the Authorization header, or else from the body
 
-	RetryCount int    // from the header X-Retry-Count, 0 for a first attempt, which does not have it
+	RetryCount int    // from the header X-Retry-Count; 0 without this header, as in a first attempt
 	Gzip       bool   // the body was compressed
 	Body       []byte // decompressed
 
@@ -47,8 +47,8 @@ type Batch struct {
 	Err error
 }
 
-// newBatch returns the Batch of a request, after read has read its body. If that fails, the Batch has
-// an Err.
+// newBatch returns the Batch of a request, whose body the function read reads. If read fails, the
+// Batch has an Err.
 func newBatch(r *http.Request, read func(*Batch, *http.Request) error) *Batch {
 	b := &Batch{
 		Path:   r.URL.Path,

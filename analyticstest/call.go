@@ -32,8 +32,8 @@ type Call struct {
 // newCall decodes a call. It returns an error for a field of the wrong type, and ignores
 // unknown fields.
 func newCall(raw json.RawMessage) (Call, error) {
-	// encoding/json ignores the case of keys. The fields beside Call hide those of the same name in
-	// Call, which have other values than the JSON.
+	// encoding/json matches keys in any case. So a key such as "json" would set the field JSON of
+	// Call. The fields beside Call prevent that: they hide the fields of Call with the same names.
 	var c struct {
 		Call
 		Timestamp, WriteKey, JSON json.RawMessage

@@ -86,8 +86,9 @@ type Server struct {
 // New returns a server that is closed when the test ends. t is a *testing.T or similar.
 // Within a synctest bubble it must be the t of the bubble.
 //
-// Each batch request, or each attempt to connect for a connection step, takes the next step of the
-// script. The last step is repeated forever. Without a script, the server accepts every batch.
+// Each batch request takes the next step of the script. Attempts to connect take only connection
+// steps; see [Refuse]. The last step is repeated forever. Without a script, the server accepts
+// every batch.
 func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
 	s := NewServer(script...)
 	t.Cleanup(s.Close)
@@ -120,8 +121,8 @@ func (s *Server) Transport() *http.Transport { return s.transport }
 
 // Close closes all connections and waits for the server's goroutines. Calls and Batches
 // still return what the server has received. After Close the network in memory refuses
-// connections. If the Server is the handler of another server, it closes the connection
-// of each request without an answer. Close may be called again.
+// connections. If the Server is the handler of another server, it then closes the
+// connection of each request, and sends no answer. Close may be called again.
 func (s *Server) Close() {
 	s.cancel()
 	s.server.Close()
@@ -142,7 +143,7 @@ func (s *Server) SetScript(script ...Step) {
 
 // Calls returns the accepted calls in order: the calls of batches that were answered with 2xx,
 // without those that [Reject] left out. Of several calls with the same messageId, Calls returns
-// only the first. Other results share the maps and slices, so the caller must not change them.
+// only the first. All results share their maps and slices, so the caller must not change them.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +151,8 @@ func (s *Server) Calls() []Call {
 }
 
 // Batches returns all batch requests received so far, accepted or not, in the order in
-// which the server read them. A request that the client repeats is a batch of its own each
-// time. Other results share the maps and slices, so the caller must not change them.
+// which the server read them. Each attempt of a client is a batch of its own. All results
+// share their maps and slices, so the caller must not change them.
 func (s *Server) Batches() []Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()

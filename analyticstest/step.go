@@ -121,9 +121,9 @@ func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
-// The next attempt to connect takes a connection step from the script. But if a request on an open
-// connection comes first, the request takes the step. The server then reads the request. For Refuse
-// it resets the connection, and for Unreachable it does not answer. If the Server is used as a
+// Two things can take a connection step: an attempt to connect, or a request on an open connection,
+// whichever comes first. If a request takes the step, the server reads the request. For Refuse it
+// then resets the connection, and for Unreachable it does not answer. If the Server is used as a
 // handler of another server, such as one of httptest, only requests take connection steps.
 func Refuse() Step { return Step{kind: kindRefuse} }
 

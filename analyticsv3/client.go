@@ -69,8 +69,9 @@ type Config struct {
 	// HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses DefaultEndpoint.
 	Endpoint string
 
-	// Interval is the longest time that a message waits before its upload starts, unless all
-	// uploads are busy then. Zero means DefaultInterval, 5 seconds.
+	// Interval is when the client uploads a batch that has fewer than BatchSize messages,
+	// counted from its first message. If all uploads are busy then, the batch waits longer.
+	// Zero means DefaultInterval, 5 seconds.
 	Interval time.Duration
 
 	// Transport makes the requests. Nil means a transport that belongs to the client.
@@ -79,8 +80,8 @@ type Config struct {
 	// Logger gets the log lines of the client. Nil means standard error.
 	Logger Logger
 
-	// Callback, if not nil, gets the outcome of each message. Then the client holds the
-	// messages and their maps until their outcome is known.
+	// Callback, if not nil, gets the outcome of each message. With a Callback, the client
+	// holds messages and their maps until their outcome is known.
 	Callback Callback
 
 	// BatchSize is the number of queued messages at which the client starts an upload. While all
@@ -119,7 +120,7 @@ func (f failed) Close() error          { return nil }
 
 // NewWithConfig returns a client, or a ConfigError that names the field that cannot be
 // used. An empty write key means the value of the environment variable HOOKFERRY_WRITE_KEY.
-// If that is empty, too, Enqueue returns an error.
+// If that variable is empty, too, Enqueue returns an error.
 func NewWithConfig(writeKey string, config Config) (Client, error) {
 	switch {
 	case config.Interval < 0:
@@ -214,8 +215,8 @@ func known(err error) error {
 	return err
 }
 
-// take removes and returns a message of kept, or nil if there is none. Of several messages with the
-// same id it takes the first or, if latest is set, the last.
+// take removes the message with the given id from the map kept and returns it, or nil if there is
+// none. Of several messages with that id, it takes the last if latest is true, else the first.
 func (c *client) take(id string, latest bool) Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()

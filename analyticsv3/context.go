@@ -10,7 +10,7 @@ import (
 
 // A Context says where a call comes from. Fields that are zero are omitted. The members of
 // Extra are sent as further members of the context. If Extra has the key of a field that is
-// not zero, the field is sent.
+// not zero, the field is sent and the member of Extra is not.
 type Context struct {
 	App       AppInfo      `json:"app,omitempty"`
 	Campaign  CampaignInfo `json:"campaign,omitempty"`

@@ -81,8 +81,8 @@ func (t Traits) SetTitle(title string) Traits         { return t.Set("title", ti
 func (t Traits) SetUsername(username string) Traits   { return t.Set("username", username) }
 func (t Traits) SetWebsite(url string) Traits         { return t.Set("website", url) }
 
-// Integrations are destination switches. The value false disables a destination, all others
-// enable it.
+// Integrations are destination switches. The value false disables a destination. Any other
+// value enables it.
 type Integrations map[string]any
 
 // NewIntegrations returns an empty map.

@@ -4,10 +4,10 @@
 //
 //	{"All": false, "Webhooks": true}
 //
-// [Enabled] reads it as a Go map and [EnabledJSON] as JSON. The rules are
-// those of the public tracking specification:
+// [Enabled] reads the switches as a Go map and [EnabledJSON] as JSON. The rules
+// are those of the public tracking specification:
 //
-//   - Without a switch, every destination is enabled.
+//   - A destination is enabled if no switch decides about it.
 //   - A switch that has a destination's name decides about that destination.
 //   - A switch named All decides about every destination without a switch of its
 //     own.

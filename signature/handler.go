@@ -133,8 +133,8 @@ func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body 
 		value = values[0]
 	default:
 		// Refuse a request with several signature headers, because another part of the
-		// receiver may read a different one of them. This value is malformed, so the check
-		// of the signature refuses it.
+		// receiver may read a different header than this code. The value "several" is
+		// malformed, so the check of the signature refuses the request.
 		value = "several"
 	}
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)

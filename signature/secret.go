@@ -10,9 +10,9 @@ import (
 //
 // A Secret hides its value from fmt, from log/slog and from encoders of text, such as encoding/json
 // and encoding/xml. They print "[secret]", or nothing for an empty Secret. [Secret.Reveal] returns
-// the value. The methods of a Secret cannot hide its value from encoding/gob, from fmt if the
-// Secret is in an unexported field of a struct, and from the verbs %p and %w where they are not
-// allowed, which go vet reports.
+// the value. A Secret cannot hide its value in three cases: from encoding/gob; from fmt, if the
+// Secret is in an unexported field of a struct; and from the verbs %p and %w where these are not
+// allowed, a mistake that go vet reports.
 type Secret string
 
 // Reveal returns the value of the secret.

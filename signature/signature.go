@@ -18,10 +18,10 @@
 // # Standard Webhooks
 //
 // A sender may add the headers of Standard Webhooks, version 1
-// (https://www.standardwebhooks.com). They also sign the message's id and the time of the
-// attempt. So a captured request becomes useless after some minutes. [Handler.Scheme] and
-// [VerifyStandard] verify them. So do the libraries for other languages that the
-// specification lists.
+// (https://www.standardwebhooks.com). Their signature also covers the message's id and the
+// time of the attempt. So a captured request becomes useless after some minutes.
+// [VerifyStandard] verifies these headers, and so does a Handler with the Scheme
+// [StandardWebhooks]. The specification lists libraries for other languages.
 //
 // # Replacing a secret
 //

@@ -48,8 +48,8 @@ const (
 	// longest id that a Forwarder sends has 765 bytes.
 	maxStandardID        = 1 << 10
 	maxStandardSignature = 4 << 10
-	// maxKeySignatures is how many signatures by private keys are checked. Further ones are
-	// ignored. Each check takes about 50 us for each public key.
+	// maxKeySignatures bounds how many signatures by private keys are checked in one
+	// request. The rest are ignored. A check takes about 50 us for each public key.
 	maxKeySignatures = 10
 )
 
@@ -118,7 +118,7 @@ func standardKeyOf(secret Secret) (k standardKey, err error) {
 	return k, nil
 }
 
-// standardKeys decodes secrets for signing if sign is set, and otherwise for verifying.
+// standardKeys decodes secrets for signing, or for verifying if the argument sign is false.
 func standardKeys(secrets []Secret, sign bool) ([]standardKey, error) {
 	if len(secrets) == 0 {
 		return nil, ErrNoSecret
@@ -138,7 +138,7 @@ func standardKeys(secrets []Secret, sign bool) ([]standardKey, error) {
 }
 
 // A StandardSigner signs many messages according to Standard Webhooks, with one or more
-// secrets. It prepares their keys only once. Its methods may be called concurrently.
+// secrets. It prepares the keys only once. Its methods may be called concurrently.
 type StandardSigner struct {
 	keys   []standardKey
 	states sync.Pool // pool of *standardState
@@ -158,8 +158,8 @@ const maxStandardText = 64 << 10
 
 // NewStandardSigner returns a StandardSigner that makes one signature with each of the
 // secrets, in their order. A secret is a shared secret, such as [NewStandardSecret] makes,
-// or a private key, such as [NewStandardPrivateKey] makes. There are several while a secret
-// is being replaced: the receiver accepts a message if any signature is valid. The error is
+// or a private key, such as [NewStandardPrivateKey] makes. Use several secrets while one is
+// being replaced: the receiver accepts a message if any signature is valid. The error is
 // [ErrNoSecret] or [ErrSecretFormat].
 func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 	keys, err := standardKeys(secrets, true)
@@ -179,11 +179,11 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 	return s, nil
 }
 
-// Append appends to dst the value of [StandardSignature] for a message and one attempt. id
-// is the id of the message. at is the time of the attempt, which is rounded down to
-// seconds. It does not check the id. An id must not contain a full stop: with a full stop
-// in the id, the same signature would also be valid for another id, time and body. So
-// [VerifyStandard] refuses such ids.
+// Append appends to dst the value of [StandardSignature] for a message with the given id
+// and one attempt at the given time. The time is rounded down to seconds. The id must not
+// contain a full stop, which Append does not check: with a full stop in the id, the same
+// signature would also be valid for another id, time and body. So [VerifyStandard] refuses
+// such ids.
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
 	st.text = append(st.text[:0], id...)
@@ -229,8 +229,8 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // valid signature of body, made with any of the secrets. The time in the headers may differ
 // from the current time by at most tolerance, in either direction. A tolerance of zero or
 // less means [DefaultTolerance]. Within the tolerance, a captured request can be replayed.
-// To prevent that, remember each id for twice the tolerance: a request whose time lies ahead
-// of the receiver's clock is accepted for that long.
+// To prevent that, remember each id for twice the tolerance: if the sender's clock is ahead,
+// a request may be accepted for that long.
 //
 // The secrets are secrets shared with the sender, and public keys of the sender in the form
 // that [StandardPublicKey] returns.
