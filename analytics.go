@@ -75,8 +75,8 @@ type Client struct {
 	// Size is another name of FlushAt. If both are set, FlushAt wins.
 	Size int
 
-	// FlushAfter is when the client uploads a batch that has fewer than FlushAt messages,
-	// counted from its first message. If all uploads are busy then, the batch waits longer.
+	// FlushAfter is the time from the first message of a batch to its upload, unless the
+	// batch reaches FlushAt earlier. If all uploads are busy then, the batch waits longer.
 	// Zero means DefaultFlushAfter, 5 seconds.
 	FlushAfter time.Duration
 

@@ -13,7 +13,7 @@ type Stats struct {
 	Pending   int               // in memory: collecting, waiting, under way or in back-off
 	Spooled   int               // in SpoolDir alone, to be sent later
 	Unspooled uint64            // part of Queued: held in memory alone because SpoolDir could not be written
-	Memory    int               // bytes of all messages in memory, at most MaxMemory; a message counts until OnDelivery returns
+	Memory    int               // bytes of all messages in memory, at most MaxMemory; each counts until OnDelivery returns
 	Refused   uint64            // calls that returned ErrQueueFull or ErrNotSpooled; not in Queued
 	Batches   uint64            // batches that were delivered or given up
 	Attempts  uint64            // requests made, including those for batches that are still to be delivered

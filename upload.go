@@ -181,7 +181,8 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 // wait returns the back-off after a failed attempt, counted from 0. retryablehttp calls wait
 // right after check. The next attempt starts when the back-off is over and the gate is open. A
 // Retry-After closes the gate, so it can delay an attempt, but never shortens the back-off. So a
-// collector that asks for one second after each attempt still gets attempts for two minutes on average.
+// collector that asks for one second after each attempt still gets attempts for two minutes on
+// average.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
@@ -241,8 +242,9 @@ func (u *uploader) advance() bool {
 }
 
 // load reads the text of a batch under way from the disk. It returns true if there is a
-// message to send. Otherwise it has set b.outcome: to ReasonDamaged, or to ReasonExhausted
-// if reading the batch may succeed later.
+// message to send. Otherwise it has set b.outcome: with ReasonDamaged; with
+// ReasonExhausted if reading the batch may succeed later; or without a Reason if load has
+// already reported every message of the batch as damaged.
 func (u *uploader) load(b *batch) bool {
 	lost, err := b.seg.Load()
 	u.lock()

@@ -69,9 +69,9 @@ type Config struct {
 	// HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses DefaultEndpoint.
 	Endpoint string
 
-	// Interval is when the client uploads a batch that has fewer than BatchSize messages,
-	// counted from its first message. If all uploads are busy then, the batch waits longer.
-	// Zero means DefaultInterval, 5 seconds.
+	// Interval is the time from the first message of a batch to its upload, unless the batch
+	// reaches BatchSize earlier. If all uploads are busy then, the batch waits longer. Zero
+	// means DefaultInterval, 5 seconds.
 	Interval time.Duration
 
 	// Transport makes the requests. Nil means a transport that belongs to the client.

@@ -2,5 +2,5 @@
 
 package disk
 
-// SyncFolder does nothing where folders are not files.
+// SyncFolder does nothing, because this system cannot sync a folder.
 func SyncFolder(string) error { return nil }

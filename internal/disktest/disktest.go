@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Limit returns two functions. fill keeps the process from making files of more than max bytes,
-// which looks to the process like a full disk. free removes that limit. Neither needs
-// privileges.
+// Limit returns two functions. The function fill keeps the process from making files of more than
+// max bytes, which looks to the process like a full disk. The function free removes that limit.
+// Neither function needs privileges.
 func Limit(max uint64) (fill, free func() error) {
 	return func() error {
 		signal.Ignore(syscall.SIGXFSZ) // the write fails anyway
@@ -28,7 +28,7 @@ func limitFiles(max uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// NoFiles keeps the process from opening files. The function again, which it returns, ends that.
+// NoFiles keeps the process from opening files, until the process calls the returned function.
 func NoFiles() (again func() error, err error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -20,8 +20,9 @@ func Apart(cmd *exec.Cmd) {
 	}
 }
 
-// Mount mounts a file system of a size such as "16m". fill fills the file system to the last
-// page, and free frees the space again. Only a process that Apart has prepared can call Mount.
+// Mount mounts a file system of a size such as "16m". The returned function fill fills the file
+// system to the last page, and the function free frees the space again. Only a process that Apart
+// has prepared can call Mount.
 func Mount(folder, size string) (fill, free func() error, err error) {
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
 		return nil, nil, err

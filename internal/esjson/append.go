@@ -62,7 +62,7 @@ type copier struct {
 	// makes these changes, the output holds all members of these objects in the order of
 	// the source.
 	moves []move
-	// parts are the members that remain in the objects of moves.
+	// parts are the members that the objects in moves keep, in their new order.
 	parts []part
 
 	table   []uint32 // the hash table of distinct
@@ -86,8 +86,8 @@ func (c *copier) release() {
 }
 
 // form returns the canonical form of a value, and the end of the value in src. The value should
-// start at src[i]. depth is the number of arrays and objects around it. If nothing has to change, the form
-// is src[i:end] itself. Otherwise form appends it to dst and returns that part of dst.
+// start at src[i], nested in depth arrays and objects. If nothing has to change, the result is
+// src[i:end] itself. Otherwise form appends the canonical form to dst and returns that part of dst.
 func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	c.base, c.run = len(c.dst), i
 	c.moves, c.parts = c.moves[:0], c.parts[:0]
@@ -201,7 +201,7 @@ func (c *copier) object(i, depth int) (int, *SyntaxError) {
 	start := c.offset(i)
 	first := len(c.members)
 	ordered := true   // the array indices come first and ascend
-	last := int64(-1) // the array index of the latest key, or notIndex
+	last := int64(-1) // the largest arrayIndex of the keys so far
 	i = c.space(i + 1)
 	if i < len(c.src) && c.src[i] == '}' {
 		return i + 1, nil

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// ErrDepth is matched by errors.Is for a *SyntaxError or *ValueError that refuses nesting
-// deeper than MaxDepth. A cyclic Go value counts as such nesting.
+// ErrDepth says that a value is nested deeper than MaxDepth. errors.Is finds it in a
+// *SyntaxError or *ValueError with this problem. A cyclic Go value has this problem, too.
 var ErrDepth = errors.New(problemDepth)
 
 // ErrLong says that the output would be longer than the limit that the caller has
@@ -38,8 +38,8 @@ func (e *SyntaxError) Is(target error) bool {
 // A ValueError says why and where a Go value has no JSON form.
 type ValueError struct {
 	// Path leads from the value passed in to the part that was refused, such as
-	// `cart[3].price` or `["a key"][0]`. A very long path is cut. The path of the value
-	// itself is empty.
+	// `cart[3].price` or `["a key"][0]`. A very long path is cut. If the value passed in
+	// was itself refused, Path is empty.
 	Path string
 	// Problem says what is wrong there, such as "not a number".
 	Problem string

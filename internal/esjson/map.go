@@ -129,7 +129,7 @@ func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
 	return e.end(dst, first), nil
 }
 
-// appendMap appends m. The function value appends each of its values.
+// appendMap appends m. It calls the function value to append each value of m.
 func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if m == nil {
 		return append(dst, "null"...), nil

@@ -7,8 +7,8 @@ import (
 
 // Members calls fn for every member of the JSON object src, in the order of the source and
 // including duplicate keys. White space around src is allowed. The key is decoded to UTF-8
-// as AppendText does it, and is valid during the call only. The value is the part of src
-// that holds it, without white space around it.
+// as AppendText does it, and is valid during the call only. The value is a part of src,
+// without white space around it.
 //
 // Members checks all of src, including the depth, while it calls fn. So if it finds a
 // problem, it has already called fn for the members before the problem. It stops at the
@@ -31,11 +31,11 @@ func Members(src []byte, fn func(key, value []byte) error) error {
 	return err
 }
 
-// AppendMembers does the same as Members, and also passes fn the form of each value, which
-// is the text that Append would write. It is for callers that write the values to some
-// output. If the value is already in that form, form is a part of src. Otherwise the form
-// is appended to dst, and AppendMembers returns the extended dst. So a form is valid until
-// src or the array of dst is changed.
+// AppendMembers does the same as Members, and also passes fn the canonical form of each
+// value: the text that Append would write. AppendMembers is for callers that write the
+// values to some output. If a value already is in canonical form, the form is a part of
+// src. Otherwise the form is appended to dst, and AppendMembers returns the extended dst.
+// So a form is valid until src or the array of dst is changed.
 func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]byte, error) {
 	c := copiers.Get().(*copier)
 	defer c.release()
@@ -89,14 +89,13 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 // anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped is the error with which a callback makes the function members stop after fn
-// has failed. fn is the argument of Members, AppendMembers or Outline, which then
-// returns the error of fn.
+// stopped makes the function members stop after the caller's function fn has returned an
+// error. Members, AppendMembers and Outline then return the error of fn, not stopped.
 var stopped = new(SyntaxError)
 
 // members reads the object src. For every member it calls the function each with the
-// decoded key, and with the offset at which the value should start. each returns the end of
-// the value.
+// decoded key, and with the offset at which the value should start. The function each
+// returns the end of the value.
 func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error {
 	start := skipSpace(src, 0)
 	switch {

@@ -11,9 +11,9 @@ import (
 const maxDigits = 15
 
 // skipNumber returns the end of the number that starts at src[i], which is a minus or a
-// digit. If canonical is true, ECMAScript would print the number unchanged. If it is
-// false, ECMAScript may print the number in another form, and the caller has to convert
-// it to a double to find out.
+// digit. If the result canonical is true, ECMAScript would print the number unchanged.
+// Otherwise ECMAScript may print the number in another form, and the caller has to convert
+// the number to a double to find out.
 func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 	start := i
 	if src[i] == '-' {
@@ -46,8 +46,8 @@ func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 			return i, false, unexpected(src, i)
 		}
 		// Below 1e-6 the canonical form has an exponent, so at most five zeros may follow
-		// the point. The last digit must not be 0. With such a digit the number is not
-		// zero, so a minus is allowed.
+		// the point. The last digit must not be 0. A number with such a last digit is not
+		// zero, so it may have a minus.
 		digits += i - point
 		if zero {
 			digits -= 1 + zeros

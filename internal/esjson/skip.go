@@ -202,7 +202,7 @@ func skipKey(src []byte, i int) (int, *SyntaxError) {
 
 // skipMembers returns the end of the object that starts at src[i]. For every member it
 // calls the function each, with the bounds of the key including the quotes, and with the
-// offset at which the value should start. each returns the end of the value.
+// offset at which the value should start. The function each returns the end of the value.
 func skipMembers(src []byte, i int, each func(key, keyEnd, value int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
 	if i < len(src) && src[i] == '}' {

@@ -57,7 +57,7 @@ func visible(t reflect.Type) (fields []field) {
 			visited[s.t] = true
 			for i := range s.t.NumField() {
 				f := s.t.Field(i)
-				to := f.Type // the type of f, or the type that an unnamed pointer f points to
+				to := f.Type // the type of f, or its element type if it is an unnamed pointer type
 				if to.Name() == "" && to.Kind() == reflect.Pointer {
 					to = to.Elem()
 				}
@@ -103,7 +103,7 @@ func visible(t reflect.Type) (fields []field) {
 }
 
 // dominant keeps one field of each name: the field of the least depth, and at equal depth
-// the field with a tag. If two fields are equal in both, it keeps neither.
+// the field with a tag. If the two best fields are equal in depth and tag, it keeps neither.
 func dominant(fields []field) (kept []field) {
 	rank := func(a, b field) int {
 		tagged := 0
@@ -241,8 +241,8 @@ func (f *field) of(rv reflect.Value) (reflect.Value, bool) {
 	return rv, true
 }
 
-// addressed returns a pointer to v if v has an address, so that methods with a
-// pointer receiver are found.
+// addressed returns a pointer to v if v has an address, so that methods with a pointer
+// receiver are found. Otherwise it returns v.
 func addressed(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer, reflect.Map:

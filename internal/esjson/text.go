@@ -11,9 +11,10 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// special marks those of the eight bytes in w, in little-endian order, that cannot be copied into a
-// string unchecked: control characters, the quote, the backslash, and all bytes that are not ASCII.
-// The lowest mark is always right. Higher marks may be wrong, because the subtractions borrow.
+// special checks the eight bytes in w, in little-endian order. It sets the highest bit of each byte
+// that cannot be copied into a string unchecked: control characters, the quote, the backslash, and
+// bytes that are not ASCII. The lowest of these marks is always right. Higher marks may be wrong,
+// because the subtractions borrow.
 func special(w uint64) uint64 {
 	const (
 		space     = lowBits * ' '
@@ -44,8 +45,8 @@ func copyPlain(dst, b []byte) bool {
 	dst = dst[:n]
 	switch {
 	case n >= 8:
-		// Check and copy the last eight bytes first. The loop copies the bytes before
-		// them in words of eight, the last of which may overlap them.
+		// Check and copy the last eight bytes first. The loop then copies words of eight
+		// bytes from the start of b. Its last word may overlap the last eight bytes.
 		last := binary.LittleEndian.Uint64(b[n-8:])
 		if special(last) != 0 {
 			return false
@@ -132,15 +133,14 @@ func subpart(b []byte) int {
 
 const replacement = "\uFFFD"
 
-// AppendString appends s as a JSON string with its quotes.
-// Invalid UTF-8 in it becomes U+FFFD.
+// AppendString appends s as a JSON string with its quotes. Invalid UTF-8 in s becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	dst, _ = appendString(dst, s)
 	return dst
 }
 
-// appendString does the same as AppendString. mended reports whether s had invalid
-// UTF-8.
+// appendString does the same as AppendString. The result mended reports whether s had
+// invalid UTF-8.
 func appendString(dst []byte, s string) (out []byte, mended bool) {
 	if n := len(dst); cap(dst)-n >= len(s)+2 {
 		out := dst[n : n+len(s)+2]
@@ -201,9 +201,8 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
 }
 
-// appendUnit appends the character that the escape sequence \u with the code unit u stands for. If
-// JSON requires an escape for the character, or u is a lone surrogate, it appends an escape
-// sequence.
+// appendUnit appends the character u, which unescape has decoded. If JSON requires an escape for u,
+// or u is a lone surrogate, it appends an escape sequence.
 func appendUnit(dst []byte, u rune) []byte {
 	switch {
 	case u < ' ' || u == '"' || u == '\\':

@@ -34,8 +34,8 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 // including dst, may have at most limit bytes. AppendMember returns dst and ErrLong as soon
 // as it is certain that the result would be longer. So even a huge value costs at most a
 // small multiple of limit in time and memory. The text of a json.RawMessage, a json.Number
-// or a Marshaler counts a quarter of its length, as it may hold white space or needless
-// digits.
+// or a Marshaler counts only a quarter of its length, as it may hold white space or
+// needless digits.
 func AppendMember(dst []byte, v any, limit int) ([]byte, error) {
 	return appendValue(dst, v, 1, limit)
 }
@@ -121,7 +121,7 @@ func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	return e.otherValue(dst, v, depth)
 }
 
-// otherValue is value for all other types.
+// otherValue does the same as the method value, for all types that value does not handle.
 func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	switch v := v.(type) {
 	case int8:
@@ -235,8 +235,7 @@ func appendBool(dst []byte, b bool) []byte {
 	return append(dst, "false"...)
 }
 
-// maxExact is the largest integer up to which, on either side of zero, a double can
-// represent every integer.
+// A double can represent every integer from -maxExact to maxExact.
 const maxExact = 1 << 53
 
 // appendNumeric appends f, a float of the given number of bits. It refuses NaN and
@@ -304,7 +303,7 @@ func (e *encoder) raw(dst, raw []byte, depth int) ([]byte, *ValueError) {
 	return out, nil
 }
 
-// appendSlice appends s. The function element appends each of its elements.
+// appendSlice appends s. It calls the function element to append each element of s.
 func appendSlice[V any](e *encoder, dst []byte, s []V, depth int, element func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if s == nil {
 		return append(dst, "null"...), nil

@@ -14,8 +14,8 @@ import (
 // Abort ends a handler by a panic, so that the http.Server closes the connection without an answer.
 func Abort() { panic(http.ErrAbortHandler) }
 
-// Pause waits until the channel until is closed, if it is not nil, and then for delay. If ctx ends
-// first, it returns the error of ctx.
+// Pause first waits for the close of a channel, the argument until, unless that is nil. It then
+// waits for the time delay. If ctx ends before, it returns the error of ctx.
 func Pause(ctx context.Context, until <-chan struct{}, delay time.Duration) error {
 	if until != nil {
 		select {
@@ -71,8 +71,8 @@ func Stream(w http.ResponseWriter, size int64) {
 	}
 }
 
-// PrepareHangUp adds the headers of an answer whose body has length bytes. After that answer the
-// server closes the connection. On HTTP/1.1 the headers do not announce the close. On HTTP/2 the
+// PrepareHangUp adds headers to an answer after which the server closes the connection. The body of
+// the answer has length bytes. On HTTP/1.1 the headers do not announce the close. On HTTP/2 the
 // server sends GOAWAY.
 func PrepareHangUp(header http.Header, r *http.Request, status, length int) {
 	if r.ProtoMajor > 1 {
@@ -92,8 +92,8 @@ func CloneHeader(h http.Header) http.Header {
 	return h.Clone()
 }
 
-// WriteAnswer writes an answer to a connection. Its Content-Length may differ from the length of
-// body, which http.Server would correct.
+// WriteAnswer writes an answer directly to a connection, because http.Server would correct a
+// Content-Length that differs from the length of the body.
 func WriteAnswer(c io.Writer, status int, header http.Header, contentLength int, body string) {
 	header = CloneHeader(header)
 	header.Set("Content-Length", strconv.Itoa(contentLength))

@@ -128,7 +128,7 @@ func (p *parser) byte(c byte) bool {
 	return true
 }
 
-// number reads a decimal number. The number of its digits must be between least and most.
+// number reads a decimal number. The arguments least and most bound how many digits it has.
 func (p *parser) number(least, most int) (n int, ok bool) {
 	i := 0
 	for ; i < most && i < len(p.rest) && isDigit(p.rest[i]); i++ {
@@ -185,8 +185,8 @@ func (p *parser) zone() (time.Duration, error) {
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
 const (
-	// maxText bounds a timestamp in a JSON string, in bytes. It refuses no valid timestamp:
-	// even one with every character escaped is shorter.
+	// maxText bounds a timestamp in a JSON string, in bytes. No valid timestamp exceeds
+	// maxText, not even with every character escaped.
 	maxText = 256
 	// Integers of at least maxSeconds, on either side of zero, are milliseconds. As
 	// seconds, maxSeconds lies in the year 5138. As milliseconds, it lies in March 1973.

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// window bounds the bytes in one direction of a connection that the peer has not read
-// yet. At the bound, writes wait.
+// window bounds the bytes that one end of a connection has written and the other end has
+// not read yet. At the bound, writes wait.
 const window = 64 << 10
 
 // A Conn is one end of a connection. Unlike net.Pipe it buffers up to 64 KB in each
 // direction, so either side may write first. It ends in the same ways as TCP on Linux:
 //
 //   - CloseWrite: the peer reads up to io.EOF and may still write.
-//   - Close: the same, but the peer's first write after it is lost, and its later writes
-//     fail with EPIPE. With unread data, Close acts as Reset.
+//   - Close: as CloseWrite, but the peer's first write after the Close is lost, and later
+//     writes of the peer fail with EPIPE. With unread data, Close acts as Reset.
 //   - Reset: the peer reads the data that had arrived, and then gets ECONNRESET.
 //
 // A Conn waits on a sync.Cond, which a synctest bubble counts as durably blocked. All
@@ -205,7 +205,7 @@ type deadline struct {
 	passed bool
 }
 
-// set sets the deadline. wake's lock must be held.
+// set sets the deadline. The mutex wake.L must be held.
 func (d *deadline) set(t time.Time, wake *sync.Cond) {
 	d.stop()
 	d.passed = false

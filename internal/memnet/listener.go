@@ -23,8 +23,8 @@ func Listen(addr net.Addr) *Listener {
 	return &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// Dial connects a client to the listener. client is the address of the client. Dial
-// returns [ErrRefused] after Close, and ctx.Err() if ctx ends before the connection is
+// Dial connects a client to the listener. The argument client is the address of the client.
+// Dial returns [ErrRefused] after Close, and ctx.Err() if ctx ends before the connection is
 // accepted.
 func (l *Listener) Dial(ctx context.Context, client net.Addr) (*Conn, error) {
 	c, server := Pipe(client, l.addr)

@@ -46,7 +46,7 @@ func (n *Network) DialContext(ctx context.Context, _, address string) (net.Conn,
 	return n.DialFrom(ctx, net.IPv4(127, 0, 0, 1), address)
 }
 
-// DialFrom does the same as DialContext, but the client's IP address is from.
+// DialFrom does the same as DialContext, but the argument from is the client's IP address.
 func (n *Network) DialFrom(ctx context.Context, from net.IP, address string) (net.Conn, error) {
 	addr, err := resolve(address)
 	if err != nil {

@@ -147,7 +147,7 @@ func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal syscall.Signal) error {
 	// After the first round the postmaster is suspended and starts no more processes.
-	// The second round reaches the processes that it started during the first.
+	// The second round reaches the processes that the postmaster started during the first.
 	for range 2 {
 		ps := s.processes()
 		if len(ps) == 0 {

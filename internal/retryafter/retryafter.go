@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Max is the longest wait that Parse returns. Parse reduces longer waits to it.
+// Max is the longest wait that Parse returns. Parse reduces longer waits to Max.
 const Max = 365 * 24 * time.Hour
 
 // Parse returns how long to wait, counted from now, according to the value of a

@@ -25,7 +25,8 @@ import (
 // ErrCrashed is the error of every operation after a crash.
 var ErrCrashed = errors.New("simdisk: crashed")
 
-// sector is the number of bytes that a loss of power writes as a whole or not at all.
+// sector is a number of bytes. If a loss of power interrupts a write, each sector of the write is
+// either written completely or not at all.
 const sector = 512
 
 // A Kind says what an operation does.
@@ -79,9 +80,9 @@ const (
 type Disk struct {
 	mu       sync.Mutex
 	rnd      *rand.Rand
-	names    map[string]*node // that the process sees
-	durable  map[string]*node // that survive a loss of power
-	pending  []renames
+	names    map[string]*node // the files that the process sees
+	durable  map[string]*node // the files that a loss of power would leave
+	pending  []renames        // done since the latest SyncNames
 	locks    map[string]bool
 	fault    func(Op) error
 	n        int // operations so far
@@ -89,7 +90,7 @@ type Disk struct {
 	crashed  bool
 	capacity int64 // 0 is no bound
 	used     int64
-	ahead    time.Duration // of the clock
+	ahead    time.Duration // how far the clock is ahead of time.Now
 }
 
 // A renames value describes how one operation, such as Create or Rename, changes the names of
@@ -107,10 +108,10 @@ func (r renames) apply(names map[string]*node) {
 
 // A node is the content of a file.
 type node struct {
-	data    []byte // that the process sees
-	synced  []byte // that survives a loss of power
+	data    []byte // what the process reads
+	synced  []byte // what is sure to survive a loss of power
 	pending []change
-	links   int // names and open handles
+	links   int // number of names and open handles
 }
 
 // A change is a write to a file that is not synced yet. A change whose data is nil is a
@@ -141,7 +142,7 @@ func (d *Disk) OnOp(fault func(Op) error) {
 }
 
 // CrashAt makes the disk crash in the nth operation from now. This operation may be done in part.
-// It and all later operations return ErrCrashed. CrashAt(0) cancels the crash.
+// This and all later operations return ErrCrashed. CrashAt(0) cancels the crash.
 func (d *Disk) CrashAt(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,8 +203,8 @@ func (d *Disk) Used() int64 {
 
 // Reboot crashes the disk and returns a new disk with the data that survived. The new disk has the
 // same bound and clock, and no file is open or locked. After a reboot with Process, writes that
-// were not synced may still be lost in a later loss of power. Reboot of the old disk may be called
-// again, and may then choose other data that survives.
+// were not synced may still be lost in a later loss of power. A second Reboot of the same disk may
+// let other data survive.
 func (d *Disk) Reboot(loss Loss) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,8 +282,8 @@ func (c change) apply(data []byte) []byte {
 	return data
 }
 
-// tear applies a random part of a change to data. Of a write it applies some sectors. A Truncate
-// it applies either completely or not at all.
+// tear applies a random part of a change to data. It applies some sectors of a write, or none. It
+// applies a Truncate either completely or not at all.
 func (c change) tear(data []byte, rnd *rand.Rand) []byte {
 	if c.data == nil {
 		if rnd.IntN(2) == 0 {
@@ -344,8 +345,8 @@ func (d *Disk) put(name string, data []byte) {
 }
 
 // begin begins an operation. The caller holds d.mu. begin releases d.mu while it calls the
-// function of OnOp. If last is true, the disk crashes in this operation, which may be done in
-// part.
+// function of OnOp. If the result last is true, the disk crashes in this operation, which may be
+// done in part.
 func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, err error) {
 	if d.crashed {
 		return false, ErrCrashed
@@ -370,7 +371,7 @@ func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, 
 	return false, err
 }
 
-// rename changes the names.
+// rename applies r to the names. The change is not durable until SyncNames.
 func (d *Disk) rename(r renames) {
 	r.apply(d.names)
 	d.pending = append(d.pending, r)

@@ -23,8 +23,8 @@ var (
 func On() bool { return *length > 0 || *seed > 0 }
 
 // Long skips the test in an ordinary test run. In a run by the soak command, it returns how long
-// the soak must run, and the seed for all its random choices. It logs the seed. name is the
-// argument of the soak command that selects this soak.
+// the soak must run, and the seed for all its random choices. It logs the seed. The string name
+// is the argument of the soak command that selects this soak.
 func Long(t testing.TB, name string) (time.Duration, uint64) {
 	t.Helper()
 	Only(t, name)
@@ -36,8 +36,8 @@ func Long(t testing.TB, name string) (time.Duration, uint64) {
 	return max(*length, time.Second), s
 }
 
-// Only skips the test in an ordinary test run. name is the argument of the soak command
-// that selects this soak.
+// Only skips the test in an ordinary test run. The string name is the argument of the soak
+// command that selects this soak.
 func Only(t testing.TB, name string) {
 	t.Helper()
 	if !On() {
@@ -46,9 +46,9 @@ func Only(t testing.TB, name string) {
 }
 
 // Seeds yields the seeds for a test that runs once per seed. It stops when the test has
-// failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n. If
-// the command line of the soak command has a seed, it is the only one. Otherwise the soak
-// command runs the test with random seeds until the time is over.
+// failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n. Under
+// the soak command, the test gets the seed of the command line or, without such a seed,
+// random seeds until the time is over.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	return func(yield func(uint64) bool) {

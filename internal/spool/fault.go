@@ -18,8 +18,8 @@ func guard(memory []byte, fn func() error) (err error) {
 	return fn()
 }
 
-// recoverFault must be deferred. It restores before, the goroutine's previous setting
-// of debug.SetPanicOnFault, and turns a fault in memory into an error.
+// recoverFault must be deferred. It turns a fault in memory into an error. It also restores
+// the goroutine's previous setting of debug.SetPanicOnFault, which is the argument before.
 func recoverFault(memory []byte, before bool, err *error) {
 	debug.SetPanicOnFault(before)
 	r := recover()

@@ -95,8 +95,8 @@ func (f *file) change(fn func() error) error {
 	return guard(f.memory, fn)
 }
 
-// written must be called after n bytes of memory have changed. If the file is not
-// mapped, it writes these bytes to the file.
+// written must be called after a change of memory[at:at+n]. If the file is not mapped, it
+// writes these bytes to the file.
 func (f *file) written(at, n int) error {
 	if f.mapped {
 		return nil
@@ -110,8 +110,8 @@ func (f *file) write(at, n int) error {
 	return err
 }
 
-// shown returns the index of the first entry that is missing in the file, starting with the entry
-// n. It returns limit if no entry before limit is missing.
+// shown looks at the entries from number n on, in the index of the file. It returns the number of
+// the first entry that is missing, or limit if all entries before limit exist.
 func (f *file) shown(n, limit int) (int, error) {
 	err := f.change(func() error {
 		for n < limit && f.words[index(n)].Load() != 0 {

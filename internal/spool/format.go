@@ -31,11 +31,11 @@ import (
 // that follows the previous message. The entry is written in one store, after its message.
 // So a message without an entry is incomplete.
 //
-// The checksum is the CRC-32C of the message XOR that of the header. After a loss of power,
-// an entry of an earlier use of the file may reappear. It does not match, because the
-// sequence and the id in the header differ.
+// The checksum is the CRC-32C of the message XOR the CRC-32C of the header. After a loss of
+// power, an entry of an earlier use of the file may reappear. Its checksum does not match,
+// because the sequence and the id in the header differ.
 //
-// A file may be shorter than its layout. Then the missing bytes of the data were not used.
+// A file may end before its data area does. The missing bytes were not used.
 const (
 	magic      = 0x6765736c6f6f7073 // "spoolseg"
 	version    = 1
@@ -94,8 +94,8 @@ func (h *header) put(b []byte) {
 // spare segment, or its messages have been sent.
 var errVacant = errors.New("no segment")
 
-// parseHeader decodes the first headerSize bytes of a file, which may be fewer if the file
-// is shorter. It returns errVacant, or an error that describes the damage.
+// parseHeader decodes the header at the start of b. A shorter b means that the file has no
+// complete header. The error is errVacant, or describes the damage.
 func parseHeader(b []byte) (header, error) {
 	var h header
 	le := binary.LittleEndian

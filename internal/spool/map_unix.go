@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// canMap reports that a write to a shared mapping is at once visible to all readers of the
-// file, and survives any end of the process. OpenBSD does not guarantee that, and the
-// syscall package cannot map files on Windows.
+// canMap is true on systems where all readers of a file see a write to a shared mapping at
+// once, and the write survives any end of the process. OpenBSD does not guarantee that, and
+// the syscall package cannot map files on Windows.
 const canMap = true
 
 func mapFile(f *os.File, size int) ([]byte, error) {

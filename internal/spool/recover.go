@@ -33,7 +33,7 @@ func fileNumber(name string) (uint64, bool) {
 // A DamageError reports a damaged file: the package has set the file aside, or cannot
 // load its messages.
 type DamageError struct {
-	File string // path, after the renaming if the file was set aside
+	File string // path; the new path if the file was set aside
 	Err  error  // the damage
 }
 

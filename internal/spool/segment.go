@@ -29,7 +29,7 @@ type Segment struct {
 	ends []int32 // end of each message in data; nil while the segment waits
 	data []byte  // the space for data; in a loaded segment, the data
 	end  int     // number of bytes of data in use
-	bad  error   // the error of the disk because of which the segment takes no more messages
+	bad  error   // the error of the disk after which the segment takes no more messages, or nil
 	size int64   // bytes that count towards MaxBytes
 	gone bool    // the segment was removed
 	lost int     // number of damaged messages that Load has left out
@@ -97,10 +97,11 @@ func (s *Segment) next() int {
 	return s.end
 }
 
-// Append copies a message into the segment. sum must be its Checksum. If Append returns
-// nil, the message survives the end of the process. If it returns an error, the message is
-// not part of the segment. After an error of the disk, the segment takes no more messages.
-// The earlier messages stay in the segment, and those that can be read can still be sent.
+// Append copies a message into the segment. The argument sum is the message's Checksum. If
+// Append returns nil, the message survives the end of the process. If it returns an error,
+// the message is not part of the segment. After an error of the disk, the segment takes no
+// more messages. The earlier messages stay in the segment. Those that can be read can still
+// be sent.
 //
 // If the file is mapped, Append makes no system call. But the kernel may delay Append if
 // it throttles programs that change memory faster than it can write the changes to the
@@ -124,14 +125,14 @@ func (s *Segment) Append(message []byte, sum uint32) error {
 	return nil
 }
 
-// Bytes returns the head and the messages, with a comma between any two of them. It is
+// Bytes returns the head and the messages, with a comma between messages. The result is
 // valid until the next call of Unload or Remove, and must not be changed. In a mapped file,
 // reading these bytes may have to read from the disk. If the disk fails then, the fault
 // ends the program. ReadAt returns an error instead.
 func (s *Segment) Bytes() []byte { return s.data[:s.end:s.end] }
 
-// Ends returns the end of each message in Bytes. It is valid until the next call of Unload
-// or Remove, and must not be changed.
+// Ends returns the end of each message in Bytes. The result is valid until the next call of
+// Unload or Remove, and must not be changed.
 func (s *Segment) Ends() []int32 { return s.ends }
 
 // ReadAt reads from the result of Bytes; see [io.ReaderAt]. After Remove it returns
@@ -220,12 +221,12 @@ func (s *Segment) Unload() error {
 	return err
 }
 
-// Load reads the messages of a segment that waits on disk. It leaves out damaged messages.
-// lost is the number of messages that it has left out, minus the number that earlier calls of
-// Load have returned. If it can read nothing, the error is a *DamageError. After a damaged
-// message or a *DamageError, Remove sets the file aside instead of deleting it. Any other
-// error does not mean that the file is damaged: the Dir is closed, or, for instance, the
-// process has too many open files. In the second case a later Load may succeed.
+// Load reads the messages of a segment that waits on disk. It leaves out damaged messages. The
+// result lost counts those that no earlier Load has counted. If Load cannot read the file or
+// its header, the error is a *DamageError. After a damaged message or a *DamageError, Remove
+// sets the file aside instead of deleting it. Any other error does not mean that the file is
+// damaged. The error is ErrClosed, or a lack of resources, such as too many open files, after
+// which a later Load may succeed.
 func (s *Segment) Load() (lost int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

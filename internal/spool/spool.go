@@ -74,8 +74,8 @@ type Config struct {
 
 	// SyncEach makes Commit wait until its messages are on the disk. Without SyncEach, a
 	// loss of power or a crash of the kernel may cost the messages that the kernel has not
-	// yet written. On Linux these are the last 35 seconds, unless vm.dirty_expire_centisecs
-	// was changed.
+	// yet written. On Linux these are the messages of the last 35 seconds, unless
+	// vm.dirty_expire_centisecs was changed.
 	SyncEach bool
 
 	// SyncInterval, if not zero, is how often messages are synced to the disk. A loss of
@@ -151,7 +151,7 @@ type Dir struct {
 
 // Open opens a folder, and makes it if it does not exist. It returns the segments that
 // earlier processes left in it, oldest first, not loaded. It reads only their headers and
-// indices. So a backlog of a gigabyte delays it by milliseconds.
+// indices. So a backlog of a gigabyte delays Open by milliseconds.
 //
 // If a file has the name of a segment but is damaged or is not a segment, Open appends
 // ".aside" to its name, and reports it. It ignores other files. Open locks the folder in
@@ -243,9 +243,9 @@ func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	return s, last, nil
 }
 
-// Prepare makes spare segments until there are n. Its errors are those of New. If it runs
-// in the background whenever Take has left fewer than n, Take usually finds a spare
-// segment.
+// Prepare makes spare segments until there are n. Its errors are those of New. A caller
+// that runs Prepare in the background whenever Take has left fewer than n spare segments
+// usually finds one at the next Take.
 func (d *Dir) Prepare(n int) error {
 	d.making.Lock()
 	defer d.making.Unlock()
@@ -271,7 +271,7 @@ func (d *Dir) Prepare(n int) error {
 			return fmt.Errorf("spool: make a segment: %w", err)
 		}
 		d.mu.Lock()
-		d.spare = append(d.spare, f) // d is not closed here, because Close waits for making
+		d.spare = append(d.spare, f) // d is not closed here, because Close locks d.making first
 		d.mu.Unlock()
 	}
 }

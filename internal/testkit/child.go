@@ -20,9 +20,9 @@ type Child struct {
 	status int           // exit status; -1 if a signal ended the process
 }
 
-// StartChild starts cmd and collects its output on both streams. The caller must call
-// Stop, Kill or Exit, which wait for its end. The end of the test
-// does not kill the child; use KillAtEnd instead of StartChild for that.
+// StartChild starts cmd and collects its output on both streams. The caller must call Stop,
+// Kill or Exit, which wait for the end of the child. The end of the test does not kill the
+// child; see KillAtEnd.
 func StartChild(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &c.out, &c.out

@@ -10,8 +10,8 @@ import (
 
 // Negative checks a rule that holds for all configurations: a negative number in a field is
 // refused with an error that names the field. A field listed in unlimited may be -1, which
-// means no bound. base is a valid configuration. use is the function under test, which must
-// check the configuration that it gets.
+// means no bound. The argument base is a valid configuration. The argument use is the
+// function under test, which must check the configuration that it gets.
 func Negative[C any](t *testing.T, base C, use func(C) error, unlimited ...string) {
 	t.Helper()
 	if err := use(base); err != nil {

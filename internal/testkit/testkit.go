@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Until waits for a condition. It calls so every few milliseconds, until so returns true.
-// Use Until for events outside the test's process. Within a synctest bubble Until waits in
-// virtual time, but synctest.Wait is the better choice there. If the time limit of the
-// test binary is near, Until fails the test with want, the description of the event.
+// Until waits for a condition. It calls the function so every few milliseconds, until that
+// returns true. Use Until for events outside the test's process. Within a synctest bubble
+// Until waits in virtual time, but synctest.Wait is the better choice there. If the time
+// limit of the test binary is near, Until fails the test. The string want describes the event.
 func Until(t testing.TB, want string, so func() bool) {
 	t.Helper()
 	limit := deadline(t)
@@ -46,8 +46,8 @@ func deadline(t testing.TB) (limit time.Time) {
 }
 
 // Program returns the path of a program that is in PATH or is one of the given paths. If
-// the program is missing, it skips the test with a line that contains install, such as
-// "apt-get install postgresql". If CI=true, it fails the test instead.
+// the program is missing, it skips the test with a line that contains the argument install,
+// such as "apt-get install postgresql". If CI=true, it fails the test instead.
 func Program(t testing.TB, name, install string, paths ...string) string {
 	t.Helper()
 	if path, err := exec.LookPath(name); err == nil {
