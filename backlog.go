@@ -36,7 +36,7 @@ func (q *queue) maintenance() {
 	q.spooler.prepare(spareSegments)
 	q.lock()
 	defer q.unlock()
-	// After cancelUploads, nothing may move to q.spooled: its waiters have their answer.
+	// cancelUploads has told the waiters of all spooled batches. So move no batch after it.
 	for q.isCrowded() && q.ctx.Err() == nil {
 		i := slices.IndexFunc(q.waiting, (*batch).hasFile)
 		if i < 0 {

@@ -47,8 +47,8 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	}
 }
 
-// deliveries yields the messages of a batch in up to two groups: first the messages with
-// the batch's own outcome, then the messages that the collector rejected one by one.
+// deliveries yields the messages of a batch in up to two groups: first the messages that
+// share the batch's outcome, then the messages that the collector rejected.
 func (b *batch) deliveries(yield func(Delivery)) {
 	f := &b.outcome
 	if n := b.n - len(f.rejected); n > 0 {

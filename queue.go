@@ -66,7 +66,7 @@ type queue struct {
 // lock locks q.mu, which is held for a fraction of a microsecond. If other goroutines are
 // ready to run, a sync.Mutex parks this goroutine at once. It then continues only after
 // they have all run, which may take milliseconds. Trying for about a microsecond first
-// avoids that.
+// avoids that wait.
 func (q *queue) lock() {
 	for range 300 {
 		if q.mu.TryLock() {

@@ -84,7 +84,7 @@ type Server struct {
 }
 
 // New returns a server that is closed when the test ends. t is a *testing.T or similar.
-// Within a synctest bubble it must be the t of the bubble.
+// Within a synctest bubble, pass the t of the bubble.
 //
 // Each batch request takes the next step of the script. Attempts to connect take only connection
 // steps; see [Refuse]. The last step is repeated forever. Without a script, the server accepts

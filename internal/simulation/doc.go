@@ -9,7 +9,7 @@
 // requests.
 //
 //	go run ./soak simulation -for 10m                # random seeds, which are printed
-//	go run ./soak simulation -seed 42                # one of them again
+//	go run ./soak simulation -seed 42                # a printed seed again
 //
 // Retries have random jitter, and the order of goroutines is random. So a seed with which a run
 // has failed fails again most of the time, but not always.

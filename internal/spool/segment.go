@@ -34,7 +34,7 @@ type Segment struct {
 	gone bool    // the segment was removed
 	lost int     // number of damaged messages that Load has left out
 
-	// damage is the reason why Remove sets the file aside instead of deleting it.
+	// damage is nil, or the reason why Remove sets the file aside instead of deleting it.
 	damage error
 
 	// mu keeps data and file valid while ReadAt and Commit use them. ReadAt and Commit hold a
@@ -173,8 +173,9 @@ func (s *Segment) Commit(n int) error {
 	return s.sync(n)
 }
 
-// sync writes all messages in the index to the disk. It does nothing if the index has no
-// new entries, or if n is not 0 and the first n messages are already on the disk.
+// sync writes the messages in the index to the disk, if the index has entries that no
+// earlier sync has written. If n is not 0 and the first n messages are already on the disk,
+// sync does nothing.
 func (s *Segment) sync(n int) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
