@@ -16,7 +16,7 @@ import (
 type picked struct {
 	pinned
 	claim *claim
-	order int // the position among wants
+	order int // the index of the delivery in the result
 }
 
 // Fetch implements webhook.Store. It reads the bodies without holding index.mu.
@@ -73,8 +73,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		err := p.load(&d, put)
 		switch {
 		case errors.Is(err, errState):
-			// The unreadable record had the end of the retry window. The window may be over, so the
-			// delivery gets at most one more attempt.
+			// Only the unreadable record said when the retry window ends. The window may be over,
+			// so the delivery gets at most one more attempt.
 			complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
@@ -119,9 +119,9 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	return dst, nil
 }
 
-// pick claims due deliveries for wants, with up to maxBytes of bodies in all, but at least one
-// delivery. For each want, next holds the due time of the next unclaimed delivery of the want's
-// queue.
+// pick claims due deliveries for wants. Their bodies have at most maxBytes in all, unless the first
+// one alone has more. next[i] is the due time of the next unclaimed delivery in the queue of
+// wants[i].
 func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
 	var bytes int64

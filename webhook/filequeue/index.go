@@ -87,7 +87,7 @@ type index struct {
 	told      map[uint64]bool // see complain
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
-	moved   []spot          // where watched deliveries went since then
+	moved   []spot          // where watched deliveries went since watched was set
 }
 
 // A spot is the place of an entry in the index.
@@ -103,8 +103,9 @@ func (x *index) watch(w where, e *entry) {
 	}
 }
 
-// visit calls f for each entry. It locks mu, and unlocks it after each 4,096 entries and during f. So
-// it may miss an entry that changes its queue in the meantime, or visit it twice.
+// visit calls f for each entry. The caller does not hold mu: visit locks mu while it reads up to
+// 4,096 entries, and unlocks it while it calls f with them. So visit may miss an entry that changes
+// its queue in the meantime, or call f twice for it.
 func (x *index) visit(f func(w where, e entry)) {
 	const some = 4096
 	x.mu.Lock()
@@ -180,7 +181,7 @@ func (x *index) prune(destination string) {
 	}
 }
 
-// claim claims a delivery of lane l. The caller has removed its entry e from its queue.
+// claim claims a delivery of lane l. e is its entry, which the caller has removed from its queue.
 func (x *index) claim(l *lane, e entry, retry bool) *claim {
 	x.lastClaim++
 	c := &claim{point: e.point(), id: x.lastClaim, lane: l, retry: retry, body: e.bytes()}

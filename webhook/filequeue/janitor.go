@@ -73,8 +73,8 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.forgetKeys(&j.config, j.Now())
 	unhinted := j.index.segs.unhinted()
 	j.index.mu.Unlock()
-	// The latest segment waits until the next one is sealed. By then most segments are not needed
-	// any more, and get no hint file at all.
+	// The segment that was sealed last gets no hint file until another segment is sealed. By then
+	// most segments have no needed record any more, and so need no hint file at all.
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
 		err = cmp.Or(j.hint(g), err) // an error stops only this step
 	}
@@ -170,8 +170,9 @@ const fewSmall = 8
 //   - a segment that a merge has copied records out of
 //   - a segment without needed records
 //   - the smallest segment, if more than fewSmall segments are small
-//   - the segment with the smallest share of needed bytes, if that share is less than a quarter, or
-//     if all files together take more than twice the space of the needed records, and a segment more
+//   - the segment with the smallest share of needed bytes, if that share is less than a quarter; or
+//     less than three quarters, if all segments take more than twice the needed bytes in them plus
+//     the size of a segment
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()

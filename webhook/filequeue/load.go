@@ -23,9 +23,9 @@ type loader struct {
 	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	keys   []timedKey
 
-	ends map[uint32]int64 // the ends of segments that later segments list
-	// The latest record of kindSegments lists the segments that the store needs. needed has these
-	// segments, with the offsets of their ends. It is nil until the loader finds that record.
+	ends map[uint32]int64 // where segments end, by number, as records in later segments say
+	// The latest record of kindSegments lists the segments that the store needs. The map needed has
+	// their numbers, and where each ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
 	listed    uint32   // the segment with that record; later segments are needed, too
 	seq       uint64   // the latest sequence number
@@ -35,7 +35,7 @@ type loader struct {
 	lost      []ref    // deliveries that cannot be read, and that no kindLost lists yet
 
 	// Check and Rescue set lenient. The loader then uses no hint files, goes on when something is
-	// missing, and collects reports in missing instead of logging them.
+	// missing, and collects reports in the field missing instead of logging them.
 	lenient  bool
 	ctx      context.Context
 	missing  []string
@@ -119,8 +119,8 @@ func (ld *loader) load() error {
 		}
 	}
 	for id := range hints {
-		// The segment of this hint file is missing, but the store did not remove it: the store
-		// removes a hint file before its segment.
+		// The segment of this hint file is missing. The store has not removed the segment: it would
+		// have removed the hint file first.
 		if !ld.leftover(id.number) && !ld.lenient {
 			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, id.name(), id.hint())
 		}
@@ -151,7 +151,7 @@ func (ld *loader) files() (ids []segmentID, hints map[segmentID]bool, err error)
 }
 
 // records appends the records of a segment to dst. It reads the hint file if there is a valid one.
-// latest says that this is the latest segment.
+// The argument latest says whether g is the latest segment.
 func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
 	end, known := ld.ends[g.number]
 	b, err := readAll(ld.disk, g.hint(), maxHint)
@@ -161,8 +161,8 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	if len(b) >= hintStart && !known {
 		end = int64(binary.LittleEndian.Uint64(b[8:]))
 	}
-	// The hint file is out of date if the segment became active again while the file was written.
-	// Then the segment has another record at its end.
+	// The hint file is out of date if the segment became active again while the hint file was
+	// written. Then the segment has another record at the offset end.
 	if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
 		if known = true; !ld.lenient {
 			g.end, g.hinted = end, true

@@ -50,7 +50,7 @@ type log struct {
 	reserveBytes int64
 	step         int64
 
-	// Only the writer uses these.
+	// Only the writer uses the fields below. The janitor also sets roomier.
 	active  *segment
 	before  *segment // the latest sealed segment
 	size    int64    // bytes of the file of active
@@ -60,7 +60,7 @@ type log struct {
 	roomier atomic.Bool // a file was removed after refused
 	seq     uint64      // of the next record
 	number  uint32      // of the latest segment
-	salt    uint64      // of the next segment; a failed roll may have left a file with its name
+	salt    uint64      // of the next segment; a failed roll may have left a file of this name
 	buf     []byte
 }
 
@@ -145,8 +145,8 @@ func encode(b []byte, g *segment, rs []*record) []byte {
 	return b
 }
 
-// grow makes space for size bytes in the active segment. If the disk has the space, it extends the
-// file further, to a multiple of l.step.
+// grow makes space for size bytes in the active segment. If the disk has the space, grow makes the
+// file even longer, so that its length is a multiple of l.step.
 func (l *log) grow(size int64) (err error) {
 	if need := l.active.end + size; need > l.size {
 		l.size, err = l.extend(l.active.file, l.size, need)
@@ -154,8 +154,9 @@ func (l *log) grow(size int64) (err error) {
 	return err
 }
 
-// extend fills a file with zeros from the offset from. It fills up to the next multiple of step, or
-// only to need if the disk has no space for more. It returns the new length.
+// extend appends zeros to a file whose length is the argument from. The new length is need, rounded
+// up to a multiple of l.step, or need itself if the disk has no space for more. extend returns the
+// new length, or from after an error.
 func (l *log) extend(f disk.File, from, need int64) (to int64, err error) {
 	for _, to := range []int64{(need + l.step - 1) / l.step * l.step, need} {
 		if err = zero(f, from, to); !full(err) {
@@ -181,8 +182,8 @@ func zero(f disk.File, from, to int64) error {
 	return nil
 }
 
-// roll seals the active segment and begins another one, with space for size bytes. puts says that
-// the commit has puts, for which roll does not use the reserve.
+// roll seals the active segment and begins another one, with space for size bytes. If puts is true,
+// the commit has puts, and roll must not turn the reserve into the new segment.
 func (l *log) roll(size int64, puts bool) error {
 	g := &segment{segmentID: segmentID{l.number + 1, l.salt}}
 	l.index.mu.Lock()
@@ -248,7 +249,8 @@ func (l *log) roll(size int64, puts bool) error {
 
 // resume makes the latest segment of the previous process the active one again, if it has space for
 // size bytes. Otherwise it returns the argument err. On a full disk the rest of that segment may be
-// the only space: the previous process may have ended just after it made the reserve a segment.
+// the only space: the previous process may have ended just after it turned the reserve into this
+// segment.
 func (l *log) resume(size int64, err error) error {
 	g := l.before
 	if l.active != nil || g == nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A move copies the records of an entry to the active segment. It copies the put of a delivery
-// together with the state record. Open reads the log backwards and must find the state before the
-// put, so the copy of the state follows the copy of the put.
+// A move copies records of an entry to the active segment. A put is never copied without the state
+// record of its delivery: Open reads the log backwards and must find the state before the put. So
+// the copy of the state follows the copy of the put.
 type move struct {
 	entry
 	from   where
@@ -60,7 +60,7 @@ func (x *index) moves(from uint32) (moves []move) {
 }
 
 // locate returns the entry of a move in the index, or nil if the entry has changed. The delivery
-// may have changed its queue since moves found it: it was claimed, or its claim was returned.
+// may be in another queue than at the call of moves: it was claimed, or its claim was returned.
 func (x *index) locate(m *move) *entry {
 	for _, k := range []kind{m.from.kind, kindFresh, kindRetry, claimed} {
 		if e := x.queue(where{k, m.from.destination}).at(m.point()); e != nil && *e == m.entry {
@@ -70,7 +70,8 @@ func (x *index) locate(m *move) *entry {
 	return nil
 }
 
-// copy reads into m.copies those records of an entry that are in the segment with the number from.
+// copy reads into m.copies the records that m copies: the put if it is in the segment with the
+// number from, and the state record, if there is one, from any segment.
 func (j *janitor) copy(m *move, from uint32) error {
 	read := func(k kind, at place, length int) error {
 		g := j.index.pinned(at.seg)
@@ -110,8 +111,8 @@ func (j *janitor) copy(m *move, from uint32) error {
 	return nil
 }
 
-// move adds the copies of moves to the group. No other op is in the group, so every entry is in a
-// queue.
+// move adds the copies of moves to the group. An op can take an entry out of its queue until the
+// commit, so locate might miss the entry. Therefore move must be the only op of its group.
 func (g *group) move(from *segment, moves []move) {
 	var refs []ref
 	for i := range moves {

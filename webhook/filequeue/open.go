@@ -60,8 +60,8 @@ func syncParents(dir string) error {
 	return nil
 }
 
-// OpenOn opens a store on a disk instead of in a folder. Its methods of audience.Roster return
-// errors.ErrUnsupported.
+// OpenOn opens a store on a disk instead of in a folder. The store's methods of audience.Roster
+// return errors.ErrUnsupported.
 func OpenOn(d disk.Disk, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -130,8 +130,8 @@ func acquire(d disk.Disk, timeout time.Duration) (io.Closer, error) {
 	}
 }
 
-// checkManifest checks the manifest of a folder. If create is set, it writes the manifest of an
-// empty folder.
+// checkManifest checks the manifest of a folder. If the folder is empty and the argument create is
+// true, checkManifest writes the manifest instead.
 func checkManifest(d disk.Disk, create bool) error {
 	b, err := readAll(d, manifestName, 1024)
 	switch {

@@ -15,7 +15,7 @@ type place struct{ seg, off uint32 }
 // An entry is the part of a delivery, or of another record, that the index keeps: 40 bytes, without
 // the body, the id and the name.
 type entry struct {
-	due    int64 // microseconds; when a dead letter died, or a delivery of the history was delivered
+	due    int64 // in microseconds; the time of death in index.dead, of delivery in index.history
 	seq    uint64
 	put    place
 	state  place  // of the state record, unless units is 0
@@ -129,7 +129,7 @@ func (q *queue) push(e entry) {
 	q.chunks = slices.Insert(q.chunks, c+1, slices.Clone(chunk[half:]))
 }
 
-// all yields the entries. The loop does not change the queue.
+// all yields the entries. The caller must not change the queue during the loop.
 func (q *queue) all() iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		for _, chunk := range q.chunks {

@@ -18,7 +18,7 @@ import (
 //	length of the tag                4
 //	kind                             1
 //	flags                            1
-//	0                                2
+//	always 0                         2
 //	hash of the user                 4, 0 if the record has no data of a user
 //	sequence number                  8
 //	due                              8, in microseconds
@@ -30,8 +30,10 @@ import (
 //	CRC-32C of the segment's salt, the record's offset and all above  4
 //
 // The tag is the beginning of the payload. The index needs only headers and tags, so a hint file
-// has nothing else of a record. A commit counts only if all its records can be read. All records
-// about one delivery have the sequence number of its put.
+// leaves out the rest of the payloads. If a record of the last commit in a segment cannot be read,
+// Open ignores that commit: it was never completed. But if a later segment says that this segment
+// ends after that commit, Open keeps the readable records of the commit. All records about one
+// delivery have the sequence number of its put.
 const recordHeader = 72
 
 // A kind says what a record is.
@@ -42,14 +44,15 @@ const (
 	// the result of Delivery.AppendBinary. The size is the length of the body. If the time of the
 	// put is noDedup, the dedup window ignores the put.
 	kindPut kind = iota + 1
-	// The next four kinds are states. A state replaces the state in the kindPut, or in an earlier
-	// state record, of the same delivery. The payload is the result of DeadLetter.AppendBinary, for
-	// a DeadLetter that has only Reason, Died, Due, Expires, Tries, Closed and Attempts. The size
-	// is DeadLetter.Size. The due of kindDead and kindDelivered is the time of death or delivery.
+	// The next four kinds are states. A state record replaces what its delivery had before: the
+	// state in the kindPut record, or an earlier state record. The payload is the result of
+	// DeadLetter.AppendBinary, for a DeadLetter that has only Reason, Died, Due, Expires, Tries,
+	// Closed and Attempts. The size is DeadLetter.Size. In kindDead and kindDelivered, due is the
+	// time of death or of delivery.
 	kindFresh
 	kindRetry
 	kindDead
-	kindDelivered // is in the history
+	kindDelivered // the delivery is in the history
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
 	// discarded or erased, and old versions of settings. The tag has the sequence number and the
 	// segment of each, as uvarints. A sequence number of 0 says that a merge has copied records out
@@ -61,14 +64,14 @@ const (
 	// kindSetting has a setting. The tag is the length of the name as a uvarint, the name, and the
 	// value. The sequence number is the version.
 	kindSetting
-	// kindKeys has the dedup keys of puts whose segment was removed. The tag is the keys. The due
-	// is the time of the latest put.
+	// kindKeys has the dedup keys of puts whose segment was removed. The tag consists of the keys.
+	// The header field due is the time of the latest of these puts.
 	kindKeys
 	// kindSegments lists the segments that the store needs. Each segment begins with a commit of
-	// such a record. The store also writes one before it removes a segment. The tag has, for each
-	// segment, where it ends, or 0 for the active segment, and its number, as uvarints. Segments
-	// later than the one with the record are needed, too. The sequence number is the next unused
-	// one.
+	// such a record. The store also writes one before it removes a segment. The tag has two
+	// uvarints for each segment: the offset where the segment ends (0 for the active segment), and
+	// its number. Segments with higher numbers than the segment with this record are needed, too.
+	// The record's sequence number is the next unused one.
 	kindSegments
 	// kindClosed is the last record that Close writes.
 	kindClosed
@@ -160,7 +163,7 @@ type record struct {
 	payload []byte // only the tag if the record comes from scan or a hint file
 }
 
-// tagged returns a record of a kind whose payload is its tag.
+// tagged returns a record of kind k whose payload consists only of the tag.
 func tagged(k kind, tag []byte) record {
 	return record{header: header{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli)}, payload: tag}
 }
@@ -194,8 +197,8 @@ func waitingKind(retry bool) kind {
 	return kindFresh
 }
 
-// stateRecord returns the state record of a delivery. d may lack its body; size is its Size with
-// the body.
+// stateRecord returns the state record of a delivery. d may lack its body, so the caller passes as
+// size what d.Size returns with the body.
 func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
 	state := webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
 		Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
@@ -226,7 +229,8 @@ func (r *record) readState(d *webhook.DeadLetter) error {
 	return nil
 }
 
-// userHash returns the hash of a user that record headers have. Only the empty user has the hash 0.
+// userHash returns the hash of a user id for the header field user. Only the empty user has the
+// hash 0.
 func userHash(user string) uint32 {
 	if user == "" {
 		return 0
@@ -237,7 +241,7 @@ func userHash(user string) uint32 {
 }
 
 // A ref names a record that is not needed any more, by its sequence number and its segment. In a
-// kindSegments, seq is the offset where the segment ends.
+// record of kindSegments, a ref names a segment, and seq is the offset where the segment ends.
 type ref struct {
 	seq uint64
 	seg uint32

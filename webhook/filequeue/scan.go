@@ -22,13 +22,13 @@ type scanned struct {
 // A gap is a part of a segment in which no record can be read.
 type gap struct{ from, to int64 }
 
-// scan reads a segment up to limit. If known is set, the records end at limit. Otherwise they end
-// with the last complete commit, and the bytes after this commit are torn.
+// scan reads a segment up to the offset limit. The argument known says that the records end there.
+// Otherwise they end with the last complete commit, and the bytes after this commit are torn.
 //
-// If another commit follows an incomplete one, the incomplete one was complete once, so its records
-// count. Where scan finds no valid header, it looks for the next one.
+// If another commit follows an incomplete one, the incomplete commit was complete once, so scan
+// returns its readable records. Where scan finds no valid header, it searches for the next one.
 func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
-	const usual = 512 // bytes of a record
+	const usual = 512 // bytes of an average record
 	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
 	var tags []byte // the memory of the tags
@@ -114,8 +114,8 @@ type window struct {
 // windowLen is the number of bytes read at once. A longer record makes the window longer.
 const windowLen = 256 << 10
 
-// at returns n bytes at an offset, or fewer at the limit or the end of the file. They are valid
-// until the next call.
+// at returns n bytes at an offset, or fewer at the limit or the end of the file. The bytes are
+// valid until the next call.
 func (w *window) at(off, n int64) ([]byte, error) {
 	n = min(n, w.limit-off)
 	if off >= w.from && off+n <= w.from+int64(len(w.b)) {

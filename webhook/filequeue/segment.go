@@ -33,7 +33,7 @@ func parseName(name string) (id segmentID, hint, ok bool) {
 	return id, name == id.hint(), name == id.hint() || name == id.name()
 }
 
-// A segment is a file of records. The store's lock guards the fields below file.
+// A segment is a file of records. index.mu guards the fields from end on.
 type segment struct {
 	segmentID
 	file disk.File
@@ -57,7 +57,7 @@ func (g *segment) unpin() {
 func (g *segment) hasRecord(off int64) bool {
 	b := make([]byte, recordHeader)
 	if n, err := g.file.ReadAt(b, off); n < len(b) {
-		return !errors.Is(err, io.EOF) // unknown, so the caller reads the segment
+		return !errors.Is(err, io.EOF)
 	}
 	_, ok := decodeHeader(b, g.salt, off)
 	return ok
@@ -66,9 +66,9 @@ func (g *segment) hasRecord(off int64) bool {
 // errDamaged says that the disk returned bytes, but that they are no valid record.
 var errDamaged = errors.New("damaged")
 
-// read reads the record with a sequence number at a place. Its payload has up to length bytes. read
-// uses the memory of b if b is large enough. If the error is errDamaged, r has the bytes that were
-// read.
+// read reads the record at a place, whose payload has up to length bytes. It checks that the record
+// has the sequence number seq. read uses the memory of b if b is large enough. If the error is
+// errDamaged, r has the bytes that were read.
 func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, err error) {
 	n := recordHeader + length
 	if cap(b) < n {
@@ -97,14 +97,15 @@ func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	return r, err
 }
 
-// segments holds the segments of a store by number. The store's lock guards it.
+// segments holds the segments of a store by number. index.mu guards the map.
 type segments map[uint32]*segment
 
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns a record of kindSegments that lists all segments, except the one with the number
-// without. It has the length of each sealed segment and, if ends is set, that of the active one.
+// record returns a record of kindSegments that lists all segments except the one with the number
+// without. The record says where each sealed segment ends. For the active segment, it does so only
+// if the argument ends is true.
 func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {
@@ -145,7 +146,7 @@ func (s segments) bytes() (total, live int64) {
 // release.
 type pinned struct {
 	entry
-	put, state *segment // state is nil if it has none
+	put, state *segment // nil if the segment is missing; state also if there is no state record
 }
 
 func (s segments) pin(e entry) pinned {
@@ -176,9 +177,9 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooled is the size of the largest buffer, in bytes, that goes back to the pool buffers.
 const maxPooled = 64 << 10
 
-// load reads a delivery into d. b is the record of the put if that was read already, and nil
-// otherwise. After an errDamaged, d has the parts that could be read. After an errState, d has the
-// delivery as it was put, because its state cannot be read.
+// load reads a delivery into d. If the caller has read the bytes of the put record already, b has
+// these bytes; otherwise b is nil. After an errDamaged, d has the parts that could be read. After
+// an errState, d has the delivery as it was put, because its state cannot be read.
 func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {

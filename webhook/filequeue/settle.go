@@ -14,8 +14,8 @@ const (
 	maxSettledBytes = 2 << 20
 )
 
-// settlement returns the transition of a settlement. An error is about this settlement, not about
-// the store.
+// settlement returns the transition that carries out a settlement. An error means that this
+// settlement is invalid, not that the store fails.
 func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
 	t.id = by.Delivery.Claim
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}

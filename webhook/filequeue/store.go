@@ -8,9 +8,9 @@
 // The store is a log of segments, files of about 32 MB. It appends the records of concurrent
 // callers to the active segment, with one write and one sync for all of them. A body is written
 // once, and read only if the delivery is not attempted at once. A retry, a dead letter or an
-// outcome is a small record at the end of the log. The store removes segments without needed
-// records. It copies the needed records of a mostly unneeded segment to the active one, and removes
-// that segment, too.
+// outcome is a small record at the end of the log. The store removes a segment once none of its
+// records is needed any more. If only few are needed, the store copies these to the active segment,
+// and then removes the segment.
 //
 // The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
 // bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
@@ -93,8 +93,8 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// heads returns the heads of all lanes with unclaimed deliveries if all is set. Otherwise it returns
-// the heads of the destinations in x.news, and clears x.news.
+// heads returns the heads that Heads yields. Heads(true) is about all lanes with unclaimed
+// deliveries, and Heads(false) about the destinations in x.news, which heads then empties.
 func (x *index) heads(all bool) (heads []webhook.Head) {
 	if all {
 		for _, l := range x.lanes {

@@ -15,8 +15,8 @@ type transition struct {
 	record
 	bytes int64 // the result of entry.bytes in the next state
 
-	// The place of the delivery. If the delivery is claimed, id is its claim. If not, it is in the
-	// queue from, and at is its point there.
+	// Where the delivery is now. If the delivery is claimed, the field id is its claim. Otherwise
+	// the field from names its queue, and the field at is its point in that queue.
 	id   uint64
 	from where
 	at   point
@@ -115,8 +115,8 @@ func (t *transition) apply(x *index, seg *segment) {
 	x.prune(destination)
 }
 
-// transit commits transitions, and returns once they are durable. moved is how many deliveries they
-// moved. The commit may use the reserve.
+// transit commits transitions, and returns once they are durable. moved is the number of deliveries
+// that were moved. The commit may use the reserve.
 func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err error) {
 	size := int64(recordHeader)
 	for i := range ts {
@@ -128,8 +128,8 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 	return moved, nil
 }
 
-// restate returns the transition of a waiting delivery to state k. d was read from the store and
-// then changed.
+// restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
+// caller has read d from the store, and then changed it.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
 	t = transition{from: from, at: pointOf(d.Key), bytes: int64(len(d.Body))}
 	t.record, err = stateRecord(k, d, d.Size())

@@ -9,9 +9,9 @@ import (
 )
 
 // An op plans the records of one call, which are stored all or not at all. It adds them to the
-// group, or returns an error. The writer may call an op again after it has called its undo
-// functions. It holds index.mu while it calls the op and the functions that the op gives to then
-// and undo.
+// group, or returns an error. If a commit fails, the writer calls the functions that the op gave to
+// undo, and may then call the op again. The writer holds index.mu during each call of an op, and of
+// the functions that the op gave to then and undo.
 type op func(g *group) error
 
 // A group collects the records of one commit, from one op or more.
@@ -86,7 +86,8 @@ const (
 )
 
 // A writer commits the ops of callers. All ops that arrive during a commit share the next commit:
-// one write and one sync. Its inbox has no bound, as each caller waits for its own request.
+// one write and one sync. The inbox needs no bound: each caller waits for its own request, so there
+// are never more requests than callers.
 type writer struct {
 	log    *log
 	index  *index
@@ -95,7 +96,7 @@ type writer struct {
 	stop   chan struct{}
 	ended  chan struct{}
 	after  func() // called after a commit that may have left work for the janitor
-	tidy   bool   // there is a history, so every commit leaves such work
+	tidy   bool   // the store keeps a history, so every commit may leave work for the janitor
 
 	mu    sync.Mutex
 	inbox []*request
