@@ -65,8 +65,8 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
 }
 
-// takeDead removes the dead letters that have one of the keys, and calls the function each for every
-// one of them. It returns their number.
+// takeDead removes the dead letters with these keys, and calls the function each once for each
+// removed dead letter. It returns how many it has removed.
 func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -195,9 +195,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	return n, claimed, nil
 }
 
-// change makes a change to those items of lanes that match and are not claimed. n is how many it
-// has changed. claimed is how many matching items of the store it has skipped because they are
-// claimed.
+// change makes the change given by the argument to. It changes the items of the given lanes for
+// which match returns true, except claimed ones. n is how many items it has changed. claimed is how
+// many matching items of the whole store are claimed, and so were skipped.
 func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
 	for _, it := range s.claims {
 		if match(&it.Delivery) {

@@ -18,8 +18,9 @@ type update = audience.Update
 type members struct {
 	audience.Record
 	store *Store
-	seen  map[string]uint64 // the latest generation whose list had the member, by member
-	// order has the members, sorted, and may have users who have left. It is nil after a user joined.
+	seen  map[string]uint64 // by user, the latest generation whose list had this member
+	// order has the members, sorted, and perhaps users who have left. It is nil after a user
+	// joined.
 	order []string
 }
 
@@ -48,8 +49,8 @@ func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.
 	return nil
 }
 
-// joining returns how many bytes the users of a chunk will count for when they become members. It
-// is 0 if they leave.
+// joining returns how many bytes the users of a chunk will count for when they become members. If
+// the chunk has users who leave, the result is 0.
 func joining(c audience.Chunk) (bytes int64) {
 	if !c.Left {
 		for _, user := range c.Users {

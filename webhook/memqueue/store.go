@@ -427,8 +427,8 @@ func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
-// A queue is a priority queue of items. The items hold the links, so push allocates nothing. An item
-// that sorts after the tail of the list is appended to it, which is cheap however long the list is.
+// A queue is a priority queue of items. The items hold the links, so push allocates nothing. An
+// item that sorts after the tail is appended to the list, which is cheap however long the list is.
 // Any other item goes into a skew heap.
 type queue struct{ list, tail, heap *item }
 

@@ -21,8 +21,8 @@ type Batcher[T any] struct {
 	running sync.WaitGroup
 }
 
-// NewBatcher starts n goroutines. Each calls work with waiting requests, in the order in
-// which they were added: as many as have at most limit bytes together, but at least one.
+// NewBatcher starts n goroutines. Each goroutine takes the requests that were added first, as many
+// as have at most limit bytes together, but at least one, and calls work with them.
 func NewBatcher[T any](n, limit int, work func([]*T)) *Batcher[T] {
 	b := &Batcher[T]{limit: limit, work: work}
 	b.arrived.L = &b.mu
@@ -71,7 +71,7 @@ func (b *Batcher[T]) run() {
 			return
 		}
 		b.work(batch)
-		clear(batch) // b.waiting may still use the array of batch
+		clear(batch) // b.waiting may keep the array of batch, and so the requests, in memory
 	}
 }
 

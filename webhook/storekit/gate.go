@@ -9,16 +9,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Gate lets calls of a store begin until it is closed. Close waits for the calls that have begun.
-// The zero value is open.
+// A Gate counts the calls in progress of a store, so that the store's Close can wait for them.
+// After Gate.Close no call can begin. The zero value is open.
 type Gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside sync.WaitGroup
 }
 
-// Enter begins a call, which Leave ends. It returns the error of ctx if that has ended, and
-// webhook.ErrClosed after Close.
+// Enter begins a call, which Leave ends. If ctx has ended, Enter returns the error of ctx. After
+// Close it returns webhook.ErrClosed.
 func (g *Gate) Enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

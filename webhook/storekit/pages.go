@@ -2,10 +2,10 @@ package storekit
 
 import "iter"
 
-// Pages yields the elements of one page after another. Its first call of read gets the
-// argument from. Each further call gets the value next that the previous call has
-// returned. If next is empty, the sequence ends. If read returns elements and an error,
-// Pages yields the elements and then the error, which ends the sequence.
+// Pages yields the elements of one page after another. It passes its argument from to the first
+// call of read, and to each further call the value next that the previous call has returned. If
+// next is empty, the sequence ends. If read returns elements and an error, Pages yields the
+// elements and then the error, which ends the sequence.
 func Pages[T any](from string, read func(from string) (page []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := from; ; {

@@ -22,10 +22,10 @@ func KeyOf(destination, id string) Key {
 	return Key(sum[:16])
 }
 
-// A Window is a dedup window: it remembers keys, in two generations. When the newer
-// generation holds half of the limit, or is as old as age, the next Add drops the older
-// one and begins another. So a key is remembered at least for the duration age, or until
-// half of limit further keys have been added, whichever is sooner.
+// A Window is a dedup window: it remembers keys, in two generations; see NewWindow for limit and
+// age. When the newer generation has limit/2 keys, or is as old as age, the next Add drops the
+// older generation and begins a new one. So a Window remembers a key at least for the duration age,
+// or until limit/2 more keys were added, whichever is sooner.
 //
 // A Window is not safe for concurrent use.
 type Window struct {
