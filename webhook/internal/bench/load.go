@@ -36,9 +36,8 @@ func (e *Endings) Ended(webhook.Ended) {
 // Batch is the number of events in one call of ForwardEvents.
 const Batch = 100
 
-// Round is how many deliveries the forwarder makes before the bare http.Transport makes
-// as many requests. A benchmark alternates between the two. Round is a multiple of
-// Batch.
+// Round is how many deliveries the forwarder makes in a row, and how many requests the bare
+// http.Transport makes. A benchmark alternates between the two. Round is a multiple of Batch.
 var Round = flag.Int("bench.round", 1000, "how many deliveries, and then bare requests, a benchmark makes in turn, a multiple of 100; 10000 for figures")
 
 // A Load is a forwarder that delivers to a receiver. To compare, it can post the same
@@ -147,10 +146,10 @@ func (l *Load) Bare(n int) time.Duration { return Bare(l.b, l.url, n, l.concurre
 // Compare runs the benchmark of l: deliveries, in turn with bare requests. It reports
 // deliveries a second, and their ratio to bare requests a second as x_bare.
 //
-// cpu may be nil. Otherwise it returns the processor time of this process, and Compare
-// also reports bare_us, the processor time of a bare request, and us_more, the
-// processor time that a delivery takes beyond that. A delivery is measured from the
-// call of ForwardEvents to the outcome in the store. us_more may be negative.
+// cpu may be nil. Otherwise it returns the processor time of this process, and Compare also reports
+// bare_us, the processor time of a bare request, and us_more, by how much the processor time of a
+// delivery exceeds bare_us. A delivery is measured from the call of ForwardEvents to the outcome in
+// the store. us_more may be negative.
 func (l *Load) Compare(cpu func() time.Duration) {
 	round := *Round
 	used := cpu

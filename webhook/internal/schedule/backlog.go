@@ -2,11 +2,11 @@ package schedule
 
 import "time"
 
-// A backlog limits the attempts of old deliveries while fresh ones arrive, so that they do not take
-// all processors. While fresh deliveries arrive, the lanes that are behind may together have only
-// backlogAttempts attempts in their first millisecond, for each processor. An attempt that lasts
-// longer waits for its receiver, takes no processor, and no longer counts. If receivers answer at
-// once, the backlog still drains two thirds as fast as with many attempts.
+// A backlog limits the attempts of late deliveries, so that they do not take all processors while
+// fresh deliveries arrive. During that time the lanes that are behind may together have, for each
+// processor, only backlogAttempts attempts that began in about the last millisecond. Older attempts
+// do not count: they wait for their receivers, and take no processor. If receivers answer at once,
+// the backlog still drains two thirds as fast as with many attempts.
 type backlog struct {
 	bound int
 
@@ -19,7 +19,8 @@ type backlog struct {
 
 const (
 	backlogAttempts = 1 // for each processor; see backlog
-	// A delivery that is claimed so long after its Due is late, and its lane is behind.
+	// A delivery is late if it is claimed more than lateAfter after its Due. A lane is behind if
+	// the delivery that it has claimed last was late.
 	lateAfter = 100 * time.Millisecond
 	// backlogFor is how long the limit stays after the latest delivery that was not late.
 	backlogFor = time.Second
@@ -27,7 +28,7 @@ const (
 	backlogPeriod = 500 * time.Microsecond
 )
 
-// note records that a delivery of l, which was due at due, was claimed.
+// note records that a delivery of l was claimed now. The argument due is its Due.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {
@@ -70,7 +71,7 @@ func (b *backlog) begin(now time.Time) int64 {
 	return b.period
 }
 
-// end records the end of an attempt. period is the result of begin, or 0 if it was not counted.
+// end records the end of an attempt. period is the result of begin, or 0 if begin was not called.
 func (b *backlog) end(period int64) {
 	if i := b.period - period; period != 0 && (i == 0 || i == 1) {
 		b.begun[i]--

@@ -6,15 +6,16 @@ import (
 )
 
 // A breaker is the circuit breaker of a destination. It keeps a destination that is down from
-// getting a request for each waiting delivery. There is none for each endpoint: an attempt ends
-// when the first endpoint takes the delivery, so a dead one beside a healthy one costs no slot.
+// getting a request for each waiting delivery. Endpoints have no breakers of their own: an attempt
+// ends when the first endpoint takes the delivery, so a dead endpoint beside a healthy one costs no
+// slot.
 //
 // The breaker opens after several failures in a row. While it is open, the lane makes one attempt
 // at a time. Retries keep their schedule and their retry window, but any two attempts are at least
-// retrySpace apart. Fresh deliveries wait, and their retry window does not begin. If there was no
-// attempt for a while, the lane attempts a fresh delivery as a probe. This interval doubles with
-// each probe, from firstProbe to lastProbe, with jitter over its second half. If retries are more
-// frequent, they serve as probes, and no fresh delivery is attempted. Any answer of the destination
+// retrySpace apart. Fresh deliveries wait, and their retry window does not begin. After an interval
+// without an attempt, the lane attempts a fresh delivery as a probe. The interval doubles with each
+// probe, from firstProbe to lastProbe, with jitter over its second half. If retries come more
+// often, they serve as probes, and no fresh delivery is attempted. Any answer of the destination
 // closes the breaker, and the lane starts again with one slot.
 //
 // A fresh delivery lapses, and is given up without an attempt, once it has been due for a whole
@@ -38,8 +39,8 @@ const (
 	retrySpace = time.Second // the least time between two attempts while the breaker is open
 
 	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A failure
-	// counts for one point, or for timeoutPoints if it was a timeout: that says more than a refused
-	// connection, and costs more.
+	// counts for one point. A timeout counts for timeoutPoints, because it says more than a refused
+	// connection, and keeps a slot longer.
 	openPoints    = 10
 	doubtPoints   = 3
 	timeoutPoints = 3
@@ -63,7 +64,7 @@ type Failure struct {
 }
 
 // fail records a failed attempt, and reports whether it opens the breaker. While the breaker is
-// open, only a trial counts: an attempt that began while it was open. The others say nothing new.
+// open, only a trial counts: an attempt that began after it opened. Older attempts say nothing new.
 func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	b.reason = f.Reason
 	switch {
@@ -94,7 +95,7 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 }
 
 // lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open until
-// then. window is the retry window, unless the destination has one of its own.
+// then. The argument window is the retry window of destinations without one of their own.
 func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since

@@ -9,9 +9,10 @@ import (
 // maxHold is the longest time between two look-ups of a destination that cannot be used.
 const maxHold = 30 * time.Second
 
-// Hold suspends the destination of l, because it cannot be used, as why says. It returns the ready
-// deliveries of l, which the caller returns to the store, and the length of the wait: maxHold or,
-// if soon is set, one second at first, and twice as long each further time in a row.
+// Hold suspends the destination of l, because it cannot be used. The argument why is the reason.
+// Hold returns the ready deliveries of l, which the caller returns to the store, and how long the
+// destination waits. That time is maxHold or, if the argument soon is true, one second for the
+// first Hold in a row, and twice as long for each further one, up to maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +21,7 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	if soon {
 		wait = min(time.Second<<min(l.holdsInRow, 10), maxHold)
 	}
-	if l.hold == "" || !now.Before(l.heldUntil) { // else this attempt began before the hold
+	if l.hold == "" || !now.Before(l.heldUntil) { // otherwise the attempt began before this hold
 		l.holdsInRow++
 		l.heldUntil = now.Add(wait)
 	}
@@ -37,7 +38,7 @@ type Pause struct {
 	Since time.Time
 	// Reason is why the forwarder has disabled the destination, empty if a user has asked for it.
 	Reason string
-	// Bury hands the deliveries to workers all the same, so that these turn them into dead letters.
+	// Bury says that workers get the deliveries all the same, and turn them into dead letters.
 	Bury bool
 }
 
@@ -47,10 +48,11 @@ func holds(paused map[string]Pause, destination string) bool {
 	return ok && !p.Bury
 }
 
-// SetPaused replaces the pauses, by destination, by those that the caller has read from the store.
-// It returns the ready deliveries of the lanes that become paused, which the caller returns to the
-// store. The caller numbers its reads from 1, in the order in which they began: SetPaused ignores a
-// reading if it has already got a later one.
+// SetPaused replaces all pauses by the argument paused: the pauses that the caller has read from
+// the store, by destination. It returns the ready deliveries of the lanes that become paused, which
+// the caller returns to the store. The caller numbers its reads of the store from 1, in the order
+// in which they began, and passes the number as reading. SetPaused ignores the result of a read
+// that began before another one that it has got.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ type Lane struct {
 	reserved     int        // deliveries with a reservation; see Scheduler.Reserve
 	bytes        int64      // of the bodies of ready, active and reserved deliveries
 	fetching     bool       // the fetch in progress asks for deliveries of this lane
-	more         odd        // for the next fetch
+	more         odd        // which queue gets more of the next fetch; see odd
 
 	limit    int // bound of active that the destination sets
 	slots    int // bound of active that grows with answers, from 1 to limit
@@ -35,8 +35,8 @@ type Lane struct {
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 
-	// The latest period in which the destination could not be used, because of hold or paused. If
-	// stopped is zero, it began before this process started.
+	// When the latest period began and ended in which the destination could not be used, because of
+	// hold or paused. If stopped is zero, the period began before this process started.
 	stopped, resumed time.Time
 
 	touched time.Time // when the lane was last used
@@ -59,7 +59,7 @@ func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// earlier returns the earlier of two times, or the other one if one is zero.
+// earlier returns the earlier of two times. If one of them is zero, it returns the other.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -105,9 +105,10 @@ const (
 
 // answer records that an attempt was answered. The attempt still counts as active.
 //
-// The lane gets another slot if at least half of its slots are in use. So a busy lane has twice as
-// many after each round of answers, up to its limit, and few attempts of another one hang when its
-// destination begins to hang. (TCP's congestion window does the same; see RFC 5681 and RFC 7661.)
+// The lane gets another slot if at least half of its slots are in use. So the slots of a busy lane
+// double with each round of answers, up to its limit. A lane with less work has fewer slots, so
+// fewer of its attempts hang when its destination begins to hang. (TCP's congestion window does the
+// same; see RFC 5681 and RFC 7661.)
 func (l *Lane) answer(now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1

@@ -29,7 +29,8 @@ func (ls *lanes) of(destination string, now time.Time) *Lane {
 	return l
 }
 
-// touch records that l is used now. A lane that was idle for laneRest has at most firstSlots.
+// touch records that l is used now. If l was idle for longer than laneRest, touch reduces its slots
+// to firstSlots.
 func (ls *lanes) touch(l *Lane, now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots = min(l.slots, firstSlots)

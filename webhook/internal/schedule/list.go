@@ -2,7 +2,7 @@ package schedule
 
 // A list is a doubly linked list of lanes.
 type list struct {
-	kind        int // index of the Lane.links that the list uses
+	kind        int // byUse or byPlace: which of the two Lane.links this list uses
 	first, last *Lane
 	n           int
 }

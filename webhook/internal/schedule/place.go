@@ -16,7 +16,7 @@ const (
 	inLater                 // the lane may fetch from Lane.at on
 )
 
-// places keeps track of which lanes may fetch now, and when the others may.
+// places keeps track of which lanes may fetch now, and from when on other lanes may.
 type places struct {
 	shares *shares
 	window time.Duration // Config.Window
@@ -27,7 +27,8 @@ type places struct {
 	later laneHeap      // the lanes in the place inLater, by Lane.at
 }
 
-// update moves l to the place where it belongs now, and the lanes for which that freed room.
+// update moves l to the place where it belongs now. If other lanes had no room and may have some
+// now, update moves them, too.
 func (p *places) update(l *Lane, now time.Time) {
 	p.move(l, now)
 	if p.shares.freed {
@@ -115,8 +116,9 @@ type wants struct {
 	at             time.Time // the lane may fetch from this time on; zero if that does not depend on time alone
 }
 
-// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets half,
-// so that a flood of one kind does not hold up the other. more says which one gets the odd one.
+// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
+// half, so that a flood of one kind does not hold up the other. If n is odd, the argument more says
+// which queue gets one more.
 func (w *wants) limit(n int, more odd) {
 	if w.retries > 0 && w.fresh > 0 {
 		w.retries = min(w.retries, (n+int(more))/2)
@@ -125,8 +127,8 @@ func (w *wants) limit(n int, more odd) {
 	w.fresh = min(w.fresh, n-w.retries)
 }
 
-// An odd says which of the two queues gets the last one of an odd number of deliveries: the fresh
-// ones if it is 0, the retries if it is 1.
+// An odd says which of the two queues of a lane gets the larger half of an odd number of
+// deliveries: 0 means the fresh ones, 1 the retries.
 type odd uint8
 
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.

@@ -64,9 +64,9 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	return wants, maxBytes, again
 }
 
-// Fetched takes the deliveries that were fetched for wants. It returns those that the caller must
-// return to the store, because their lanes have to wait, and the lapsed ones, which the caller must
-// give up without an attempt.
+// Fetched takes the deliveries that were fetched for wants. The caller must return the deliveries
+// in back to the store, because their lanes have to wait. It must give up the lapsed deliveries
+// without an attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 		if w.Retries {
 			h = &w.Lane.retry
 		}
-		h.due = earlier(w.Next, h.noted) // the fetch may have missed what was stored in the meantime
+		h.due = earlier(w.Next, h.noted) // Next may miss deliveries stored during the fetch
 	}
 	s.shares.offered = [standings]int{}
 	for _, it := range items {
@@ -93,7 +93,8 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			continue
 		case b.open && !it.Retry && now.Before(b.probe):
 			// Either the fetch was planned before the breaker opened, or the store mixes the two
-			// queues. Then fresh deliveries hide retries, so retries wait for the probe, too.
+			// queues. In a mixed queue fresh deliveries hide retries, so retries wait for the
+			// probe, too.
 			b.retry = b.probe
 			back = append(back, it)
 			continue

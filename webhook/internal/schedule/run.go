@@ -15,7 +15,7 @@ type runQueue struct {
 
 	work    *sync.Cond  // wakes idle workers, for a lane or for close
 	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted
-	behind  fifo[*Lane] // lanes that would be in lanes, but have to wait because of backlog
+	behind  fifo[*Lane] // lanes like those in the field lanes, but held back by backlog
 	backlog backlog     // says which lanes have to wait
 	giveWay *time.Timer // runs proceed while behind is not empty
 	workers int
@@ -53,7 +53,7 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next waits for a lane and takes it out. It returns nil if the calling worker must end.
+// next waits for a lane and takes it out of q. It returns nil if the calling worker must end.
 func (q *runQueue) next() *Lane {
 	l := q.pick()
 	for l == nil || q.closed {
@@ -62,14 +62,14 @@ func (q *runQueue) next() *Lane {
 			return nil
 		}
 		q.idle++
-		q.work.Wait() // summon, which wakes it, has already reduced idle
+		q.work.Wait() // summon has already reduced idle when it wakes this worker
 		l = q.pick()
 	}
 	l.queued = false
 	return l
 }
 
-// pick takes out the next lane. It returns nil if there is none.
+// pick takes the next lane out of q. It returns nil if there is none.
 func (q *runQueue) pick() *Lane {
 	for q.lanes.len() > 0 {
 		if l := q.lanes.pop(); !q.holdBack(l) {

@@ -28,7 +28,8 @@ type Config struct {
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination before the first call of Use, zero if not known.
+	// Limits returns the limits of a destination that apply until the first call of Use, or zero if
+	// they are not known.
 	Limits func(destination string) Limits
 	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any
@@ -51,7 +52,7 @@ type Scheduler struct {
 	shares  shares
 	places  places
 	run     runQueue
-	slots   map[*Slot]bool // those of all workers
+	slots   map[*Slot]bool // the slots of all workers
 	open    bool           // between Open and Close
 	reading uint64         // the highest number of a read that SetPaused has got
 }
@@ -128,9 +129,9 @@ func (s *Scheduler) Release(destination string, size int64) {
 	s.places.update(l, s.config.Now())
 }
 
-// Start ends a reservation, and makes the delivery ready, which the store has claimed. If the
-// destination was paused, held or found failing since Reserve, or the scheduler was closed, Start
-// returns false, and the caller must return the delivery to the store.
+// Start ends a reservation for a delivery that the store has claimed, and makes the delivery ready.
+// If the destination was paused, held or found failing since Reserve, or the scheduler was closed,
+// Start returns false, and the caller must return the delivery to the store.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +243,9 @@ func (s *Scheduler) Close() (items []Item) {
 	return items
 }
 
-// Loads calls f with the numbers of deliveries of each destination that are being attempted, and
-// that are ready. It leaves out destinations without any. f must not call the scheduler.
+// Loads calls f for each destination, with the number of deliveries that are being attempted, and
+// the number that are ready. It leaves out destinations without either. f must not call the
+// scheduler.
 func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,13 +15,13 @@ type shares struct {
 	busy     int            // lanes with deliveries in memory
 	bytes    int64          // of the bodies of deliveries that are in memory or not settled yet
 	clock    time.Time      // the time of the latest call of Plan or Next
-	freed    bool           // a lane that had no room because of its standing may have some
+	freed    bool           // a lane that had no room because of its standing may have room now
 }
 
 // capacity returns how many more deliveries may be in memory, over all lanes.
 func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
 
-// hold records that l gets n more deliveries, of size bytes. The counts of l change after it.
+// hold records that l gets n more deliveries, of size bytes. Call it before the counts of l change.
 func (s *shares) hold(l *Lane, n int, size int64) {
 	if l.holds() == 0 {
 		s.busy++
@@ -30,7 +30,7 @@ func (s *shares) hold(l *Lane, n int, size int64) {
 	l.bytes += size
 }
 
-// drop records that l has n deliveries less, of size bytes. The counts of l change before it.
+// drop records that l has n deliveries less, of size bytes. Call it after the counts of l change.
 func (s *shares) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
 	l.bytes -= size
@@ -51,8 +51,9 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.freed = s.freed || to != doubtful
 }
 
-// room returns how many more deliveries l may have in memory. If it is known when l will have room,
-// room returns that time as again. If l has no room because of its standing, room returns starved.
+// room returns how many more deliveries l may have in memory. If n is 0 because of the rate limit,
+// again is when l will have room, or zero if that is not known. If n is 0 because of the standing
+// of l, starved is true.
 //
 // The division of the slots ensures that no number of hanging destinations takes all of them, not
 // even in the seconds before their first attempts time out:
@@ -88,7 +89,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		case tokens <= 0 && waiting < l.rate.burst:
 			return 0, l.rate.when(waiting + 1), false
 		case tokens <= 0:
-			return 0, time.Time{}, false // until one of the waiting deliveries begins
+			return 0, time.Time{}, false // no room until a waiting delivery is attempted
 		}
 		n = min(n, tokens)
 	}

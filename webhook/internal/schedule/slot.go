@@ -60,16 +60,17 @@ func (s *Scheduler) release(t *Slot, answered bool) {
 	s.shares.active--
 	s.shares.drop(l, 1, t.Size)
 	if s.run.backlog.end(t.period); s.run.behind.len() > 0 && s.run.backlog.free(now) {
-		s.run.lanes.push(s.run.behind.pop()) // the worker that ended the attempt takes a lane next
+		s.run.lanes.push(s.run.behind.pop()) // no summon: the worker of t takes a lane next
 	}
 	s.run.add(l)
 	s.places.update(l, now)
 	s.places.refill()
 }
 
-// Overdue returns the deliveries that have been attempted (hanging), or ready, for longer than limit, so
-// that the caller can return them to the store. It returns each of them once. An attempt that hangs
-// keeps its slot, and still uses its delivery.
+// Overdue returns deliveries that have taken longer than limit, so that the caller can return them
+// to the store: hanging has those whose attempt still runs, and ready those of lanes whose first
+// ready delivery waits that long for a slot. Overdue returns each delivery once. An attempt that
+// hangs keeps its slot, and still uses its delivery.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

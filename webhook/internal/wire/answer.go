@@ -31,12 +31,13 @@ type answerHead struct {
 }
 
 // answer reads the final answer, and appends the beginning of the body to kept. keep reports
-// whether the connection can be used again, because nothing follows the answer. answer accepts what
-// net/http does, unless two HTTP readers could disagree about where it ends: see Target.NetHTTP.
+// whether the connection can be used again, because nothing follows the answer. answer accepts the
+// same answers as net/http, except some about whose end two HTTP readers could disagree; see
+// Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
-	// Skip interim answers, which come first. budget bounds their number. After a 101 the
-	// connection no longer speaks HTTP.
+	// Skip interim answers, which come first. in.budget bounds their number. A 101 is the final
+	// answer: after it the connection no longer speaks HTTP.
 	for h.status < 200 && h.status != http.StatusSwitchingProtocols {
 		if h, err = in.head(); err != nil {
 			return a, false, err
@@ -49,8 +50,8 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	case h.status == http.StatusSwitchingProtocols:
 		ended = false
 	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
-		// These have no body, whatever their header says (RFC 9112, section 6.3). But if the header
-		// announces a body, the receiver may send one, so the connection is not kept.
+		// Such answers have no body, whatever their header says (RFC 9112, section 6.3). But if the
+		// header announces a body, the receiver may send one, so the connection is not kept.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)
@@ -147,8 +148,8 @@ func (h *answerHead) statusLine(line []byte) error {
 // usedFields are the header fields that this package uses.
 var usedFields = [...]string{"connection", "retry-after", "content-length", "transfer-encoding"}
 
-// field splits a header line into its name and value. used is the element of usedFields that the
-// name is, or empty. field allows spaces in the name, because some receivers send them
+// field splits a header line into its name and value. used is the name in lower case if usedFields
+// has that, and otherwise empty. field allows spaces in the name, because some receivers send them
 // (go.dev/issue/34540).
 func field(line []byte) (used string, name, value []byte, err error) {
 	name, value, ok := bytes.Cut(line, []byte{':'})
@@ -211,7 +212,8 @@ func (h *answerHead) set(field string, value []byte) error {
 	return nil
 }
 
-// chunks reads a chunked body and its trailer. ended is false beyond MaxBody bytes.
+// chunks reads a chunked body and its trailer. ended is false if the body has more than MaxBody
+// bytes, because chunks then leaves the rest unread.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	for left := int64(MaxBody); ; {
 		line, err := in.line()
@@ -275,8 +277,8 @@ func trimEnd(line []byte) []byte { return bytes.TrimSuffix(line[:len(line)-1], [
 
 func trim(s []byte) []byte { return bytes.Trim(s, " \t") }
 
-// equalFold compares s with an ASCII text without regard to case. The lengths keep out other
-// letters that fold to ASCII ones, such as the Kelvin sign: they all have more bytes.
+// equalFold compares s with an ASCII text without regard to case. Some other letters fold to ASCII
+// ones, such as the Kelvin sign. They have more bytes, so the comparison of lengths keeps them out.
 func equalFold(s []byte, ascii string) bool {
 	return len(s) == len(ascii) && strings.EqualFold(string(s), ascii)
 }

@@ -18,8 +18,8 @@ import (
 // The bounds of an answer, in bytes.
 const (
 	MaxHeader = 64 << 10 // of header and trailer, including interim answers
-	MaxBody   = 64 << 10 // read of a body; the rest of a longer body is not read
-	MaxKept   = 256      // of a body, returned in Answer.Kept
+	MaxBody   = 64 << 10 // of a body that are read; the rest of a longer body is not read
+	MaxKept   = 256      // of a body that are returned in Answer.Kept
 )
 
 // ErrTimeout is returned if there is no complete answer at the deadline of the request.
@@ -103,8 +103,8 @@ func (c *Client) abort() {
 	}
 }
 
-// Resent counts the requests that were made twice, because the kept connection had ended. Most of
-// them had not reached the receiver; some may have.
+// Resent counts the requests that were made twice, because the kept connection had ended. The
+// receiver may have got some of them twice, but most only once.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.
@@ -187,7 +187,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		cn.abandon()
 		if err == errStale {
 			c.mu.Lock()
-			cn = c.pop(h) // nothing was written
+			cn = c.pop(h) // nothing was written, so another connection may send the request
 			c.mu.Unlock()
 			continue
 		}

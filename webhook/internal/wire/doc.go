@@ -9,7 +9,8 @@
 //
 // The connection that was released last is used first. Idle connections are closed after 90
 // seconds, or when more than Config.MaxIdle are idle. An answer may have at most 64 KB of header,
-// and at most 64 KB of its body are read. If its end is in any doubt, the connection is closed.
+// and at most 64 KB of its body are read. If there is any doubt where the answer ends, the
+// connection is closed.
 //
 // # Special paths
 //
@@ -17,10 +18,11 @@
 //
 //   - tap.go looks at an idle connection before it is used. Otherwise an attempt would fail each
 //     time the receiver has closed the connection.
-//   - The look does not work on Windows or on connections of a caller's own type, and the receiver
-//     may close right after it. So if a kept connection ends without a byte of an answer, or with a
-//     408 or 400 that closes it, the request is made again, once, on a new connection. The receiver
-//     may have got both requests, which at-least-once delivery allows.
+//   - That look does not work on Windows or on connections of a caller's own type, and the receiver
+//     may close the connection right after the look. So if a kept connection ends without a byte of
+//     an answer, or with a 408 or 400 that closes it, the Client makes the request again, once, on
+//     a new connection. The receiver may have got both requests, which at-least-once delivery
+//     allows.
 //   - A request of over 32 KB is written by a goroutine while the answer is read; see maxInline.
 //   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It waits at
 //     most 1 ms for a receiver that does not read.

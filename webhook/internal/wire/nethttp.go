@@ -40,8 +40,9 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 		return h.transport
 	}
 	c := &client.config
-	// When a request ends, net/http continues its dial for the next request. So the dial has a
-	// timeout of its own: otherwise sockets to a receiver that does not answer would pile up.
+	// If a request gives up while net/http dials for it, net/http continues the dial for a later
+	// request. So the dial has a timeout of its own: otherwise sockets to a receiver that does not
+	// answer would pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -101,10 +102,10 @@ func (e ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
-// A proxied is a connection to the proxy. Before its first request, net/http sends a
-// CONNECT to the proxy and makes the TLS handshake with the receiver. It continues with
-// both even if the request has ended. So a proxied closes itself after Config.Timeout if
-// no request has got it by then, and when Config.Context ends.
+// A proxied is a connection to the proxy. Before its first request, net/http sends a CONNECT to the
+// proxy and makes the TLS handshake with the receiver. net/http continues with both even if the
+// request has ended. So a proxied closes itself when Config.Context ends, and after Config.Timeout
+// if no request uses it by then.
 type proxied struct {
 	net.Conn
 	limit *time.Timer // closes the connection
@@ -117,7 +118,8 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// postNetHTTP is post by net/http, which it hands cn over to, unless cn is nil.
+// postNetHTTP makes a request with net/http. If cn is not nil, it is a new connection that net/http
+// may take over.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
@@ -163,7 +165,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	transport := c.httpTransport(h)
 	resp, err := transport.RoundTrip(req)
 	if err != nil && connected.Load() && !begun.Load() && ctx.Err() == nil {
-		// net/http has used a spare connection, which had ended, and does not repeat the request.
+		// net/http has used a spare connection that had already ended, and does not repeat the
+		// request itself.
 		req.Body, _ = req.GetBody()
 		resp, err = transport.RoundTrip(req)
 	}

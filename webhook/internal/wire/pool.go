@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// idleTimeout is the age, from the start of its last request, at which an idle connection is
-// closed, or up to half of it later. Receivers commonly close their end after one to two minutes.
+// idleTimeout is how long after the start of its last request an idle connection is closed. The
+// close may come up to idleTimeout/2 later, because sweep runs that often. Receivers commonly close
+// their end after one to two minutes.
 const idleTimeout = 90 * time.Second
 
 // A host is the receiver that all connections with the same key lead to.
@@ -24,7 +25,7 @@ type host struct {
 
 	// Client.mu guards these.
 	idle      []*conn // the last one was released last, and is used next
-	inUse     int     // requests
+	inUse     int     // requests in progress
 	used      time.Time
 	transport *http.Transport
 }
@@ -92,7 +93,8 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		h.idle = append(h.idle, cn)
 		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// The search may pass many connections in use. Close several, so that it is rare.
+			// The search may pass many connections in use. Close several at once, so that it is
+			// rare.
 			most := c.config.MaxIdle - c.config.MaxIdle/16
 			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
 		}
@@ -185,9 +187,9 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	return cn, nil
 }
 
-// connect opens a connection to addr: a tap, with TLS over it unless config is nil.
-// connect tells an httptrace.ClientTrace in ctx of a successful TLS handshake. If dial
-// uses a net.Dialer, that tells the ClientTrace of the dial.
+// connect opens a connection to addr: a tap, with TLS over it unless config is nil. connect tells
+// an httptrace.ClientTrace in ctx of a successful TLS handshake. If dial uses a net.Dialer, the
+// net.Dialer tells the ClientTrace of the dial.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
 	nc, err := dial(ctx, "tcp", addr)
 	if err != nil {

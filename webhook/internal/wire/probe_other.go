@@ -4,8 +4,8 @@ package wire
 
 import "syscall"
 
-// canProbe says that sockets can be read without blocking. On these systems they cannot, so only a
-// request finds out that an idle connection has ended, and the Client then makes it again.
+// canProbe is false because sockets cannot be read without blocking on these systems. So only a
+// request finds out that an idle connection has ended, and the Client then makes the request again.
 const canProbe = false
 
 type probe struct{}

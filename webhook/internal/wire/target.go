@@ -21,7 +21,7 @@ type Target struct {
 	url     *url.URL
 	header  http.Header
 	key     key
-	foreign bool   // only net/http translates the host: to punycode, or by leaving out an IPv6 zone
+	foreign bool   // only net/http can send the host: in punycode, or without its IPv6 zone
 	head    []byte // head of a request, up to the value of Content-Length
 }
 
