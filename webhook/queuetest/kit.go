@@ -140,7 +140,7 @@ func puts(ds ...webhook.Delivery) []webhook.Put {
 	return ps
 }
 
-// tryPut puts ps without a change of the model.
+// tryPut puts ps, and leaves the model as it is.
 func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
 	lent := slices.Clone(ps)
 	for i := range lent {
@@ -228,8 +228,8 @@ func (k *kit) heads(every bool) map[string]webhook.Head {
 	return got
 }
 
-// news reads Heads(false) each time Changed has a value. It returns once enough accepts all heads
-// that it has read. In a bubble it fails after an hour.
+// news reads Heads(false) each time Changed has a value, and collects the heads in seen. It returns
+// once enough(seen) is true. In a bubble it fails after an hour.
 func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
 	k.Helper()
 	late := time.After(time.Hour)
@@ -237,7 +237,7 @@ func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
 		select {
 		case <-k.s.Changed():
 		case <-late:
-			k.Fatalf("in an hour Changed had no value that leads to the wanted heads, but those of %v", seen)
+			k.Fatalf("after an hour Changed and Heads have not brought the wanted heads, only %v", seen)
 		}
 	}
 }

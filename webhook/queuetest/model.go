@@ -460,8 +460,9 @@ func (k *kit) history(filter webhook.DeliveredFilter) []webhook.Delivered {
 	return got
 }
 
-// judge checks that a list has exactly the entries of the model that match, in the order of Died.
-// It copies the keys from the list to the model.
+// judge checks that the list got is in the order of Died, and has exactly those entries of the
+// argument of, a map of the model, for which match returns true. judge copies the keys from the
+// list to that map.
 func (k *kit) judge(what string, got []webhook.DeadLetter, of map[string]webhook.DeadLetter, match func(*webhook.DeadLetter) bool, newestFirst bool) {
 	k.Helper()
 	for i, d := range got {

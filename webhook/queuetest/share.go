@@ -52,7 +52,7 @@ var shareCases = []testCase{
 	{"ShareClaims", "A claim is the right to settle a delivery, also where several nodes share a store, of which some come and go.", func(k *kit) {
 		k.together(func() {
 			for range 5 {
-				k.pass(time.Millisecond) // by now others have claims
+				k.pass(time.Millisecond) // meanwhile other goroutines claim deliveries
 				k.close(k.open(k, k.dir))
 			}
 		}, k.s, k.another())
@@ -106,7 +106,7 @@ var shareCases = []testCase{
 		for self, s := range []webhook.Shared{first, second} {
 			for i, n := range k.nodes(s, "first", long) {
 				if n.Name == "" || n.Self != (i == self) || n.Opened.After(n.Seen) || n.Seen.After(k.s.Now()) {
-					k.Errorf("node %d of those that node %d returns is %+v", i, self, n)
+					k.Errorf("node %d in the result of Nodes of node %d is %+v", i, self, n)
 				}
 			}
 		}

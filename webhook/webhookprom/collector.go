@@ -16,9 +16,9 @@ import (
 // scrape after ten seconds.
 const scrapeTimeout = 5 * time.Second
 
-// Collector returns a collector of the metrics of m, and of the counts of f and its store, which it
-// reads at each scrape. m must be the Observer of f. Call Collector only once, and register its
-// result only once.
+// Collector returns a collector of the metrics of m, and of the counts of f and its store. It reads
+// these counts at each scrape. m must be the Observer of f. Call Collector only once, and register
+// its result only once.
 //
 // If the store does not return its counts within five seconds, the scrape has an error, and the
 // metrics that come from the store are missing. promhttp.HandlerOpts.ErrorHandling decides whether
@@ -111,7 +111,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.inFlight, float64(stats.InFlight))
 	gauge(c.ready, float64(stats.Ready))
 
-	// Destinations with the same label are added up.
+	// From here on, the counts of destinations that share a label are added up.
 	all, err := c.forwarder.DestinationStats(ctx)
 	retried := make([]series.Reading, len(all))
 	for i, d := range all {

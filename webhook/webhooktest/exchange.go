@@ -18,7 +18,7 @@ type exchange struct {
 	w       http.ResponseWriter
 	req     *http.Request
 	request *Request
-	conn    net.Conn // the server's end of the connection, with TLS if it uses that
+	conn    net.Conn // the server's end of the connection, above TLS if there is TLS
 }
 
 // do carries out a step. It does not return if the step ends the connection, or if the connection

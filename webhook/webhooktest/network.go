@@ -63,9 +63,9 @@ func NewNetwork() *Network {
 	return n
 }
 
-// NewLoopback returns a network whose receivers listen on ports of 127.0.0.1.
-// [Network.DialContext] still finds them by the names in the URLs for which they
-// were made. Other clients reach them by their URL field.
+// NewLoopback returns a network whose receivers listen on ports of 127.0.0.1. [Network.DialContext]
+// still finds a receiver by the name in the URL for which it was made. Other clients use
+// [Receiver.URL], which has the port.
 func NewLoopback() *Network {
 	n := NewNetwork()
 	n.loopback = true
@@ -133,8 +133,8 @@ func (n *Network) Close() error {
 // Each request, or connection, takes the next step of the script. The last step is repeated
 // forever. Without a script, the receiver answers every request with 200.
 //
-// Receiver panics if rawURL is not an http or https URL or is in use by another
-// receiver, and after Close.
+// Receiver panics if rawURL is not an http or https URL, if another receiver has its host and port,
+// or if the network is closed.
 func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Step) *Receiver {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -152,7 +152,7 @@ func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Ste
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ctx.Err() != nil { // Close reads the receivers after it has ended ctx
+	if n.ctx.Err() != nil { // Close has begun, and may already have copied n.receivers
 		panic("webhooktest: Receiver after Close")
 	}
 	if n.receivers[addr] != nil {

@@ -168,8 +168,9 @@ func (r *Receiver) Disconnect() {
 
 // dial connects a client.
 func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
-	// On loopback, the listener takes the steps about accepted connections,
-	// because it cannot tell which client a connection belongs to.
+	// On loopback, dial takes only the steps that refuse a connection. The listener takes those
+	// about accepted connections: it could not tell which connection belongs to a step that dial
+	// took.
 	step, faulty := r.take(func(f fault) bool { return f != faultNone && (f.refuses() || !r.network.loopback) })
 	if faulty && step.fault.refuses() {
 		if err := step.pause(ctx); err != nil {
@@ -202,8 +203,8 @@ func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
 	return client, nil
 }
 
-// A loopbackListener returns only the connections that the receiver's script
-// accepts. For the others it does the connection step; see Refuse.
+// A loopbackListener returns only the connections that the receiver's script accepts. On any other
+// connection it does the connection step; see Refuse.
 type loopbackListener struct {
 	net.Listener
 	receiver *Receiver
@@ -244,8 +245,8 @@ func (r *Receiver) next() Step {
 	return step
 }
 
-// afflict accepts a connection that the server must not see. It resets the connection, unless step
-// is to stall it. It returns false once the receiver closes.
+// afflict accepts a connection that the server must not see, and resets it unless step is Stall.
+// afflict returns false once the receiver is closed.
 func (r *Receiver) afflict(step Step, c net.Conn) bool {
 	r.mu.Lock()
 	r.accepted++

@@ -23,8 +23,8 @@ type Request struct {
 	Proto  string
 	Host   string
 	Header http.Header
-	// TLS is nil for a request without TLS. PeerCertificates in it are the certificates of the
-	// client. The receiver asks for one, but the client need not have one. They are not verified.
+	// TLS is nil for a request without TLS. The receiver asks the client for a certificate, but the
+	// client need not have one. TLS.PeerCertificates has the client's certificates, unverified.
 	TLS  *tls.ConnectionState
 	Body []byte         // as it was received
 	JSON map[string]any // Body, unmarshalled by encoding/json; nil if Body is not a JSON object

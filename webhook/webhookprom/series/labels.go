@@ -1,5 +1,5 @@
-// Package series bounds how many series a metric has whose label is a name, such as that of a
-// customer. There may be any number of names.
+// Package series bounds the number of series of a metric that has a name as its label, such as the
+// name of a customer. The number of names need not be bounded.
 package series
 
 import (
@@ -25,8 +25,8 @@ type Labels struct {
 	mu     sync.Mutex  // held while named is replaced
 }
 
-// Of returns the label of a name, and reports whether it is the first call with this label. Labels
-// are valid UTF-8. Names may be invalid, because other programs may share the store.
+// Of returns the label of a name, and reports whether no call has returned this label before.
+// Labels are valid UTF-8. Names may be invalid, because other programs may share the store.
 func (l *Labels) Of(name string) (label string, first bool) {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	label, ok := l.find(name)
