@@ -10,9 +10,8 @@ import (
 )
 
 // Erase implements webhook.Keeper. It overwrites the bodies and the attempts of the user's
-// deliveries with zeros, in all segments, also those of deliveries that have left the store. It
-// leaves claimed deliveries as they are, and counts them. It returns once the zeros are on the
-// disk.
+// deliveries with zeros, in all segments, even if the deliveries have left the store. It leaves
+// claimed deliveries as they are, and counts them. It returns once the zeros are on the disk.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("filequeue: erasure without a user")
@@ -105,7 +104,7 @@ func (e *eraser) find(g *segment, rs []record) error {
 
 // remove removes the user's deliveries from the index, except claimed ones, which it notes in
 // e.claimed. It holds index.mu only for a few milliseconds at a time, so deliveries may move to
-// other queues in the meantime. The index lists where they went, and remove looks for them there.
+// other queues in the meantime. index.moved lists where they went, and remove looks for them there.
 func (e *eraser) remove() error {
 	watch := func(puts map[uint64]bool) {
 		e.index.mu.Lock()

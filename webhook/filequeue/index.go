@@ -51,7 +51,7 @@ func dueOf(e *entry) time.Time {
 // A claim is the right to settle a delivery. The entry of the delivery is in lane.claimed.
 type claim struct {
 	point
-	id    uint64 // Delivery.Claim, by which the caller names it
+	id    uint64 // the value of Delivery.Claim
 	lane  *lane
 	retry bool  // the delivery came from lane.retries
 	body  int64 // the length of the body

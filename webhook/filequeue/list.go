@@ -62,8 +62,8 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 	return all, nil
 }
 
-// pages yields the deliveries behind a point, page by page. get returns the entries of the page
-// behind a point.
+// pages yields the deliveries behind a point. It reads them page by page: the function get returns
+// the entries of the first page behind its argument from.
 func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		last := from
@@ -80,8 +80,9 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 	}
 }
 
-// list yields the dead letters or the history between two times. If after is a Key, list begins
-// behind the delivery with this Key.
+// list yields the dead letters or, with kindDelivered as k, the history. The arguments from and to
+// bound the time of death or delivery, to exclusively; a zero time is no bound. If after is a Key,
+// list begins behind the delivery with this Key.
 func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[webhook.DeadLetter, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {

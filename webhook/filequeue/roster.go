@@ -79,9 +79,9 @@ func (r *roster) close() error {
 	return nil
 }
 
-// run runs the transaction f of a call; the parameter run is (*bolt.DB).View or (*bolt.DB).Update.
-// bbolt panics on unexpected bytes in its file. A page of the mapped file that the disk cannot read
-// causes a fault. run returns both as errors.
+// run runs f as a transaction of a call. The argument run begins the transaction: it is
+// (*bolt.DB).View or (*bolt.DB).Update. bbolt panics on unexpected bytes in its file. A page of the
+// mapped file that the disk cannot read causes a fault. run returns both as errors.
 func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) error) error, f func(tx *bolt.Tx) error) (err error) {
 	if err := r.store.enter(ctx); err != nil {
 		return err

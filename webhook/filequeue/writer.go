@@ -63,8 +63,8 @@ func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
 // A request is an op that waits for its commit.
 type request struct {
 	op      op
-	size    int64 // about the bytes it writes
-	puts    bool  // it has puts, so it may not use the reserve
+	size    int64 // about the bytes that the op writes
+	puts    bool  // the op has puts, so it may not use the reserve
 	err     error
 	done    chan struct{}
 	depends bool // the op fails if the commit does
@@ -200,9 +200,9 @@ func (w *writer) leftover() bool {
 // requests saves work.
 const pace = time.Millisecond
 
-// gather waits for as many requests as the latest commit had, because the callers of those are
-// likely to come back. It waits at most until the duration pace has passed since the start of that
-// commit. A single caller never waits.
+// gather waits until the inbox has as many requests as the latest commit had, because the callers
+// of that commit are likely to call again. It stops waiting when the duration pace has passed since
+// that commit began. A single caller never waits.
 func (w *writer) gather(began time.Time, last int) {
 	left := pace - time.Since(began)
 	if n := w.len(); left <= 0 || n >= last || n == 0 {
@@ -251,7 +251,7 @@ func refusePuts(rs []*request, err error) {
 }
 
 // try runs the ops of those requests that have no error yet, commits the records, and reports
-// whether it wrote any. If the commit fails, only ops that added no records succeed.
+// whether it wrote any. If the commit fails, each request whose field depends is true fails.
 func (w *writer) try(rs []*request) (wrote bool, err error) {
 	g := group{index: w.index, now: w.log.disk.Now(), seq: w.log.seq}
 	w.index.mu.Lock()

@@ -38,7 +38,7 @@ var deadCases = []testCase{
 		keys := make(map[string]bool)
 		for i, d := range letters {
 			if strings.Trim(d.Key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") != "" || d.Key == "" || keys[d.Key] {
-				k.Errorf("the key %q is not plain text, or that of two dead letters", d.Key)
+				k.Errorf("the key %q is not plain text, or two dead letters have it", d.Key)
 			}
 			if keys[d.Key] = true; i%100 == 0 {
 				got, err := k.s.DeadLetter(k.ctx, d.Key)

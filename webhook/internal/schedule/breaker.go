@@ -23,7 +23,7 @@ import (
 type breaker struct {
 	open   bool
 	points int8      // counts the failures since the last answer; see openPoints
-	probes int8      // probes since forgive
+	probes int8      // probes since the last call of forgive
 	since  time.Time // when the breaker opened
 	reason string    // why the latest attempt failed
 

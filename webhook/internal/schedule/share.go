@@ -61,7 +61,7 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //   - A lane that has had no answer yet has firstSlots slots. Each answer adds one, as long as the
 //     lane uses them.
 //   - All unproven and doubtful lanes together get at most half of Config.Slots, and the doubtful
-//     ones a quarter. In memory they may have no more deliveries than they have slots.
+//     ones at most a quarter. Such a lane has no more deliveries in memory than slots.
 //   - While several lanes are busy, each gets at most its share of three quarters of the slots. A
 //     lane that is being answered may have more: an eighth of the free slots in these three
 //     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
