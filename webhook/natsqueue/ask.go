@@ -31,8 +31,8 @@ type question struct {
 // The kinds of questions.
 const (
 	askCounts  = "counts"  // count the deliveries of each destination that sorts after Destination
-	askWaiting = "waiting" // list the waiting deliveries of Destination, behind the delivery ID or the place After
-	askChange  = "change"  // make the Change to the deliveries that the filter selects, in messages from sequence From on; an empty Destination selects all
+	askWaiting = "waiting" // list the waiting deliveries of Destination after the place After or, if that is nil, after the delivery ID
+	askChange  = "change"  // make the Change to the deliveries that the filter selects in messages from sequence From on; an empty Destination stands for all destinations
 )
 
 // An answer is the owner's reply to a question.
@@ -54,7 +54,8 @@ func encode(v any) []byte {
 
 func decode(b []byte, v any) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) }
 
-// A place is the position of a delivery: Due and Order in its lane, Seq and I in the stream.
+// A place is the position of a delivery. Due and Order give its position in its lane. Seq is the
+// sequence of its message in the stream, and I its index in that message.
 type place struct {
 	Due   int64
 	Order uint64
@@ -86,7 +87,7 @@ func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error
 		a, answered := s.reply(ctx, n, q)
 		if !answered {
 			patience := askEvery
-			if q.Kind == askChange { // it reads and writes many messages
+			if q.Kind == askChange { // a change reads and writes many messages
 				patience = callTimeout
 			}
 			asking, cancel := context.WithTimeout(ctx, patience)
@@ -147,8 +148,8 @@ func (s *Store) reply(ctx context.Context, n int, q question) (a answer, ok bool
 	return a, true
 }
 
-// counts returns up to answerLen counts of the lanes of p, sorted by name, that come after
-// q.Destination. The store is locked.
+// counts returns the counts of up to answerLen lanes of p, sorted by name. The first one is the
+// lane that follows q.Destination. The store is locked.
 func (p *partition) counts(q *question) (all []webhook.DestinationCounts) {
 	for name, l := range p.lanes {
 		if l.p == p && name > q.Destination {
@@ -159,8 +160,8 @@ func (p *partition) counts(q *question) (all []webhook.DestinationCounts) {
 	return all[:min(len(all), answerLen)]
 }
 
-// places returns up to answerLen places of the deliveries of a lane, in order. They come after
-// q.After, or after the delivery q.ID if q.After is nil. The store is locked.
+// places returns, in order, the places of up to answerLen deliveries of the lane q.Destination. It
+// begins after the place q.After or, if that is nil, after the delivery q.ID. The store is locked.
 func (p *partition) places(q *question) (all []place) {
 	l := p.lanes[q.Destination]
 	if l == nil {
@@ -186,9 +187,10 @@ func (p *partition) places(q *question) (all []place) {
 	return all[:min(len(all), answerLen)]
 }
 
-// change makes q.Change to the deliveries that q selects in up to loadBlocks messages of p, which
-// this node owns. a.Next says where the next question continues; it is 0 at the end. The caller
-// holds the lock; change releases it while it asks the server.
+// change reads up to loadBlocks messages of p, a partition of this node. It makes q.Change to the
+// deliveries in them that q selects. a.Next is the field From of the question that continues, or 0
+// at the end. The caller holds the lock of the store; change releases the lock while it asks the
+// server.
 func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
 	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
@@ -218,7 +220,7 @@ func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer
 			if !may(e) || e.gone {
 				continue
 			}
-			if e.block != b.block { // the cleaner has moved it in the meantime
+			if e.block != b.block { // the cleaner has moved e in the meantime
 				a.Next = cmp.Or(a.Next, e.block.seq)
 				continue
 			}
@@ -258,7 +260,7 @@ func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer
 		a.Changed++
 		s.tell(e.lane.name)
 	}
-	if erase { // the cleaner moves the waiting deliveries out of these messages
+	if erase { // the cleaner then moves the other deliveries out of these messages, and purges these
 		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
 	}
 	return a, nil
@@ -272,7 +274,7 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 		return all, err
 	}
 	defer s.calls.Leave()
-	all.DeadBytes = -1 // unknown: it would have to read all dead letters
+	all.DeadBytes = -1 // unknown: Count would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
 			return webhook.Counts{}, err
@@ -373,8 +375,8 @@ func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds
 	return ds, nil
 }
 
-// Change implements webhook.Keeper. The owner of the destination changes a limited number of
-// messages for each request.
+// Change implements webhook.Keeper. It asks the owner of the destination several times if many
+// deliveries wait, because the owner reads only loadBlocks messages for each question.
 func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
@@ -382,7 +384,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	return s.changeAll(ctx, s.config.partition(filter.Destination), filter, to)
 }
 
-// changeAll asks the owner of the partition until it has processed all messages.
+// changeAll asks the owner of the partition until the owner has processed all messages.
 func (s *Store) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From > 0 {
@@ -396,7 +398,7 @@ func (s *Store) changeAll(ctx context.Context, partition int, filter webhook.Wai
 }
 
 // Erase implements webhook.Keeper. When it returns, the bytes of erased deliveries may still be in
-// the stream. The package comment says when they leave it.
+// the stream. The package comment says when the server erases them.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")

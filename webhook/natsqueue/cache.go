@@ -19,9 +19,9 @@ type cache struct {
 	blocks      list.List // of *block
 }
 
-// add counts the unclaimed deliveries of b that are in memory. Before that, it removes the
-// deliveries that are not due soon from memory. If the cache then exceeds its limit, add evicts
-// the oldest blocks.
+// add removes the unclaimed deliveries of b that are not due within cacheAhead from memory, and
+// counts the other unclaimed ones. If the cache then exceeds its limit, add evicts the oldest
+// blocks.
 func (c *cache) add(b *block) {
 	c.drop(b)
 	horizon := time.Now().Add(cacheAhead).UnixMicro()

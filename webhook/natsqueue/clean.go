@@ -12,10 +12,11 @@ import (
 const (
 	// cleanEvery is how often the logs are cleaned.
 	cleanEvery = time.Second
-	// slack is how many bytes of garbage a log may always have.
+	// slack is how many bytes of garbage a log may have, however few deliveries wait, before the
+	// cleaner moves deliveries.
 	slack = 1 << 20
-	// maxMoves is from how many messages of a partition the cleaner moves the waiting deliveries away
-	// in one step, so that these messages can be deleted.
+	// maxMoves bounds one step of the cleaner: it moves the waiting deliveries out of at most this
+	// many messages of a partition. These messages can then be purged.
 	maxMoves = 16
 )
 
@@ -25,9 +26,9 @@ type keyMessage struct {
 	n   int
 }
 
-// runCleaner purges messages whose deliveries have all ended, until the Store is closed. The package
-// comment says when it moves deliveries to the end of a log. Records are purged together with the
-// other messages, because a record matters only as long as the messages before it exist.
+// runCleaner purges messages whose deliveries have all ended, until the Store is closed. The
+// package comment says when it moves deliveries to the end of a log. Records are purged together
+// with the other messages, because a record matters only as long as the messages before it exist.
 func (s *Store) runCleaner() {
 	tick := time.NewTicker(cleanEvery)
 	defer tick.Stop()
@@ -53,8 +54,8 @@ func (s *Store) runCleaner() {
 	}
 }
 
-// clean cleans the logs of all partitions of this node. If short is set, it moves deliveries until
-// each log has at most a quarter more bytes than its waiting deliveries.
+// clean cleans the logs of all partitions of this node. If the argument short is true, clean moves
+// deliveries until each log has at most 1.25 times the bytes of its waiting deliveries.
 func (s *Store) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write
@@ -76,8 +77,9 @@ func (s *Store) clean(ctx context.Context, short bool) error {
 	return nil
 }
 
-// cleanOne purges the log of p. It returns a write that must be recorded before cleanOne can purge
-// more, or nil. urgent asks the caller to clean the log again as soon as the write is recorded.
+// cleanOne purges the log of p. If w is not nil, the caller must record the write w before another
+// call of cleanOne can purge more. If urgent is true, the caller should then make that call at
+// once.
 func (s *Store) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
 	s.mu.Lock()
 	if p.state != open {
@@ -136,7 +138,7 @@ func (s *Store) cleanOne(ctx context.Context, p *partition, short bool) (w *writ
 
 // keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.
 // The server deletes these messages after DedupWindow. If the partition has more than DedupMax
-// keys, keep purges the oldest ones.
+// keys, keep purges the oldest of these messages.
 func (s *Store) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	s.mu.Lock()

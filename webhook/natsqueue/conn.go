@@ -45,7 +45,8 @@ type conn struct {
 	calls      storekit.Gate
 }
 
-// page yields what read returns. Each loop over it is a call of the Store.
+// page returns a sequence of the elements that the function read returns. Each loop over the
+// sequence calls read once. Close waits for read, as for a call of the Store.
 func page[T any](ctx context.Context, s *conn, read func() ([]T, error)) iter.Seq2[T, error] {
 	return storekit.Page(func() ([]T, error) {
 		if err := s.calls.Enter(ctx); err != nil {
@@ -107,9 +108,9 @@ func one(subject string, data []byte, headers ...string) *parcel {
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // store stores parcels, and returns once the server has answered each, at the latest after
-// callTimeout. It sets the answer to each parcel, and returns the first error. A refusal is an error,
-// too. store repeats a parcel that gets no answer, so the server may store it twice. After
-// errNoAnswer a parcel may be stored or not.
+// callTimeout. It sets the fields seq and err of each parcel, and returns the first error. A
+// refusal is an error, too. If a parcel gets no answer, store sends the parcel again, so the server
+// may store it twice. A parcel with the error errNoAnswer may be stored or not.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()

@@ -39,8 +39,8 @@ func (c *Config) deadSubject(d *webhook.DeadLetter) string {
 
 func deadUser(user string) uint32 { return hash(user) % 64 }
 
-// dead returns a pattern for the subjects of the dead letters in a bucket that f may select. The
-// bucket -1 stands for all buckets.
+// dead returns a subject pattern. It matches the dead letters in the bucket that f selects, and may
+// match some that f does not select. The bucket -1 stands for all buckets.
 func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 	n, destination, user := "*", "*", "*"
 	if bucket >= 0 {
@@ -95,8 +95,9 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 	}
 }
 
-// buckets returns the buckets that may have dead letters which f selects, in the order of f. If
-// after is not empty, it leaves out the buckets before the one of that key.
+// buckets returns, in the order of f, the buckets that may have dead letters which f selects. If
+// the argument after is the key of a dead letter, buckets begins with the bucket of that letter. If
+// it is empty, buckets begins with the first one.
 func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
@@ -125,8 +126,8 @@ func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string)
 	return all, nil
 }
 
-// bucket returns the keys of the dead letters in the bucket n, in the order of f. If after is not
-// empty, it returns only the keys that follow that key.
+// bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
+// after is not empty, it is a key, and bucket returns only the keys that follow this key.
 func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
@@ -151,8 +152,8 @@ func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after
 	return keys, nil
 }
 
-// letters reads the dead letters with the given keys from the stream. It leaves out dead letters that
-// no longer exist.
+// letters reads the dead letters with the given keys from the stream. It leaves out dead letters
+// that no longer exist.
 func (s *Store) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
@@ -204,8 +205,9 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes the dead letters with the keys, and returns how many it has deleted. It calls before
-// ahead of each deletion, which puts a letter back that is revived. It stops at the first error.
+// exhume deletes the dead letters with the given keys, and returns how many it has deleted. It
+// calls the function before with each letter, and then deletes the letter. Revive puts the delivery
+// back in that function. exhume stops at the first error.
 func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err

@@ -29,13 +29,13 @@
 // seconds, whatever the server does. Calls that read or change much, such as Dead, Waiting and
 // Erase, make several requests, and each of these requests is answered in that time.
 //
-// Only one node at a time claims a delivery, as long as its heartbeats go on. A node without
-// heartbeats for Config.Claim loses its partitions to the others, which may repeat the attempts
-// that it was making. If the leader of the stream is gone too, the servers elect another one first,
-// which takes 4 to 10 seconds. While the servers are away, no node is considered dead. Afterwards
-// the nodes wait another Config.Claim for each other, and a node that is back in time keeps its
-// partitions. The server refuses the records of a node that has lost a partition and does not know
-// it yet.
+// While a node stores heartbeats, no other node claims the deliveries of its partitions. A node
+// without heartbeats for Config.Claim loses its partitions to other nodes, which may repeat the
+// attempts that it was making. If the leader of the stream is gone too, the servers elect another
+// one first, which takes 4 to 10 seconds. While the servers are away, no node is considered dead.
+// Afterwards the nodes wait another Config.Claim for each other, and a node that is back in time
+// keeps its partitions. If a node has lost a partition without knowing it, the server refuses its
+// records of the partition.
 //
 // If a message or a delivery cannot be read, because it is damaged or of a later version, the owner
 // logs that. The cleaner moves it to the subject n.damaged, where people can look at it. All other
@@ -72,9 +72,10 @@
 //
 // # Partitions
 //
-// A hash divides destinations into Config.Partitions. One node owns a partition, and only this node
-// hands out its deliveries. So claims and the order of waiting deliveries are in the memory of one
-// node, and the state of consumers does not grow with them. MaxConcurrent and the rates of a
+// A hash assigns each destination to one of Config.Partitions partitions. One node owns a
+// partition, and only this node hands out its deliveries. So one node has their claims and their
+// order in its memory. The servers keep only a consumer for each partition, and the state of the
+// consumer does not grow with the number of waiting deliveries. MaxConcurrent and the rates of a
 // webhook.Forwarder hold for a destination across all nodes. The price is that only one node at a
 // time serves a destination. When nodes come and go, partitions move. These are the states of a
 // partition on its owner:
@@ -90,10 +91,12 @@
 //
 // # How it works
 //
-// There is one stream. The messages of the partition n are under four of its subjects.
+// There is one stream. The messages of the partition n have the following four subjects. Each
+// begins with the name of the stream, which is left out here.
 //
-// n.log.put has records with new deliveries, which any node may put. A Put for one partition shares a
-// message with other calls. A larger Put is an atomic batch.
+// n.log.put has records with new deliveries, which any node may put. If the deliveries of a Put fit
+// into one message, they share it with those of other calls. A larger Put is stored in an atomic
+// batch of messages.
 //
 // n.log.own has the records of the owner. The server stores a record only if its writer knows the
 // sequence of the previous record under this subject. So the records are a chain, and the owner is
@@ -107,10 +110,10 @@
 // n.damaged has messages and deliveries that could not be read.
 //
 // The owner reads all messages of its partitions, including the puts of its own node, by a consumer
-// without acknowledgements. It leaves duplicates out, and tells the node that put them. For a
-// waiting delivery it keeps about 150 bytes in memory. It also keeps the delivery itself if that is
-// due within ten seconds and Config.CacheBytes has room. Otherwise Fetch reads the delivery from
-// the stream.
+// without acknowledgements. It leaves duplicates out, and reports them to the node that put them.
+// For a waiting delivery it keeps about 150 bytes in memory. It also keeps the delivery itself if
+// the delivery is due within ten seconds and Config.CacheBytes has room. Otherwise Fetch reads the
+// delivery from the stream.
 //
 // The cleaner purges a log up to the first message that has a waiting delivery. It moves the
 // waiting deliveries of the first messages to the end of the log, in a record, in two cases: the

@@ -51,10 +51,10 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load reads from the stream the deliveries of those claimed entries that are not in memory. It
-// also keeps other deliveries of the same messages that are due soon. It drops an entry whose
-// delivery cannot be read, and marks its place in the message as damaged. The caller holds the
-// lock; load releases it while it asks the server.
+// load sets the field delivery of claimed entries. If a delivery is not in memory, load reads its
+// message from the stream, and also keeps the other deliveries in the message that are due soon. If
+// a delivery cannot be read, load removes its entry and marks its place in the message as damaged.
+// The caller holds the lock of the store; load releases the lock while it asks the server.
 func (s *index) load(ctx context.Context, entries []*entry) error {
 	for {
 		var some []*block
@@ -122,7 +122,7 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 			b := blocks[i]
 			all[i] = content{b, make([][]byte, len(b.entries))}
 			if len(page) == 0 || page[0].seq != b.seq {
-				missing++ // the replica does not have it yet
+				missing++ // the replica does not have the message yet
 			} else if b.damaged {
 				all[i].records[0] = page[0].data
 			} else if r, err := parseRecord(page[0].data); err == nil && len(r.records) == len(b.entries) {
@@ -132,7 +132,7 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 		if missing == 0 {
 			return all, nil
 		}
-		if wait > resend { // no server has it
+		if wait > resend { // no server has the missing messages
 			s.config.Logger.Error("natsqueue: the stream has lost messages; the deliveries in them are not attempted", "messages", missing)
 			return all, nil
 		}

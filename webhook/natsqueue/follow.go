@@ -15,14 +15,14 @@ const (
 	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
 	// createSoon is the time limit of the first attempt to create a consumer. It is short, because
-	// the servers may choose a server that is out of reach. The limit doubles with each failure, up
-	// to createTimeout.
+	// the consumer may be assigned to a server that is out of reach. The limit doubles with each
+	// failure, up to createTimeout.
 	createSoon    = time.Second
 	createTimeout = 5 * time.Second
 )
 
-// follow reads the messages of p from the first one on until p is lost. It reads them in order and
-// without a gap, also when connections or servers fail. It does not use the driver's ordered
+// follow reads the messages of p, from the first one on, until p is lost. It misses no message and
+// keeps their order, even when connections or servers fail. It does not use the driver's ordered
 // consumers, because these wait ten seconds for a server that is out of reach.
 func (p *partition) follow() {
 	told := false
@@ -38,7 +38,7 @@ func (p *partition) follow() {
 		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
 			if !told { // for example because the account has reached its limit of consumers
 				told = true
-				p.config.Logger.Error("natsqueue: the server refuses to let this node read a partition; its deliveries wait until it does", "partition", p.n, "error", err)
+				p.config.Logger.Error("natsqueue: the server refuses the consumer by which this node reads a partition; deliveries of the partition wait until the server allows it", "partition", p.n, "error", err)
 			}
 			wait = createSoon
 		}
@@ -50,15 +50,15 @@ func (p *partition) follow() {
 // consumer.
 var errGap = errors.New("natsqueue: the server left out a message of the stream")
 
-// consume reads from a new consumer until the consumer fails or p is lost. It keeps the sequence of
-// the next message in next, and reports whether the consumer was created within patience.
+// consume reads from a new consumer until the consumer fails or p is lost. It keeps *next at the
+// sequence of the next message, and reports whether the consumer was created within patience.
 func (p *partition) consume(next *uint64, patience time.Duration) (created bool, err error) {
 	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
 	if err != nil {
 		return false, err
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the flow control of the server bounds it
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the server's flow control bounds what is pending
 		return false, err
 	}
 	creating, cancel := context.WithTimeout(p.live, patience)
@@ -74,7 +74,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) (created bool,
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.live), createSoon)
 		defer cancel()
-		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // if this fails, the server deletes it soon
+		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // if this fails, the server deletes the consumer after consumerIdle
 	}()
 	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
 	defer silence.Stop()

@@ -19,7 +19,7 @@ type index struct {
 	look    chan struct{} // makes rule check the owners of partitions
 
 	mu     sync.Mutex
-	owned  []*partition // by number, nil for those of other nodes
+	owned  []*partition // by number; nil for a partition that this node does not own
 	lanes  map[string]*lane
 	news   map[string]struct{} // lanes that the next Heads yields
 	claims map[uint64]*entry
@@ -128,7 +128,7 @@ func (s *index) unclaim(e *entry) {
 func (s *index) putBack(e *entry) {
 	s.unclaim(e)
 	e.lane.push(e)
-	if e.block.element == nil { // the cache does not count it
+	if e.block.element == nil { // the cache does not count its block, and so could not evict the delivery
 		e.delivery = nil
 	}
 }

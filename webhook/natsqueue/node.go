@@ -61,9 +61,9 @@ func (s *Store) live() {
 	}
 }
 
-// beat stores a heartbeat, unless the node makes no progress. If the previous heartbeat is so old
-// that other nodes may have taken over, beat also writes a record in each partition. Such a record
-// fails if another node owns the partition now.
+// beat stores a heartbeat, unless the forwarder makes no progress. If the previous heartbeat is so
+// old that other nodes may have taken over, beat also writes a record in each partition. Such a
+// record fails if another node owns the partition now.
 func (s *Store) beat(ctx context.Context) error {
 	s.mu.Lock()
 	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}

@@ -36,8 +36,8 @@ type holding struct {
 // drainEvery is how often a node checks whether all claims in a draining partition have ended.
 const drainEvery = 20 * time.Millisecond
 
-// oversee takes the partitions that should be this node's and have no live owner. It gives away the
-// partitions that should be another node's. See rightful.
+// oversee takes each partition that this node should own and that has no live owner. It gives away
+// each partition that another node should own. The function rightful decides who should own which.
 func (s *Store) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
@@ -127,7 +127,7 @@ func (s *Store) holdings(ctx context.Context) ([]holding, error) {
 			continue // a message of another program
 		}
 		all[n].seq = m.seq
-		if r, err := parseRecord(m.data); err == nil { // no node can continue after an unreadable record
+		if r, err := parseRecord(m.data); err == nil { // an unreadable record names no owner, so any node may take n
 			all[n].node = r.node
 		}
 	}

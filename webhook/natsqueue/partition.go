@@ -24,8 +24,9 @@ const (
 	lost                  // another node owns the partition, or may
 )
 
-// A partition is a share of the destinations, owned by this node. Its state follows from its
-// messages, in their order, and from the records that this node has written since it took over.
+// A partition is a share of the destinations, owned by this node. Its fields follow from the
+// messages of the stream, read in order, and from the records that this node has written since it
+// took over.
 type partition struct {
 	*index
 	n      int
@@ -233,7 +234,8 @@ func (p *partition) judge(b *block) {
 			p.remove(e)
 			continue
 		}
-		// The caller of Put learns from the result that the delivery waits. The caller of Revive does not.
+		// A caller of Put learns from the result that the delivery waits, so Heads need not yield the
+		// lane. A caller of Revive does not learn it.
 		known := i < len(own) && own[i].put != nil && own[i].put.once == "" && !own[i].put.over
 		if known && own[i].keep && p.state == open && p.lapsed() == nil {
 			own[i].Claim = p.claim(e)
@@ -283,7 +285,7 @@ func (p *partition) first() (uint64, error) {
 func (p *partition) loaded(first uint64) {
 	at := now()
 	// First add the deliveries that an earlier owner has judged to the dedup window. The deliveries
-	// that are judged below must not be in the window before, or each would be a duplicate of
+	// that are judged below must not be in the window yet, or each would count as a duplicate of
 	// itself.
 	for _, b := range p.order {
 		if b.seq < first {

@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// headerRoom is how many bytes of the server's max_payload a put must leave free in a message.
-	// They are for the header of the message, and for the bytes by which a delivery grows until it
-	// is settled. The attempts of a delivery may need more bytes than that. If they do not fit, the
-	// method ending leaves them out.
+	// A message of a put leaves headerRoom bytes of the server's max_payload free: for its header, and
+	// because a delivery grows until it is settled. If a delivery with its attempts no longer fits
+	// into a message, the method ending leaves the attempts out.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the deliveries in a message: their total size in bytes, and
 	// their number. A message with a single delivery may be larger.
@@ -94,8 +93,8 @@ func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
 }
 
 // Put implements webhook.Store. It stores its deliveries in one message or in one atomic batch. If
-// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. The package comment
-// says when Put reports duplicates as stored.
+// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. The package
+// comment says when Put reports duplicates as stored.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -117,7 +116,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 }
 
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
-// duplicates. After an error it puts back what is claimed for p, and nothing more is claimed.
+// duplicates. After an error it ends the claims that were made for p, and no further ones are made.
 func (s *Store) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
@@ -132,7 +131,7 @@ func (s *Store) put(ctx context.Context, p *put) error {
 	select {
 	case <-p.stored:
 		err = p.parcel.err
-	case <-ctx.Done(): // it may be stored
+	case <-ctx.Done(): // p may be stored or not
 		err = context.Cause(ctx)
 		s.puts.Drop(p)
 	}
@@ -170,7 +169,8 @@ type packing struct {
 
 func newPacking() *packing { return &packing{last: make(map[int]*part)} }
 
-// add adds items of one partition, of size bytes together, to a message that has room for all of them.
+// add adds items of one partition to a message that has room for all of them. The argument size is
+// their total size in bytes.
 func (k *packing) add(size int, items ...*item) {
 	first := items[0]
 	x := k.last[first.partition]
@@ -181,10 +181,11 @@ func (k *packing) add(size int, items ...*item) {
 	x.items, x.size = append(x.items, items...), x.size+size
 }
 
-// storePuts stores puts. A put that fits into one message shares it with other puts. It is not
-// divided, because the server may store one message and refuse the next. Larger puts share one
-// atomic batch, because a server without replicas writes each batch to a file of its own, which
-// takes 2 to 3 ms. A revival has its own message, because another node may send the same revival.
+// storePuts stores puts. A put that fits into one message shares it with other puts. Such a put is
+// never divided, because the server may store one message and refuse the next. Larger puts share
+// one atomic batch, because a server without replicas writes each batch to a file of its own, which
+// takes 2 to 3 ms. A revival has its own message, with an id: if two nodes revive the same dead
+// letter, the server stores the message only once.
 func (s *Store) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := newPacking(), newPacking()
@@ -208,13 +209,13 @@ func (s *Store) storePuts(puts []*put) {
 	if len(batch.parts) > 0 {
 		parcels = append(parcels, s.parcel(batch.parts...))
 	}
-	s.store(s.background, parcels...) // sets the error of each
+	s.store(s.background, parcels...) // sets the error of each parcel
 	for _, p := range puts {
 		close(p.stored)
 	}
 }
 
-// parcel returns the messages of parts.
+// parcel encodes each part as a message, and registers it in s.parts to await the owner's answer.
 func (s *Store) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
@@ -234,8 +235,8 @@ func (s *Store) parcel(parts ...*part) *parcel {
 	return c
 }
 
-// heardOfPut processes the answer of an owner on another node. It consists of the serial of the
-// record that was put and a bit for each delivery, which is set for a duplicate.
+// heardOfPut processes the answer of an owner on another node. The answer consists of the serial of
+// the record that was put and a bit for each delivery, which is set for a duplicate.
 func (s *Store) heardOfPut(m *nats.Msg) {
 	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {

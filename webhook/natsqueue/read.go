@@ -43,8 +43,8 @@ const (
 )
 
 // read reads from the stream within callTimeout. It returns a page of messages for each request.
-// The servers choose the replica that answers. It may lag a little behind the leader, and for a
-// while it may be one that they can no longer reach.
+// The servers choose the replica that answers. This replica may lag a little behind the leader. For
+// a while after a failure the servers may choose one that is out of reach; then read asks again.
 func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -54,7 +54,7 @@ func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error
 		return nil, fmt.Errorf("natsqueue: reading: %w", err)
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the requests bound it
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the requests bound what is pending
 		return nil, err
 	}
 	pages, done := make([][]stored, len(requests)), make([]bool, len(requests))

@@ -14,15 +14,16 @@ type ref struct {
 	i   uint32
 }
 
-// A record is a message in the log of a partition. Any node puts deliveries in records, and the owner
-// stores its changes in them. The package comment says how the last one names the owner.
+// A record is a message in the log of a partition. Any node puts deliveries in records, and the
+// owner stores its changes in records. The field node of an owner's last record names the present
+// owner.
 type record struct {
 	noDedup bool     // skip the dedup window: do not look for duplicates, and remember no keys
 	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
 	serial  uint64   // the node's own number of the record: no two records are the same
 	cursor  uint64   // of the owner: puts up to this sequence have been checked for duplicates
 	ends    []ref    // of the owner: deliveries that were settled, moved or left out as duplicates
-	records [][]byte // deliveries that are put, put back or moved, one each
+	records [][]byte // one encoded delivery each, which is put, put back or moved
 }
 
 // append appends the fields in their order to b. For the deliveries, it first writes the lengths of

@@ -70,7 +70,7 @@ func (s *conn) refill(ctx context.Context) error {
 	}
 	err := s.store(ctx, one(s.config.reserve(), make([]byte, size), headerRollup, "sub"))
 	if errors.Is(err, webhook.ErrQueueFull) {
-		return nil // later
+		return nil // the next call tries again
 	}
 	s.reserve.Store(err == nil)
 	return err

@@ -27,7 +27,7 @@ type update = audience.Update
 
 // A roster implements audience.Roster.
 type roster struct {
-	update // the method change
+	update // calls the method change
 	*conn
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
@@ -83,8 +83,8 @@ func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Reco
 	return s.store(ctx, one(subject, b, headerExpected, decimal(seq), headerRollup, "sub"))
 }
 
-// members implements audience.Members for one try of the method change, which begins anew if
-// another node was first.
+// members implements audience.Members for one call of tryChange. If another node was first, the
+// method change calls tryChange again.
 type members struct {
 	*roster
 	ctx        context.Context
@@ -109,7 +109,7 @@ func memberOf(m *stored) (x member, err error) {
 	return x, err
 }
 
-// find returns the messages of users, which are sorted.
+// find returns a member for each of users, in their order. users must be sorted.
 func (m *members) find(users []string) ([]member, error) {
 	all := make([]member, len(users))
 	for i, user := range users {
@@ -208,7 +208,7 @@ func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// following returns the users with ids greater than after. users must be sorted.
+// following returns the users with ids greater than the argument after. users must be sorted.
 func following(users []string, after string) []string {
 	i, found := slices.BinarySearch(users, after)
 	if found {

@@ -9,9 +9,9 @@ import (
 )
 
 // Settle implements webhook.Store. It returns an error if the settlements are not recorded within
-// 4.5 s. They may still be recorded later. The next call with settlements of the same claims waits
-// until it is known whether the first ones are recorded. The settlements of that next call have no
-// effect for these claims.
+// 4.5 s. They may still be recorded later. If a later call settles the same claims meanwhile, it
+// waits until it is known whether the first settlements are recorded, and its own settlements of
+// these claims have no effect.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
@@ -25,7 +25,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 			break
 		}
 	}
-	var writes, others []*write // of this call, one for each partition, and those that settle some of ss already
+	var writes, others []*write // writes: of this call, one for each partition; others: of earlier calls that settle some of ss
 	s.mu.Lock()
 	if err := s.lapsed(); err != nil { // others may have claimed the deliveries
 		s.mu.Unlock()

@@ -107,8 +107,8 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
 	s.goroutines.Go(s.runCleaner)
-	// Wait up to a second until the partitions have been read, which is usually enough. If many
-	// deliveries wait, this node attempts the first ones while it reads the rest.
+	// Wait up to a second until the partitions have been read, which is usually enough. If it is not,
+	// this node attempts the deliveries of the partitions that it has read, and reads the others.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, p := range s.mine() {

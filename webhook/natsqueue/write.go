@@ -132,8 +132,8 @@ type draft struct {
 	parcel
 }
 
-// compose moves as much of w as fits into a record into a new draft, and leaves the rest in w. The
-// store is locked.
+// compose takes as much from w as fits into one record, and returns a draft of the record. The rest
+// stays in w. The store is locked.
 func (s *Store) compose(w *write) *draft {
 	d := &draft{p: w.p}
 	size := 0
@@ -180,7 +180,7 @@ func (s *Store) compose(w *write) *draft {
 			return d
 		}
 		for i, e := range m.entries {
-			if e == nil || taken[e] { // also if the cleaner and a Put asked for the same move
+			if e == nil || taken[e] { // taken also if the cleaner and a Put asked for the same move
 				continue
 			}
 			taken[e] = true
@@ -247,7 +247,7 @@ func (s *Store) doubted(d *draft) bool {
 	return true
 }
 
-// recorded applies d, which is stored with the sequence seq, to the index.
+// recorded updates the index after d was stored with the sequence seq.
 func (s *Store) recorded(d *draft, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +261,7 @@ func (s *Store) recorded(d *draft, seq uint64) {
 	b.judged = true
 	for i, e := range d.moved {
 		old, at := e.block, e.i
-		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has it
+		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has the key
 		old.drop(e)
 		e.stored = uint32(len(d.record.records[i]))
 		b.set(i, e)
