@@ -32,7 +32,7 @@ type queueKey struct {
 type row struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
-	node    int64 // the node that had claimed it before, as far as it was read
+	node    int64 // the node that had claimed the chunk before; 0 if none had, or if not read
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
 	outbox  bool   // PutTx stored the chunk, and this is its first claim
@@ -58,7 +58,7 @@ type chunk struct {
 	items   []item // all readable deliveries, done or not
 	size    int64
 	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
-	inHand  int       // items that are inHand or storing
+	inHand  int       // how many items have the state inHand or storing
 	// damaged says that a delivery in the chunk cannot be read. The chunk stays claimed until this
 	// node ends, so that other nodes do not claim it again and again.
 	damaged bool

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// claim runs fn, which claims chunks in the database and puts them into memory. If fn fails, claim
-// sets doubted.
+// claim runs fn, which claims chunks in the database and puts them into memory. If fn fails but may
+// have claimed chunks, claim sets doubted.
 func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -28,8 +28,9 @@ func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Con
 	return err
 }
 
-// adopt puts chunks into memory, except those that another node had claimed before. It fails if node
-// is no longer the number of this node: then others have taken over.
+// adopt puts the chunks of rows into memory, except those that a node had claimed before. The
+// argument node is the id by which this node has claimed the others. adopt fails if the node has a
+// new id by now: then other nodes have taken over its claims.
 func (s *Store) adopt(rows []row, node int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +63,8 @@ func (s *Store) Release(ctx context.Context) error {
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks of which the forwarder has no delivery, and whose last use is
-// longer ago than idle. If idle is 0, the last use does not matter.
+// release gives back the chunks of which the forwarder has no delivery. If the argument idle is not
+// 0, chunks that were used within that time stay claimed.
 func (s *Store) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)

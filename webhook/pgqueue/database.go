@@ -69,7 +69,8 @@ func indexed[T any](ctx context.Context, on interface {
 	return all, err
 }
 
-// call runs f as a call of the store. what describes the call; its errors begin with that text.
+// call runs f as a call of the store. The argument what describes the call. An error begins with
+// this text.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -110,7 +111,7 @@ func paged[T any](ctx context.Context, s *database, what, after string, key func
 const (
 	deadlockDetected = "40P01"
 	lockNotAvailable = "55P03"
-	claimsEnded      = "HF001" // of the function settle
+	claimsEnded      = "HF001" // raised by the SQL function settle
 )
 
 func hasCode(err error, codes ...string) bool {

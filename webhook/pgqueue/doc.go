@@ -18,9 +18,10 @@
 // heartbeats of that node are stored. Other nodes take over from a node without heartbeats within
 // Config.Claim. They may repeat the attempts that it had in flight.
 //
-// An outage of the database makes no node dead. After it, a node judges
-// others only once its own heartbeats have been stored for the time Config.Claim again. A node whose
-// heartbeats come back in time keeps its claims.
+// An outage of the database makes no node dead. After an outage, a node judges others only once its
+// own heartbeats have been stored again for three quarters of Config.Claim. A node whose heartbeats
+// come back in time keeps its claims.
+//
 // If the answer to a transaction is lost, the store finds out whether the transaction was
 // committed. So a delivery that is put again is stored once, and an outcome is stored once.
 //
@@ -58,7 +59,7 @@
 // Programs that need different versions of the schema work side by side, for example while they are
 // replaced one by one. The schema in the database has the version that the newest of them needs. It
 // also records the oldest version whose programs it supports. A migration removes nothing that
-// supported programs use. Programs of an older version refuse to open the schema.
+// supported programs use. Programs that are too old refuse to open the schema.
 //
 // With psql, the view waiting shows which deliveries wait, for which destination and why. The view
 // dead_letters shows the dead letters:

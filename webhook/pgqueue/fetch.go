@@ -22,13 +22,13 @@ type fetch struct {
 	at       int64     // now, in microseconds
 	node     int64
 	items    []*item // handed out
-	taken    []int   // how many of them for each want
+	taken    []int   // for each want, how many items are handed out
 	bytes    int64
 	full     bool // maxBytes is reached
 }
 
-// Fetch implements webhook.Store. It asks the database only if memory does not have enough, and in
-// one query for many of wants.
+// Fetch implements webhook.Store. It asks the database only if memory does not have enough
+// deliveries. One query then serves many of wants.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
@@ -102,9 +102,9 @@ func (f *fetch) queue(i int) *queue {
 	return f.s.queueOf(queueKey{f.wants[i].Destination, f.wants[i].Retries})
 }
 
-// serve takes deliveries for want i from memory. It returns false if memory is not enough: the
-// database may have due deliveries that come before those in memory, or that the want needs in
-// addition.
+// serve takes deliveries for want i from memory. It returns false if the database must be asked,
+// because the database may have due deliveries that come before those in memory, or that the want
+// still lacks.
 func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
@@ -160,7 +160,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		names   [][]byte
 		retries []bool
 		most    []int32
-		none    = make(map[queueKey]bool) // asked for chunks, and got none
+		none    = make(map[queueKey]bool) // queues that were asked for chunks and gave none
 	)
 	for left := maxAsk; i < len(f.wants) && left > 0; i++ {
 		n := f.missing(i)
@@ -246,8 +246,9 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	}
 }
 
-// look reads the heads of all destinations, or of names, from the database. It combines them with
-// the deliveries in memory. With all it also removes empty queues from memory.
+// look reads heads from the database: of all destinations if the argument all is true, else of the
+// destinations in names. It combines the heads with the deliveries in memory. If all is true, look
+// also removes empty queues from memory.
 func (s *Store) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {

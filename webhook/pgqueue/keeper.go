@@ -237,9 +237,9 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 // waitingPage is how many chunks Waiting reads at a time.
 const waitingPage = 16
 
-// Waiting implements webhook.Store. If after is not empty, it yields the deliveries that follow the
-// delivery with that ID. To find that delivery, it reads all deliveries before it. If there is no
-// such delivery, it yields all.
+// Waiting implements webhook.Store. If the argument after is not empty, it is the ID of a delivery,
+// and Waiting yields the deliveries behind this one. For that, it also reads all deliveries before
+// it. If there is no delivery with this ID, Waiting yields all deliveries.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		found := after == ""
@@ -276,7 +276,7 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 			_, err = listed(ctx, s.database, what, func(r pgx.CollectableRow) (none struct{}, err error) {
 				var row row
 				err = scanRow(r, &row)
-				c, _ := readChunk(&row) // a damaged chunk hides no other
+				c, _ := readChunk(&row) // ignore the error: a damaged chunk must hide no other
 				for i := range c.items {
 					if c.items[i].state == free {
 						items = append(items, &c.items[i])

@@ -15,7 +15,7 @@ type queue struct {
 	// While known is set, beyond may be too early, but not too late.
 	beyond int64
 	known  bool
-	per    int    // how many deliveries that chunk has, as far as is known
+	per    int    // how many deliveries the first unclaimed chunk has, as far as is known
 	report uint64 // Store.reports when this queue was last reported
 }
 
@@ -91,7 +91,7 @@ func timeOf(at int64) time.Time {
 // pop removes the first item from the queue and returns it.
 func (q *queue) pop() *item {
 	it := q.free[0]
-	q.free[0] = nil // the array is kept
+	q.free[0] = nil // so that the array does not keep the item in memory
 	q.free = q.free[1:]
 	return it
 }
@@ -112,7 +112,7 @@ func (s *Store) tidy(key queueKey) {
 	q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
 }
 
-// hand claims an item for the caller. The caller removes the item from its queue.
+// hand claims an item. The caller of hand removes the item from its queue.
 func (s *Store) hand(it *item, now time.Time) uint64 {
 	s.serial++
 	it.state, it.claim = inHand, s.serial
@@ -145,7 +145,7 @@ func (s *Store) read(r *row) *chunk {
 	c, err := readChunk(r)
 	if err != nil {
 		c.damaged = true
-		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; those that cannot be read stay in the table until somebody deletes the chunk",
+		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; its unreadable deliveries stay in the table until somebody deletes the chunk",
 			"chunk", c.id, "destination", c.queue.destination, "error", err)
 	}
 	return c

@@ -100,7 +100,7 @@ func (s *Store) live() {
 	}
 }
 
-// again makes this process a new node, after others have taken over from the old one.
+// again makes this process a new node, after other nodes have taken over the claims of its old one.
 func (s *Store) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
 	s.mu.Lock()
@@ -128,7 +128,8 @@ func (s *Store) resign(ctx context.Context) error {
 	}
 	var b pgx.Batch
 	b.Queue(byIndex)
-	// This frees damaged chunks. It keeps their due times, which are right for the unreadable deliveries.
+	// This frees damaged chunks. It keeps their due times, which are right for the unreadable
+	// deliveries.
 	b.Queue(s.in(giveBackSQL), node, []int64{})
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()
@@ -171,7 +172,7 @@ func (s *Store) maintain() {
 			kept = time.Now()
 			try(s.upkeep)
 		}
-		// Reading all heads takes at most a twentieth of the time.
+		// Wait so long that reading all heads takes at most a twentieth of the time.
 		s.mu.Lock()
 		poll.Reset(max(s.config.Poll, 20*s.looked))
 		s.mu.Unlock()
@@ -182,9 +183,9 @@ func (s *Store) maintain() {
 // other nodes. The statement itself decides which nodes are dead, because the database may execute
 // it long after it was sent.
 //
-// An outage of the database makes no node dead. So this node ($2) judges others only if its own
-// heartbeats were stored for a whole term ($3), up to now, and none of them was late ($4). These
-// times are in microseconds.
+// An outage of the database makes no node dead. So this node judges others only if its own
+// heartbeats have been stored for at least Config.term up to now, and none of them was late. In the
+// statement, $2 is the id of this node; $3 is Config.term and $4 is Config.late, in microseconds.
 func (s *Store) takeOver(ctx context.Context) error {
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
 		s.channel(), s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds())

@@ -26,8 +26,8 @@ const (
 // batchWait and aloneWait are how long a transaction waits for another transaction that is adding
 // one of the same keys. batchWait applies to a transaction with many puts, aloneWait to a single
 // put. If two transactions add the same keys in different orders, PostgreSQL ends one of them
-// because of the deadlock. The store tries that transaction again, as it does with one that has
-// waited too long.
+// because of the deadlock. The store tries that transaction again. It does the same with a
+// transaction that has waited too long.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"
@@ -44,9 +44,10 @@ type put struct {
 }
 
 // Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
-// of the transaction. If ctx reaches its deadline, Put returns at once. Its deliveries may then be
-// stored, and are recognised as duplicates when they are put again. If an open transaction of PutTx
-// has put one of ps, Put waits for the end of that transaction, for half a minute at most.
+// of the transaction. If ctx reaches its deadline, Put returns at once, and its deliveries may be
+// stored or not. If they are stored and put again, Put recognises them as duplicates. If an open
+// transaction of PutTx has put one of ps, Put waits for the end of that transaction, for half a
+// minute at most.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
@@ -131,7 +132,7 @@ func (s *Store) storeBatch(puts []*put) {
 	}
 }
 
-// store stores puts in one transaction. wait is its lock_timeout.
+// store stores puts in one transaction. The argument wait is the lock_timeout of the transaction.
 func (s *Store) store(puts []*put, wait string) error {
 	var all []*entry
 	first := make(map[storekit.Key]bool)
@@ -162,9 +163,9 @@ func (s *Store) store(puts []*put, wait string) error {
 	})
 }
 
-// claimDrafts marks the drafts that this node claims: they are due soon, fit into CacheBytes, and
-// the database has no earlier unclaimed chunk of their queue. It returns the id of this node, or 0
-// if it may claim nothing.
+// claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
+// fits into CacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
+// returns the id of this node, or 0 if this node may claim nothing.
 func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +189,7 @@ func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
 
 // A putResult is the result of the SQL function put.
 type putResult struct {
-	known  []int32 // the positions of known deliveries, counted from 1
+	known  []int32 // the positions of deliveries with a known key, counted from 1
 	chunks []int64 // the ids of the chunks, one for each draft
 }
 
@@ -204,9 +205,9 @@ func (s *Store) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	}
 }
 
-// putArgs returns the arguments of putCall, or nil if there are no drafts. Unless sender is nil,
-// PostgreSQL notifies all nodes except the sender of those drafts that the node with the id node
-// does not claim.
+// putArgs returns the arguments of putCall, or nil if there are no drafts. The argument node is the
+// id of the node that claims the drafts whose field mine is set. About the other drafts, PostgreSQL
+// notifies all nodes except the sender, or no node if the argument sender is nil.
 func (s *Store) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
@@ -310,8 +311,8 @@ func newEntry(d *webhook.Delivery, dedup bool) (e entry, err error) {
 	return e, nil
 }
 
-// entriesOf returns the entries of ds. With dedup it leaves out deliveries that repeat an earlier
-// one in ds.
+// entriesOf returns the entries of ds. If the argument dedup is true, it leaves out a delivery that
+// repeats an earlier one in ds.
 func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
 	first := make(map[storekit.Key]bool)
 	for i := range ds {
@@ -336,16 +337,16 @@ type draft struct {
 	mine    bool // this node claims the chunk when it stores it
 }
 
-// tolerance returns by how much the deliveries of a chunk may differ in their due times. d is the
-// time until the first of them is due. Both are in microseconds. The result is small, because the
-// node that claims the chunk for its first delivery keeps all others in memory until they are
-// due.
+// tolerance returns by how much the deliveries of a chunk may differ in their due times. The
+// argument d is the time until the first of them is due. Both are in microseconds. The result is
+// small, because the node that claims the chunk for its first delivery keeps all others in memory
+// until they are due.
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
 // draftsOf groups entries into chunks.
 func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
 	slices.SortStableFunc(all, func(x, y *entry) int { return cmp.Compare(x.due, y.due) })
-	open := make(map[queueKey]*draft) // the last of each queue
+	open := make(map[queueKey]*draft) // the last draft of each queue
 	for _, e := range all {
 		d := open[e.queue]
 		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes || e.due-d.due > tolerance(d.due-now.UnixMicro()) {

@@ -30,8 +30,9 @@ CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 // whose programs no longer use the removed or changed thing.
 const oldest = 1
 
-// SQL returns the statements that migrate a schema to the newest version, as one transaction. from
-// is the present version of the schema, or 0 if the schema does not exist. See Config.NoMigrate.
+// SQL returns the statements that migrate a schema to the newest version, as one transaction. The
+// argument from is the present version of the schema, or 0 if the schema does not exist. See
+// Config.NoMigrate.
 func SQL(schema string, from int) (string, error) {
 	name, err := identifier(schema)
 	if err != nil {

@@ -39,7 +39,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 	return n, err
 }
 
-// settleAll stores settlements, in as many transactions as needed. The caller holds settling.
+// settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
 func (s *Store) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for n < len(ss) {
 		outcomes, taken, refused := s.outcomesOf(ss[n:])
@@ -126,7 +126,7 @@ func (s *Store) settleOnce(ctx context.Context, outcomes []outcome) (err error) 
 		return err
 	}
 	var (
-		ended   = make(map[*chunk]int) // deliveries of each chunk that are done with these outcomes
+		ended   = make(map[*chunk]int) // for each chunk, how many of its deliveries these outcomes end
 		retries []*entry
 		dead    []*outcome
 	)
@@ -160,8 +160,8 @@ func (s *Store) settleOnce(ctx context.Context, outcomes []outcome) (err error) 
 	return err
 }
 
-// settled updates memory after a transaction that stored outcomes and the drafts of retries, or
-// failed to.
+// settled updates memory after the transaction that was to store outcomes and the drafts of
+// retries. If err is not nil, the transaction may have been committed or not.
 func (s *Store) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draft, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

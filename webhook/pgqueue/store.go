@@ -120,7 +120,7 @@ type Store struct {
 	// lock waits for a connection.
 	//
 	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
-	// the database may hold claims that are not in memory. It is 0 if there can be none.
+	// the database may hold claims that are not in memory. doubted is 0 if there can be none.
 	claiming sync.RWMutex
 	doubted  atomic.Int64
 
@@ -220,7 +220,7 @@ func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // Close implements webhook.Store. It ends the claims of this node. If the database does not answer
-// within half a minute, the claims end when they expire.
+// within Config.Claim, or within half a minute if that is shorter, the claims end when they expire.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil

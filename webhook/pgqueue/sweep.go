@@ -14,8 +14,8 @@ import (
 // sweepPage is how many chunks a sweep claims at once.
 const sweepPage = 16
 
-// A sweep is a pass over chunks. It claims the chunks that no node has claimed. In them, it settles
-// the deliveries that the function match selects.
+// A sweep is a pass over chunks. It claims the chunks that no node has claimed. In all chunks of
+// this node, it settles the deliveries that the function match selects.
 type sweep struct {
 	where   string // an SQL condition that selects chunks by text, $3
 	text    string
@@ -23,7 +23,7 @@ type sweep struct {
 	verdict webhook.Verdict
 	due     time.Time // for a Retry: the new due time of deliveries that are due later
 
-	changed, claimed int // deliveries that were settled, and that match but are claimed
+	changed, claimed int // how many deliveries were settled; how many match but were already claimed
 }
 
 // Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
@@ -98,8 +98,8 @@ func (s *Store) sweep(ctx context.Context, w *sweep) error {
 	return nil
 }
 
-// claimPage reads the next chunks, and claims the unclaimed ones. row.node is the node that had
-// claimed the chunk before.
+// claimPage reads the chunks that follow the id after, and claims the unclaimed ones. The field
+// node of a row is the node that had claimed the chunk before, or 0.
 func (s *Store) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()

@@ -26,7 +26,8 @@ const (
 	// rotateChunks moves the chunks of a nearly empty partition to the current one if they are
 	// fewer than fewChunks.
 	fewChunks = 20_000
-	// lockWait bounds how long a step waits for a lock, because other transactions queue up behind it.
+	// lockWait bounds how long a step waits for a lock. While the step waits, other transactions queue
+	// up behind it.
 	lockWait = "200ms"
 )
 
@@ -73,10 +74,10 @@ UPDATE S.state SET dedup_part = %[2]d, dedup_since = clock_timestamp()`), s.lock
 type partition struct {
 	Number  int
 	Current bool  // new chunks go to this partition
-	Old     bool  // new chunks have gone here for oldAge
+	Old     bool  // new chunks have gone to the current partition for oldAge
 	Size    int64 // in bytes, on disk
 	Live    int64 // bytes of its first fewChunks chunks
-	Chunks  int64 // how many it has, up to fewChunks; those of the current one are not counted
+	Chunks  int64 // how many chunks it has, counted up to fewChunks; 0 for the current partition
 }
 
 const partitionsSQL = `SELECT n, n = chunk_part, chunk_since <= clock_timestamp() - $2::bigint * interval '1 microsecond',
@@ -125,7 +126,7 @@ SELECT %[2]d, nextval('S.ids') * 4 + %[2]d, destination, retry, due, node, waiti
 		}
 		_, err := tx.Exec(ctx, s.in(sql), pgx.QueryExecModeSimpleProtocol)
 		if err != nil || p.Chunks == 0 {
-			return err // the locks are held until the transaction ends
+			return err // end the transaction now, because it holds its locks until then
 		}
 	}
 	return nil
