@@ -21,9 +21,9 @@ func (o *options) admin(do action) action {
 	return o.asking("admin", do)
 }
 
-// adminFlag defines --admin. If its own variable is not set, the variable of serve's flag
-// --admin-listen gives the address. That one is set in a container that runs serve, so other
-// commands there find the server without a flag.
+// adminFlag defines --admin. If neither --admin nor HOOKFERRY_ADMIN is set, the address comes from
+// HOOKFERRY_ADMIN_LISTEN, the variable of serve. A container that runs serve has this variable, so
+// other commands in the container find the server without a flag.
 func (o *options) adminFlag() *string {
 	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	o.variable("admin", nil, "admin-listen")
@@ -35,8 +35,9 @@ func (o *options) tokenFlag(usage string) {
 	o.variable("admin-token", nil)
 }
 
-// asking returns an action that opens a client of the server and then runs do. at is the name of
-// the flag with the server's address. An error says what to do, and has the right exit status.
+// asking returns an action that opens a client of the server and then runs do. The argument at
+// names the flag with the server's address. An error of the action says what to do, and has the
+// exit status for it.
 func (o *options) asking(at string, do action) action {
 	return func(ctx context.Context, c *call) (err error) {
 		if c.client, err = o.client(at); err != nil {
@@ -86,7 +87,8 @@ func (o *options) client(at string) (*api.Client, error) {
 }
 
 // soleDestination defines the flag --destination of a command for one destination. The returned
-// function returns its id or, without the flag, that of the server's only destination.
+// function returns the id in the flag. Without the flag, it asks the server for its destinations,
+// and returns the id if there is exactly one.
 func (o *options) soleDestination() func(ctx context.Context, c *call) (string, error) {
 	id := o.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context, c *call) (string, error) {
@@ -103,7 +105,7 @@ func onlyDestination(ctx context.Context, c *call) (string, error) {
 		return "", err
 	}
 	if page.Total != 1 || len(page.Destinations) != 1 {
-		return "", usagef("--destination: want the id of one; the server has %s, which 'hookferry status' lists", grouped(page.Total))
+		return "", usagef("--destination: want an id; 'hookferry status' lists the %s destinations of the server", grouped(page.Total))
 	}
 	return page.Destinations[0].ID, nil
 }

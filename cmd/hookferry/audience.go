@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// editAudience returns an action that creates an audience if create is set. If the arguments name a
-// file, the users in it then become the members.
+// editAudience returns an action that makes the users in a file the members of an audience. If
+// create is true, the action creates the audience first, and the file may be missing.
 func editAudience(o *options, create bool) action {
 	destination := o.soleDestination()
 	return o.admin(func(ctx context.Context, c *call) (err error) {

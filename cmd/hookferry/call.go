@@ -29,8 +29,8 @@ var callFlags = []struct{ name, field, usage string }{
 	{"integration", "Integrations", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated"},
 }
 
-// messageFlags defines flags for the fields that message has. A flag for any other field is an
-// error. messageFlags returns a function that sets the fields and checks the message.
+// messageFlags defines a flag for each field that message has. The user gets an error for any other
+// flag. messageFlags returns a function that sets the fields and checks the message.
 func messageFlags(o *options, message analytics.Message) func() error {
 	fields := reflect.ValueOf(message).Elem()
 	var readMaps []func() error

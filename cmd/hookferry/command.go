@@ -42,7 +42,7 @@ func (p process) transport() *http.Transport {
 // A call is one invocation of a command.
 type call struct {
 	process
-	args   []string    // the arguments, as many as the command's use allows
+	args   []string    // the arguments; their number fits the usage line
 	json   bool        // --json
 	yes    bool        // --yes
 	client *api.Client // set for commands that call a server
@@ -52,8 +52,8 @@ type call struct {
 // the user invoked the command wrongly.
 type action func(ctx context.Context, c *call) error
 
-// define gives the command c the flags and the action of do. The field Use of c names the arguments
-// that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
+// define calls do, which defines the flags of the command c and returns the action that c runs. The
+// field c.Use names the arguments that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
 func (p process) define(c *cobra.Command, do func(*options) action) {
 	o := &options{FlagSet: c.Flags(), command: c, process: p, split: map[string]func(string) []string{}}
 	act := do(o)

@@ -19,9 +19,9 @@ func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeAll registers the completion of all other flags and of the arguments. The help text has a
-// placeholder for each value, such as FILE or DESTINATION. completeAll uses the placeholder to
-// choose between files, folders, and the names that the server knows.
+// completeAll registers the completion of the arguments, and of all flags without a fixed set of
+// values. The help text has a placeholder for each value, such as FILE or DESTINATION. completeAll
+// uses the placeholder to choose between files, folders, and the names that the server knows.
 func (o *options) completeAll() {
 	by := func(what func(args []string) string) cobra.CompletionFunc {
 		return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -47,8 +47,9 @@ func (o *options) completeAll() {
 	})
 }
 
-// known asks the server for names that begin with word. kind is the placeholder in the help text.
-// known returns none after a second without an answer, because a user waits at the keyboard.
+// known asks the server for names that begin with the argument word. The argument kind is the
+// placeholder in the help text, and says what to list. If the server does not answer within a
+// second, known returns no names, because a user waits at the keyboard.
 func (o *options) known(ctx context.Context, kind, word string) []string {
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil
@@ -79,8 +80,9 @@ func (o *options) known(ctx context.Context, kind, word string) []string {
 	return nil
 }
 
-// candidates returns up to 500 values of a listing with their descriptions. (A shell asks the user
-// before it shows so many.) It leaves out names with control characters.
+// candidates returns the names in a listing that begin with word, with their descriptions. It
+// leaves out names with control characters. It returns up to 500 names; a shell asks the user
+// before it shows so many.
 func candidates[T any](ctx context.Context, c *api.Client, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
 	if word != "" && path != api.DeadPath {

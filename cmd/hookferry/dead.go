@@ -61,8 +61,9 @@ func writeDead(s screen, d api.DeadLetter) {
 	}
 }
 
-// selectDead returns the action that replays or discards dead letters. Arguments name them by their
-// keys. If flags select them, the action counts them first and asks for confirmation.
+// selectDead returns the action that replays or discards dead letters. The arguments are the keys
+// of the dead letters. Without arguments, flags select the dead letters, and the action counts them
+// and asks for confirmation first.
 func selectDead(o *options, verb, done, path string) action {
 	read := o.parameters(deadParameters...)
 	all := o.Bool("all", false, "all of them")

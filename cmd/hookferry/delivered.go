@@ -34,6 +34,6 @@ func resendDelivered(o *options) action {
 			}
 		}
 		r := api.Request{Method: http.MethodPost, Path: api.ResendPath, Body: object(filter)}
-		return c.workOn(ctx, "delivery", "sent again", "nothing that is kept is selected", r)
+		return c.workOn(ctx, "delivery", "sent again", "none of the kept deliveries is selected", r)
 	})
 }

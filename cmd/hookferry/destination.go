@@ -53,7 +53,8 @@ func writeDestination(s screen, d api.Destination) {
 	}
 }
 
-// byFlag defines --by. It returns a function that returns the API parameter for it.
+// byFlag defines --by, the user's name for the server's log. The returned function returns the name
+// as a query parameter.
 func byFlag(o *options) func() url.Values {
 	by := o.String("by", "", "your `name` for the server's log (default $USER)")
 	return func() url.Values {
@@ -110,8 +111,8 @@ func switchDestinations(o *options, done string, enabled bool) action {
 }
 
 // eachDestination returns the action that sends a request for each destination that the arguments
-// name. If one request fails, the action continues with the other destinations. A request with a
-// body changes the document of a destination, so the action then has the flag --by.
+// name. If one request fails, the action continues with the other destinations. If body is not nil,
+// the request changes the document of a destination, and the command has the flag --by.
 func eachDestination(o *options, done, path string, body any) action {
 	method, by := http.MethodPost, func() url.Values { return nil }
 	if body != nil {

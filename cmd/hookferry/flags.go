@@ -35,9 +35,9 @@ func variableOf(flag string) string {
 	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// variable lets environment variables set the flag with this name. The flag's own variable comes
-// first, then the variables of the flags in others. For a repeated flag, split splits the text of
-// a variable into values.
+// variable lets environment variables set the flag called name. The flag's own variable comes
+// first, then the variables of the flags in the argument others. If the flag may be repeated, the
+// function split separates the values in the text of a variable.
 func (o *options) variable(name string, split func(string) []string, others ...string) {
 	list := []string{variableOf(name)}
 	for _, other := range others {
@@ -121,14 +121,15 @@ func (o *options) number(name string, value, least, most int, usage string) *int
 	})
 }
 
-// choice defines a flag that accepts only some values. The default may be "".
+// choice defines a flag that accepts only the texts in values. Its default is value, which may also
+// be "".
 func (o *options) choice(name, value, usage string, values []string) *string {
 	v := parsed(o, name, value, usage+": "+strings.Join(values, ", "), func(s string) (string, error) { return s, oneOf(s, values) })
 	o.complete(name, values)
 	return v
 }
 
-// choices defines a flag like choice that may be repeated.
+// choices is like choice, but the flag may be repeated and has no default.
 func (o *options) choices(name, usage string, values []string) *[]string {
 	list := new([]string)
 	parsed(o, name, "", usage+": "+strings.Join(values, ", ")+"; may be repeated", func(s string) (string, error) {
@@ -146,7 +147,7 @@ func oneOf(s string, values []string) error {
 	return errors.New("want one of " + strings.Join(values, ", "))
 }
 
-// parsed defines a flag whose value read parses.
+// parsed defines a flag, and parses its value with the function read.
 func parsed[T any](o *options, name string, value T, usage string, read func(string) (T, error)) *T {
 	v := &parsedValue[T]{value, read}
 	o.Var(v, name, usage)

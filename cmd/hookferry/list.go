@@ -9,8 +9,9 @@ import (
 )
 
 // list returns an action that prints a listing of the admin API, as a table or as JSON. The command
-// has a flag for each name in parameters, and --limit with the default most. An argument becomes
-// the parameter destination. cells makes a row of a value.
+// has a flag for each name in parameters, and the flag --limit, whose default is the argument most.
+// If the user gives an argument, it becomes the parameter "destination". The function cells makes a
+// row of a value.
 func list[T any](o *options, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := o.parameters(parameters...)
 	limit := o.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -44,8 +45,8 @@ func list[T any](o *options, path string, most int, t *table, cells func(v T, no
 	})
 }
 
-// show returns an action that prints one value of the admin API, as JSON or with write. The command's
-// argument fills in the name in path.
+// show returns an action that prints one value of the admin API, as JSON or by calling the function
+// write. The argument of the command replaces the name in braces in path.
 func show[T any](o *options, path string, write func(screen, T)) action {
 	return o.admin(func(ctx context.Context, c *call) error {
 		v, err := api.Do[T](ctx, c.client, api.Request{Path: api.Path(path, c.args[0])})

@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// listenGrace bounds how long listen waits, when it ends, for the requests in progress.
+// listenGrace bounds how long the end of listen waits for the requests in progress.
 const listenGrace = 2 * time.Second
 
 func listen(o *options) action {
@@ -119,7 +119,7 @@ type printer struct {
 	standard []signature.Secret // of Standard Webhooks
 	status   int
 	delay    time.Duration
-	times    int // how many webhooks get that status and delay; 0 for all
+	times    int // how many webhooks get this status and delay; 0 means all
 	asJSON   bool
 
 	mu   sync.Mutex // guards seen and out
@@ -170,7 +170,7 @@ func (p *printer) take(body []byte, h http.Header) (status int, delay time.Durat
 type received struct {
 	At        time.Time `json:"at"`
 	Signature string    `json:"signature,omitempty"`
-	Answer    string    `json:"answer,omitempty"` // the answer of --to
+	Answer    string    `json:"answer,omitempty"` // the answer of the receiver in --to
 	Body      any       `json:"body"`
 }
 

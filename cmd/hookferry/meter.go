@@ -30,8 +30,8 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show displays the progress. A total of 0 is unknown; then fraction, from 0 to 1, is the part of
-// the work that is done, or negative if that is unknown, too.
+// show displays the progress. If total is 0, the total is unknown, and the argument fraction says
+// which part of the work is done, from 0 to 1. It is negative if that is unknown, too.
 func (m *meter) show(done, total int64, fraction float64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {

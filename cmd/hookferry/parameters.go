@@ -75,7 +75,7 @@ var reasons = []string{
 	string(webhook.ReasonDisabled),
 }
 
-// object converts query parameters, of which each has one value, to a JSON object.
+// object converts query parameters to a JSON object. Each parameter has one value.
 func object(parameters url.Values) map[string]string {
 	o := map[string]string{}
 	for name := range parameters {

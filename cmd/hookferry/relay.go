@@ -159,7 +159,8 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 }
 
 // webhookID returns the webhook-id for an event: its id, escaped to visible ASCII without a full
-// stop. The server itself sends another one if the event comes from a source.
+// stop. For an event that comes from a source, the server itself sends a different webhook-id: a
+// digest of the id and the source.
 func webhookID(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }

@@ -46,7 +46,7 @@ const (
 	bad    style = "31" // red
 )
 
-// paint returns a text in a style. The text must be clean.
+// paint returns a text in a style. The text must have no control characters; see clean.
 func (s screen) paint(how style, text string) string {
 	if !s.color || how == normal || text == "" {
 		return text

@@ -163,7 +163,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 		return nil, err
 	}
 	if s.Queue.Shared() && len(s.Sources[0].Keys) == 0 {
-		return nil, usagef("--write-key: is required with --queue, as all servers have to know the same")
+		return nil, usagef("--write-key: is required with --queue, as all servers must have the same key")
 	}
 	endpoints := s.Destinations[0].Endpoints
 	if len(endpoints) == 0 {

@@ -99,7 +99,8 @@ func versions(h http.Header) string {
 	return strings.Join(list, ", ")
 }
 
-// checkable reports whether the printer has a secret for one of these versions.
+// checkable reports whether the printer has a secret or a public key for the version of one of the
+// webhook's signatures.
 func (p *printer) checkable(h http.Header) bool {
 	has := strings.Split(versions(h), ", ")
 	return slices.ContainsFunc(p.standard, func(s signature.Secret) bool {

@@ -27,7 +27,8 @@ type found struct {
 	Missing   []string `json:"missing"`
 }
 
-// read calls a function of package filequeue, and shows its progress on standard error.
+// read calls the function read, which checks or rescues a store, and shows its progress on standard
+// error.
 func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = func(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }

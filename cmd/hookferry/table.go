@@ -14,7 +14,7 @@ type table struct {
 
 type row struct {
 	cells []cell
-	notes []string // clean texts, printed on a line each below the row
+	notes []string // printed below the row, one a line; without control characters
 }
 
 // A column is a column of a table. If the terminal is too narrow, the table shortens its flexible
@@ -33,12 +33,13 @@ type cell struct {
 	style
 }
 
-// leastFlexible is the width of the flexible column, in characters, below which other columns go.
+// leastFlexible is the smallest width of the flexible column, in characters. Rather than make it
+// narrower, the table leaves out other columns.
 const leastFlexible = 12
 
 const gap = 2 // spaces between columns
 
-// add adds a row. Its cells are texts and numbers, in which add escapes control characters.
+// add adds a row of texts, numbers and cells, and escapes the control characters in them.
 func (t *table) add(values ...any) {
 	cells := make([]cell, len(values))
 	for i, v := range values {
@@ -106,8 +107,8 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 	fmt.Fprintln(s, line.String())
 }
 
-// fit reduces widths until the columns fit into total characters. A column of width 0 is left out.
-// A total of 0 means no bound.
+// fit reduces widths until the columns take no more than total characters. A column of width 0 is
+// left out. A total of 0 means no bound.
 func (t *table) fit(widths []int, total int) {
 	if total <= 0 {
 		return

@@ -125,7 +125,7 @@ func (p process) commands() *cobra.Command {
 	return root
 }
 
-// wantCommand makes c return an error if the user gives none of the commands below it.
+// wantCommand makes c return an error if the user names no command below c.
 func wantCommand(c *cobra.Command) *cobra.Command {
 	c.Use += " COMMAND"
 	c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true

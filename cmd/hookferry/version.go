@@ -32,8 +32,8 @@ func printVersion(o *options) action {
 // built. It returns "devel" if the Go command had neither.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
-// buildOf returns the version data that the Go command has recorded in a program. For a downloaded
-// module there is no commit, but the version identifies it.
+// buildOf returns the version data that the Go command has recorded in a program. A downloaded
+// module has no commit, but its version identifies the source.
 func buildOf(info *debug.BuildInfo, _ bool) build {
 	if info == nil {
 		return build{Version: "devel"}

@@ -45,9 +45,10 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	}
 }
 
-// work sends a long request, and shows its progress on standard error. It returns the last
-// progress that the server sent. done is the verb for an item, such as "replayed". If the server
-// does not know the total, part returns the fraction of the work that is done. part may be nil.
+// work sends a long request, and shows its progress on standard error. It returns the last progress
+// that the server sent. The argument done is the verb for an item, such as "replayed". If the
+// server does not know the total, part returns the fraction of the work that is done. part may be
+// nil.
 func (c *call) work(ctx context.Context, done string, part func() float64, r api.Request) (api.Progress, error) {
 	return c.follow(ctx, newMeter(c.screen(c.stderr), done), part, api.Work(ctx, c.client, r))
 }
@@ -80,8 +81,8 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 	return last, nil
 }
 
-// workOn is work for a request that selects items. It prints how many were done, unless --json is
-// given. none is the text of the error if there were none.
+// workOn calls work for a request that selects items, and prints how many items were done, unless
+// --json is given. If no item was done, workOn returns an error whose text is the argument none.
 func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {

@@ -14,8 +14,8 @@ import (
 //
 // Without --write-key, serve must neither accept every key nor use a fixed one: by default it
 // listens on all addresses of the machine, and browsers let any web page send requests to
-// localhost. So the key is random. Only the owner of the file can read it, such as the command
-// send.
+// localhost. So the key is random, and only the owner of the file can read it. The command send
+// reads it there.
 const writeKeyFile = "write-key"
 
 // readWriteKey returns the write key in the data folder. If there is none, the error wraps
