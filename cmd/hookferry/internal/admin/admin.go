@@ -6,8 +6,8 @@
 // handler sends a line of progress every second, and ends the work when the client disconnects. The
 // items that are done stay done, so a client can repeat the request to do the rest.
 //
-// Package feed provides the data about single deliveries. A slow reader of the live stream is told
-// how many events it missed. It never delays a delivery.
+// Package feed provides the data about single deliveries. The live stream tells a slow reader how
+// many events the reader missed. A slow reader never delays a delivery.
 package admin
 
 import (
@@ -30,9 +30,9 @@ type Config struct {
 	Forwarder *webhook.Forwarder
 	Store     webhook.Store           // the store of the Forwarder
 	Feed      *feed.Feed              // observes the Forwarder
-	Settings  func() *config.Settings // the settings in use; each request calls it
-	// Stored has the destinations in the store. The API may change these, but not those of the
-	// configuration file.
+	Settings  func() *config.Settings // returns the settings in use; called for each request
+	// Stored has the destinations in the store. The API can change these destinations, but not the
+	// destinations of the configuration file.
 	Stored  *stored.Destinations
 	Sources func() []api.Source // the sources with their counts, in any order
 	Calls   func() api.Calls    // the counts of all sources together
@@ -41,7 +41,7 @@ type Config struct {
 	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
 	// for a listener on a loopback address.
 	Token  string
-	Page   http.Handler    // every path outside of the API, without a token; nil means no page
+	Page   http.Handler    // serves every path outside of the API, without a token; nil means no page
 	Node   func() api.Node // describes this server
 	Logger *slog.Logger
 }

@@ -72,7 +72,7 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 		return nil, err
 	}
 	if asked.Trait != "" && asked.Trait != a.Trait() || asked.Generation != 0 {
-		return nil, badRequest("trait", "trait and generation follow from the rest; leave them out")
+		return nil, badRequest("trait", "leave out trait and generation: the server sets them")
 	}
 	if err := a.Create(q.Context()); err != nil {
 		return nil, err
@@ -89,7 +89,8 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 }
 
 // downloadMembers sends the members of an audience, one a line. If an error occurs after the answer
-// has begun, it cuts the connection, so that the client does not take the part for the whole.
+// has begun, downloadMembers cuts the connection, so that the client notices that the list is
+// incomplete.
 func downloadMembers(q *request) (any, error) {
 	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
 	if err != nil {

@@ -51,8 +51,8 @@ func listDead(q *request) (any, error) {
 	return answer, err
 }
 
-// listsDead reports whether the store can list dead letters from the first one on. If so, a listing
-// that begins behind a key has failed because the key is wrong, and not because the store fails.
+// listsDead reports whether the store can list its dead letters from the first one. If it can, a
+// failed listing that was to begin after a key has failed because the key is wrong.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil
@@ -60,7 +60,8 @@ func listsDead(q *request) bool {
 	return true
 }
 
-// deadLetter converts a dead letter: whole, or without the body and with only the latest attempt.
+// deadLetter converts a dead letter. If whole is false, it leaves out the body, and all attempts
+// but the latest.
 func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	l := api.DeadLetter{
 		Key: d.Key, Names: api.NamesOf(&d.Delivery),

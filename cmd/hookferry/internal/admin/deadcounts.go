@@ -8,10 +8,10 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// No store counts dead letters by destination, so get reads all dead letters to count them. These
-// constants bound the load. get stops reading after countTime, and the counts are then unknown;
-// that happens beyond some tens of thousands of dead letters. The next count starts after
-// countEvery, or after countRest times the time that the last count took, whichever is longer.
+// No store counts dead letters by destination, so deadCounts.get reads all dead letters. These
+// constants bound the load. A count stops after countTime, which is enough for some tens of
+// thousands of dead letters; the numbers are then unknown. The next count starts after countEvery,
+// or after countRest times the duration of the last count, whichever is longer.
 const (
 	countTime  = 500 * time.Millisecond
 	countEvery = 5 * time.Second
@@ -26,8 +26,9 @@ type deadCounts struct {
 	next     time.Time      // when the next count may start
 }
 
-// get returns the numbers, which may be some seconds old, or nil if they are unknown. If another
-// caller is counting, get does not wait for it.
+// get returns the number of dead letters of each destination, or nil if the numbers are unknown.
+// They may be some seconds old. If another caller is counting, get does not wait, and returns the
+// previous numbers.
 func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -63,8 +63,9 @@ func listDestinations(q *request) (any, error) {
 	return answer, nil
 }
 
-// ranks has a function for each value of the parameter sort. Destinations with a higher rank come
-// first. Those with equal ranks are in the order of their ids.
+// ranks has a function for each value of the parameter sort. The function returns the rank of a
+// destination. Destinations with a higher rank come first, and destinations with equal ranks are
+// sorted by id.
 var ranks = map[string]func(*destination) int64{
 	"":                rankByID,
 	api.SortID:        rankByID,
@@ -92,7 +93,8 @@ func (d *destination) compare(other *destination) int {
 }
 
 // afterDestination returns the position after which the listing continues: a destination with only
-// a rank and an id, or nil for the first page. It stays valid if destinations change their rank.
+// a rank and an id, or nil for the first page. The position stays valid if destinations change
+// their rank.
 func afterDestination(q *request) *destination {
 	text := q.param(api.ParamAfter)
 	if text == "" {
@@ -106,8 +108,9 @@ func afterDestination(q *request) *destination {
 	return &destination{rank: n, id: id}
 }
 
-// matching returns the destinations that have the text of the parameter q in their id or in a URL,
-// and that get calls of the parameter source.
+// matching selects destinations by two parameters of the request. The id or a URL of the
+// destination must contain the text of "q", and the source named by "source" must send its calls to
+// the destination. A parameter that is missing selects all.
 func (q *request) matching(all []*destination) []*destination {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
@@ -160,7 +163,7 @@ func (q *request) hold(change func(context.Context, string) error) (any, error) 
 	return getDestination(q)
 }
 
-// known returns an error if the settings do not have a destination.
+// known returns an error if the settings have no destination with this id.
 func (q *request) known(id string) error {
 	if q.config.Settings().Destination(id) == nil {
 		return noDestination(id)
@@ -170,8 +173,9 @@ func (q *request) known(id string) error {
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations returns the destinations of the settings, in no particular order. It adds
-// destinations that the settings no longer have but that have waiting deliveries or are held.
+// destinations returns the destinations of the settings, in no particular order. It adds the
+// destinations that were removed from the settings, if they still have waiting deliveries or are
+// held.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {

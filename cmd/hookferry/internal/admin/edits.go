@@ -22,16 +22,17 @@ import (
 // config.ParseDestination.
 type document = map[string]any
 
-// edit replaces the document of a destination by the result of change, and logs who changed it,
-// with the verb what. change gets nil for a destination that does not exist, and returns nil to
-// delete one. edit refuses to change destinations of the configuration file.
+// edit passes the document of a destination to the function change, stores the result, and logs who
+// changed the destination. The argument what is the verb for the log. The function change gets nil
+// for a destination that does not exist, and returns nil to delete a destination. edit refuses to
+// change destinations of the configuration file.
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
 		q.fail(api.ParamBy, "want up to 255 bytes without control characters")
 	}
 	var version *uint64
-	if n := q.number(api.ParamVersion, 0, "the version of the destination, 0 for one that is not there"); q.param(api.ParamVersion) != "" {
+	if n := q.number(api.ParamVersion, 0, "the version of the destination, 0 if there is no such destination"); q.param(api.ParamVersion) != "" {
 		version = &n
 	}
 	if q.err != nil {
@@ -71,7 +72,8 @@ func replaceDestination(q *request, body *document) (any, error) {
 	return q.write("set", *body, q.edit, func(_, d document) document { return d })
 }
 
-// changeDestination changes the keys of a document that the body has. null gives a key its default.
+// changeDestination changes the keys of a document that are in the body. The value null resets a
+// key to its default.
 func changeDestination(q *request, body *document) (any, error) {
 	return q.write("changed", *body, q.editExisting, func(old, d document) document {
 		maps.Copy(old, d)
@@ -80,7 +82,8 @@ func changeDestination(q *request, body *document) (any, error) {
 	})
 }
 
-// write stores a new version of a document, which merge makes of the old version and the body.
+// write stores a new version of a document with edit or editExisting. The function merge makes the
+// new version from the old version and the body.
 func (q *request) write(what string, body document, edit func(string, func(document) (document, error)) error, merge func(old, body document) document) (any, error) {
 	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
 		return nil, badRequest("id", "id differs from the id in the path")

@@ -38,7 +38,7 @@ func withHeaders(next http.Handler) http.Handler {
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("X-Frame-Options", "DENY")
-		// A page sets its own policy.
+		// The handler of the page replaces this policy by its own.
 		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -82,7 +82,7 @@ func checkLocal(r *http.Request) *failure {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	ip, err := netip.ParseAddr(host)
 	if !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
-		return refuse(api.CodeForbidden, http.StatusForbidden, "Host", "without a token, the Host is localhost or a loopback address")
+		return refuse(api.CodeForbidden, http.StatusForbidden, "Host", "without a token, the Host must be localhost or a loopback address")
 	}
 	return nil
 }

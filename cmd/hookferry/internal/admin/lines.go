@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	// uploadTimeout is how long an upload may send no byte.
+	// uploadTimeout bounds how long an upload may pause between two bytes.
 	uploadTimeout = 30 * time.Second
 	// maxLine bounds a line, in bytes. It is larger than the limit of a user id. So the handler can
 	// read an id that is slightly too long, and say its length in the error.
 	maxLine = 64 << 10
-	// maxRefused bounds the bytes of a refused upload that are thrown away, and refusedTimeout the
-	// time. A client does not see the answer while it is still sending.
+	// Some clients read the answer only after they have sent the whole body. So the handler reads
+	// and discards the rest of a refused upload, up to maxRefused bytes and for up to
+	// refusedTimeout.
 	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
@@ -31,7 +32,8 @@ type lineReader struct {
 	control *http.ResponseController
 }
 
-// linesOf returns a lineReader of the body. The handler may write the answer while it reads.
+// linesOf returns a lineReader of the body. It lets the handler write the answer while the handler
+// still reads the body.
 func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	l := &lineReader{body: r.Body, control: http.NewResponseController(w)}
 	_ = l.control.EnableFullDuplex() // HTTP/2 needs no such call

@@ -85,8 +85,8 @@ func (q *request) oneOf(name string, list ...string) string {
 	return q.param(name)
 }
 
-// limit returns the parameter limit, or usual if it is missing. If it is not a number from 1 to
-// most, the request fails.
+// limit returns the parameter "limit", or the argument usual if the parameter is missing. If the
+// parameter is not a number from 1 to most, the request fails.
 func (q *request) limit(usual, most int) int {
 	s := q.param(api.ParamLimit)
 	if s == "" {
@@ -99,8 +99,8 @@ func (q *request) limit(usual, most int) int {
 	return n
 }
 
-// number returns a parameter that is a whole number, or usual if it is missing. want describes the
-// number for the error.
+// number returns a parameter that is a whole number, or the argument usual if the parameter is
+// missing. The argument want describes the number in the error.
 func (q *request) number(name string, usual uint64, want string) uint64 {
 	s := q.param(name)
 	if s == "" {
@@ -126,8 +126,9 @@ func (q *request) filter(filter any) {
 	}
 }
 
-// page returns the first page of the values in all, converted by answer. If more follow, after is
-// the key of the last value on the page, which a client sends to get the next page.
+// page returns the first page of the sequence all, with each value converted by the function
+// answer. If more values follow, the result after is the key of the last value on the page. A
+// client sends this key to get the next page.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
 	limit := q.limit(defaultPage, maxPage)
 	if q.err != nil {
@@ -146,8 +147,8 @@ func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key 
 	return list, "", nil
 }
 
-// cut returns up to limit values of an ordered listing, beginning with the first for which behind
-// is true. more says that further values follow.
+// cut returns one page of an ordered listing: up to limit values, beginning with the first value
+// for which the function behind returns true. The result more says that further values follow.
 func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
 	from := slices.IndexFunc(all, behind)
 	if from < 0 {

@@ -62,8 +62,8 @@ func listSources(q *request) (any, error) {
 	return answer, nil
 }
 
-// listNodes answers with the servers that share the store. They describe themselves in the notes of
-// their heartbeats. A note that cannot be decoded comes from another version.
+// listNodes answers with the servers that share the store. Each server describes itself in a note,
+// which its heartbeats carry. A note that cannot be decoded comes from a server of another version.
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()

@@ -15,14 +15,15 @@ import (
 const (
 	// findTime bounds the time of a search in the store.
 	findTime = 2 * time.Second
-	// A search for a dead letter begins findBefore earlier than the time of death in the feed,
-	// because the time of death in the store may be earlier than the one in the feed.
+	// A search for a dead letter begins findBefore earlier than the feed's time of death, because
+	// the store may have an earlier time of death.
 	findBefore = time.Minute
 )
 
-// getStory answers with everything that is known about a delivery. The feed remembers recent ones.
-// getStory searches the store for a dead letter, and for what the feed does not remember. The id is
-// a query parameter because it may be any text: in a path, ".." would mean the parent folder.
+// getStory answers with everything that is known about a delivery. The feed remembers recent
+// deliveries. If the feed does not have the delivery, or says that it is dead, getStory searches
+// the store. The id is a query parameter because it may be any text: in a path, ".." would mean the
+// parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.param(api.ParamSource)
 	if q.err != nil {
@@ -56,9 +57,9 @@ func getStory(q *request) (any, error) {
 	return s, nil
 }
 
-// findAlive looks for a delivery among the waiting ones, and among the delivered ones that the
-// store keeps. An error means that findTime is over, because the store has just listed its dead
-// letters. So findAlive answers that the delivery is not found.
+// findAlive looks for a delivery among the waiting and the delivered deliveries of the store. The
+// store has just listed its dead letters, so it works, and an error only means that findTime is
+// over. findAlive then answers that the delivery is not found.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
@@ -73,8 +74,8 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
 
-// first returns the first value of a search whose delivery comes from source, or from any source if
-// source is "". It returns nil if there is none.
+// first returns the first value of a search whose delivery comes from the given source, or nil if
+// there is no such value. If source is "", every source fits.
 func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *webhook.Delivery) (*T, error) {
 	for v, err := range all {
 		if err != nil {

@@ -20,8 +20,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples has a function for each type of call. It makes the sample call that sendTest sends. name
-// is the name of the event, the page or the screen.
+// samples has a function for each type of call, which makes the sample call that sendTest sends.
+// The argument name is the name of the event, the page or the screen; "" means a name of the
+// sample's own.
 var samples = map[string]func(id, name string) analytics.Message{
 	"identify": func(id, _ string) analytics.Message {
 		return &analytics.Identify{
@@ -113,7 +114,8 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns the destination of a test, which is made up for a URL or a document.
+// testDestination returns the destination of a test: a destination of the settings, or one made
+// from the URL or the document in the request.
 func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
@@ -137,8 +139,9 @@ func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, 
 	return d.Webhook, nil
 }
 
-// try sends one sample. Only the operator may use this API, who also wrote the settings. So the
-// guard does not check addresses in a URL, but only those that a name resolves to.
+// try sends one sample. Only the operator may use this API, and the operator also wrote the
+// settings. So an address that stands in a URL is allowed. The guard checks only the addresses that
+// a host name resolves to.
 func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
 	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	maxName = 255  // in bytes, of the id of a deletion
 )
 
-// deleteUsers tells destinations to delete users. The users are in a JSON document, or are the
-// lines of the body. With lines, the id and the sources are query parameters.
+// deleteUsers tells destinations to delete users. The body is a JSON document with the users, or a
+// text with one user a line. With such a text, the id and the sources are query parameters.
 func deleteUsers(q *request) (any, error) {
 	var asked api.Deletion
 	lines := q.isType(api.LinesType)
