@@ -24,16 +24,16 @@ const (
 	ResumePath         = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
 	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
 	EventsPath         = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
-	LivePath           = "/api/v1/events/live"                                             // GET ?after= a seq, and the others of EventsPath: a stream of Live
+	LivePath           = "/api/v1/events/live"                                             // GET ?destination=&type=&kind=&q=&after= the Seq of an event: a stream of Live
 	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
-	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and those of DeliveredFilter: Delivered
+	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of DeliveredFilter: Delivered
 	ResendPath         = "/api/v1/delivered/resend"                                        // POST DeliveredFilter: a stream of Progress
-	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
-	DeadCountPath      = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
+	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and the fields of DeadFilter: Dead
+	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of DeadFilter: Count
 	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: DeadLetter
 	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
 	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
-	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and those of WaitingFilter: Waiting
+	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and the fields of WaitingFilter: Waiting
 	WaitingRetryPath   = "/api/v1/waiting/retry"                                           // POST WaitingFilter: Changed
 	WaitingDiscardPath = "/api/v1/waiting/discard"                                         // POST WaitingFilter: Changed
 	TestPath           = "/api/v1/test"                                                    // POST TestRequest: TestResult
@@ -59,7 +59,7 @@ const LinesType = "text/plain"
 type Error struct {
 	Code    string `json:"code"`            // one of the codes below, which never change
 	Message string `json:"message"`         // what is wrong, with the name of the field
-	Field   string `json:"field,omitempty"` // the field that is wrong, if it is one
+	Field   string `json:"field,omitempty"` // the wrong field; empty if the error is not about one field
 }
 
 // The codes of errors.
@@ -84,7 +84,7 @@ type Access struct {
 // Status is the state of the server.
 type Status struct {
 	Version string           `json:"version"`
-	Node    string           `json:"node"` // its name among the servers of its store
+	Node    string           `json:"node"` // the server's name among the servers of the store
 	Started time.Time        `json:"started"`
 	Now     time.Time        `json:"now"`
 	Ready   bool             `json:"ready"` // the server accepts calls, as /readyz says
@@ -118,7 +118,8 @@ type Node struct {
 	Started  time.Time `json:"started,omitzero"`
 	Ready    bool      `json:"ready"` // it accepts calls
 	InFlight int       `json:"inFlight"`
-	// Delivered counts since the start of the server. It and Rates are 0 without an admin listener.
+	// Delivered counts since the start of the server. Rates is 0 if the server has no admin
+	// listener.
 	Delivered int64 `json:"delivered"`
 	Rates     Rates `json:"rates"`
 }
@@ -192,7 +193,7 @@ type Sources struct {
 // A Source is an application with write keys.
 type Source struct {
 	Name             string    `json:"name"`
-	Keys             int       `json:"keys"` // how many
+	Keys             int       `json:"keys"` // the number of its write keys
 	Enabled          bool      `json:"enabled"`
 	Destinations     []string  `json:"destinations"`     // the first 10
 	DestinationCount int       `json:"destinationCount"` // how many destinations it has in all
@@ -200,19 +201,19 @@ type Source struct {
 	Burst            int       `json:"burst,omitempty"`
 	Accepted         int64     `json:"accepted"` // calls, since the start
 	Rejected         int64     `json:"rejected"`
-	Limited          int64     `json:"limited"`  // requests
+	Limited          int64     `json:"limited"`  // requests that exceeded the rate
 	Filtered         int64     `json:"filtered"` // calls that the source's filter left out
 	Last             time.Time `json:"last,omitzero"`
 }
 
-// Destinations is a page of destinations, in the order of the parameter sort. The parameter q
-// selects destinations by a part of the id or of a URL, source by a source, and state by one or
-// more states.
+// Destinations is a page of destinations, in the order of the parameter sort. The parameter "q"
+// selects destinations by a part of the id or of a URL, the parameter "source" by a source, and the
+// parameter "state" by one or more states.
 type Destinations struct {
 	Destinations []Destination `json:"destinations"`
 	After        string        `json:"after,omitempty"` // continues the listing; empty at its end
-	// Total counts all selected destinations. States counts, by state, the destinations that would
-	// be selected if the parameters named no state.
+	// Total counts all selected destinations. States has the number of destinations in each state,
+	// counted as if the parameter "state" were missing.
 	Total  int            `json:"total"`
 	States map[string]int `json:"states"`
 }
@@ -292,12 +293,12 @@ type Destination struct {
 // Stored says when a destination was last changed, and by whom.
 type Stored struct {
 	Changed time.Time `json:"changed"`
-	By      string    `json:"by"`      // the parameter by of the change
-	Version string    `json:"version"` // a number, for the parameter version
+	By      string    `json:"by"`      // the parameter "by" of the change
+	Version string    `json:"version"` // a number, to be sent as the parameter "version"
 }
 
-// DestinationSettings has the form of the document that changes the destination. It leaves out
-// settings that have their default.
+// DestinationSettings has the settings of a destination under the same keys as its document.
+// Settings with their default are left out.
 type DestinationSettings struct {
 	Sources         []string `json:"sources"` // the names of all sources
 	Filter          *Filter  `json:"filter,omitempty"`
@@ -398,9 +399,10 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The query parameters. A parameter selects the objects whose field has this value, and q those
-// whose name contains its text, in upper or lower case. For events, q selects by the id or the
-// body. The parameters kind and state may be repeated, and so may source for a deletion.
+// The query parameters. Most of them select the objects whose field of the same name has the given
+// value. The parameter "q" selects the objects whose name contains its text, in upper or lower
+// case; for events it searches in the id and the body. The parameters "kind" and "state" may be
+// repeated, and for a deletion also "source".
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -434,8 +436,8 @@ type Events struct {
 
 // Live is one line of the live stream: an event, or the number of events that the server left out,
 // because the reader is too slow or because too many happen; see package feed. Skipped also counts
-// events that the filter would not have selected. The stream begins with the next event, or behind
-// the event whose Seq is the parameter after.
+// events that the filter would not have selected. The stream begins with the next event. If the
+// request has the parameter "after", the stream begins behind the event with that Seq.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
@@ -458,8 +460,8 @@ type Story struct {
 }
 
 // A WaitingFilter selects waiting deliveries of a destination, which may be missing from the
-// configuration. Its fields are query parameters or JSON. Each empty field except Destination
-// selects all.
+// configuration. Its fields are sent as query parameters or as JSON. Destination is required; any
+// other field selects all if it is empty.
 type WaitingFilter struct {
 	Destination string `json:"destination"`
 	ID          string `json:"id,omitempty"`
@@ -577,7 +579,7 @@ type Progress struct {
 	Ended  bool   `json:"ended,omitempty"`
 	Joined int    `json:"joined,omitempty"` // users that joined, for a sync
 	Left   int    `json:"left,omitempty"`   // users that left, for a sync
-	Error  *Error `json:"error,omitempty"`  // ended the work; work that was done stays done
+	Error  *Error `json:"error,omitempty"`  // why the work ended early; items that were done stay done
 }
 
 // A TestRequest asks the server to send sample calls at once, without storing them. Exactly one of
@@ -589,8 +591,8 @@ type TestRequest struct {
 	// configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
 	Types    []string       `json:"types,omitempty"`  // none means all six
-	Event    string         `json:"event,omitempty"`  // the name in track, page and screen calls; empty means that of the sample
-	Source   string         `json:"source,omitempty"` // a source whose filter is checked, beside that of the destination
+	Event    string         `json:"event,omitempty"`  // the name in track, page and screen calls; empty means the sample's own name
+	Source   string         `json:"source,omitempty"` // a source; its filter is checked, too, beside the destination's
 }
 
 // TestResult has one Exchange for each type of call and endpoint.
@@ -648,7 +650,7 @@ type Deletion struct {
 	// is empty, the server makes one up.
 	ID      string   `json:"id,omitempty"`
 	Users   []string `json:"users"`
-	Sources []string `json:"sources,omitempty"` // whose enabled destinations are told; none means all
+	Sources []string `json:"sources,omitempty"` // the sources whose enabled destinations are told; none means all sources
 }
 
 // Audiences is a page of audiences, in the order of destination and trait. The parameter

@@ -51,8 +51,8 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient returns a client of the server at base, a URL or host:port. It sends
-// the token unless that is "". A nil transport means a clone of net/http's default.
+// NewClient returns a client of the server at base, a URL or host:port. The client sends the token
+// unless it is empty. A nil transport means a clone of net/http's default.
 func NewClient(base, token string, transport http.RoundTripper) (*Client, error) {
 	u, err := ParseBase(base)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 type Request struct {
 	Method string     // "" means GET
 	Path   string     // one of the path constants, with its names filled in by the function Path
-	Query  url.Values // by the Param names
+	Query  url.Values // the keys are the Param constants
 	// Body is sent as LinesType if it is an io.Reader, and as JSON otherwise. The client closes an
 	// io.Reader that is also an io.Closer. Nil sends no body.
 	Body any
@@ -108,7 +108,7 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Path replaces the names in braces in one of the path constants, in their order.
+// Path fills names into one of the path constants: each replaces the next word in braces.
 func Path(path string, names ...string) string {
 	for _, name := range names {
 		before, after, _ := strings.Cut(path, "{")
@@ -208,7 +208,8 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 	}
 }
 
-// Work starts long work, and yields its progress until it ends, or ErrCutOff.
+// Work starts long work, and yields its progress until the work ends. If the stream ends before the
+// work, the last error is ErrCutOff.
 func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		for p, err := range Stream[Progress](ctx, c, r, nil) {
@@ -280,7 +281,8 @@ func causeOf(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Error returns the server's message, with the name of the field if it lacks that.
+// Error returns the server's message. If the message does not contain the name of the field, Error
+// puts the name before it.
 func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(e.Message, e.Field) {
 		return e.Field + ": " + e.Message
