@@ -72,8 +72,8 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers at key. net/http would refuse every request with an invalid one. Of
-// names that differ only in case, it would send only one.
+// headers checks the headers at key. net/http would refuse every request with an invalid header. It
+// would send only one of two headers whose names differ only in case.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -109,8 +109,9 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// checkAdmin checks the admin listener, and its certificate even if it is off: if a reload switches
-// the listener off, it runs with this certificate until the restart.
+// checkAdmin checks the settings of the admin listener. It checks the certificate even if the
+// listener is off: after a reload that switches the listener off, the listener runs with this
+// certificate until the restart.
 func checkAdmin(r *reader, a *Admin) {
 	checkCertificate(r, "admin.tls", a.TLS)
 	if a.Listen == Off {
@@ -218,7 +219,7 @@ func checkWebhooks(r *reader, w *Webhooks) {
 		refused, _ := errors.AsType[*webhook.ConfigError](err)
 		return refused
 	}
-	// The text of the error repeats the name.
+	// Do not show the text of the error, because it repeats the name.
 	if refusal(webhook.Config{ServiceName: w.Name}) != nil {
 		r.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	}
@@ -326,7 +327,8 @@ func keyOf(field string) string {
 	return key
 }
 
-// checkUnique notes a problem if another key, which is in first, has the same value as key.
+// checkUnique notes a problem if another key has the same value as key. The map first has the first
+// key of each value.
 func checkUnique(r *reader, first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {

@@ -17,7 +17,7 @@ import (
 type Stored struct {
 	// Sources are the sources whose calls the destination gets. Some may not exist any more.
 	Sources []string
-	// Changed is when it was changed last. By is who changed it, as the client has stated.
+	// Changed is the time of the last change. By is its author, as stated by the client.
 	Changed time.Time
 	By      string
 	// Version is the version of the destination's setting in the store.
@@ -26,11 +26,11 @@ type Stored struct {
 
 // ParseDestination reads and checks a destination that a client of the admin API sends. The
 // document has the keys of a destination in the configuration file, and "sources": the names of the
-// sources whose calls it gets. The id may be missing.
+// sources whose calls the destination gets. The id may be missing.
 //
 // Texts are taken literally: ${NAME} and file:PATH have no meaning, and certificates and keys are
 // PEM. So no client can read the environment variables or the files of the server. Customers may
-// have chosen the URLs, so an address in a URL must be public or in allow.
+// have chosen the URLs, so an address in a URL must be public, or in the argument allow.
 //
 // The caller bounds the size of the document. The error is an *Error with keys relative to it.
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
@@ -80,8 +80,9 @@ func (r *reader) names(key string, value any) (names []string) {
 	return names
 }
 
-// public checks the endpoints whose host is an IP address or localhost: it must be public or in
-// allow. The guard of the forwarder checks the addresses of other hosts for each connection.
+// public checks the endpoints whose host is an IP address or localhost: the address must be public,
+// or in the argument allow. The forwarder's guard checks the addresses of other hosts at each
+// connection.
 func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	for i := range endpoints {
 		u, err := url.Parse(endpoints[i].URL.Reveal())
@@ -104,9 +105,9 @@ func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
 	}
 }
 
-// With returns a copy of s that also has the destinations of list. The sources that a destination
-// names send their calls to it. list is sorted by id. If s already has a destination with the same
-// id, the one in list is left out.
+// With returns a copy of s that also has the destinations in list, which is sorted by id. Each of
+// these destinations gets the calls of the sources that it names. With leaves out a destination
+// whose id s already has.
 func (s *Settings) With(list []*Destination) *Settings {
 	if len(list) == 0 {
 		return s

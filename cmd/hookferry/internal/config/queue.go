@@ -38,8 +38,9 @@ func (q *Queue) Store() Store {
 // connectTimeout is the time limit for connecting if the URL has no connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// Pool returns the configuration of connections to PostgreSQL from the URL. name is their
-// application_name, unless the URL sets another. The errors may contain parts of the URL.
+// Pool returns the configuration of connections to PostgreSQL from the URL. The argument name
+// becomes their application_name, unless the URL sets another name. The errors may contain parts of
+// the URL.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(q.URL.Reveal())
 	if err != nil {

@@ -30,14 +30,14 @@ const (
 // A reader reads and checks settings, and collects all problems. The decoder of the YAML parser is
 // not used: it stops at the first wrong value, and its errors may repeat values.
 type reader struct {
-	folder   string // relative paths are relative to it
+	folder   string // relative paths are relative to this folder
 	literal  bool   // ${NAME} and file:PATH have no meaning
 	getenv   func(string) string
 	places   map[string]place // the places of keys
 	files    []File           // the files that were read
 	values   int
 	problems []Problem
-	unread   int // how many of the first problems are about values that could not be read
+	unread   int // how many problems are about values that could not be read; these come first
 }
 
 type place struct{ line, column int }
@@ -49,8 +49,9 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
 }
 
-// problem notes a problem of the value at key, unless the value could not be read and has a problem
-// already. The problem has the place of the key, or of the innermost enclosing key in the file.
+// problem notes a problem of the value at key. It does nothing if the value could not be read,
+// because the value has a problem then, or if there are maxProblems already. The problem has the
+// place of the key, or of the innermost enclosing key in the file.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -149,7 +150,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	switch {
 	case isScalar(v.Type()):
 		if n.Kind != yaml.ScalarNode {
-			r.problem(key, "want a single value; quote one with a colon or braces")
+			r.problem(key, "want a single value; put quotes around a text with a colon or braces")
 			return
 		}
 		text, problem := r.expand(n.Value)

@@ -19,9 +19,9 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// NeedRestart returns the keys whose values differ from old and take effect only after a restart.
-// old are the settings with which the server was started. The content of a listener's certificate
-// needs no restart, but switching TLS on or off does.
+// NeedRestart returns the keys whose new values take effect only after a restart. The argument old
+// has the settings that the server was started with. The content of a listener's certificate needs
+// no restart, but switching TLS on or off does.
 func (s *Settings) NeedRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)

@@ -39,7 +39,7 @@ type Settings struct {
 	Files   []File    // all files that were read, including the one at Path
 
 	Listen string       `yaml:"listen" restart:"true"` // address of the listener for calls
-	TLS    *Certificate `yaml:"tls" restart:"true"`    // of the listener for calls; nil means plain HTTP
+	TLS    *Certificate `yaml:"tls" restart:"true"`    // certificate of the listener for calls; nil means plain HTTP
 	// BaseURL is the URL at which browsers reach the server; see collector.Config.
 	BaseURL string `yaml:"baseURL" restart:"true"`
 	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
@@ -180,7 +180,8 @@ type Limits struct {
 type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
-	// Access is n to log one of every n successful requests, or 0 to log none.
+	// Access says how many successful requests are logged: one of every Access requests. Zero means
+	// that none is logged.
 	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
@@ -211,14 +212,15 @@ type Source struct {
 	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day, to
 	// 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
-	// Burst is how many calls the source may send at once, after a time in which it sent fewer calls
-	// than Rate allows. Zero means as many calls as Rate allows in one second.
+	// Burst is how many calls the source may send at once after a quiet time. Then Rate limits it
+	// again. Zero means as many calls as Rate allows in one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
-	// ByteRate bounds the bytes of webhooks a second that the calls of the source cause. A webhook
-	// counts once for each of its destinations. Zero means 4 KB for each call of Rate and each
-	// destination, or no limit if Rate is zero.
+	// ByteRate bounds how many bytes of webhooks the calls of the source may cause in a second. A
+	// webhook counts once for each of its destinations. Zero means 4 KB for each call of Rate and
+	// each destination, or no limit if Rate is zero.
 	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
-	// Filter selects the calls that are forwarded. The others are accepted and counted.
+	// Filter selects the calls that are forwarded. All other calls are accepted and counted, but
+	// not forwarded.
 	Filter       Filter   `yaml:"filter"`
 	Destinations []string `yaml:"destinations"` // ids
 }
@@ -241,8 +243,9 @@ type Destination struct {
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
 
-	// Webhook is the destination as the forwarder gets it. Complete makes it, and Keep reuses the
-	// pointer. It is nil if the document in the store is not valid.
+	// Webhook is the destination as the forwarder gets it. Complete sets it. Keep replaces it by
+	// the pointer of the settings in use if the destination is unchanged. It is nil if the document
+	// in the store is not valid.
 	Webhook *webhook.Destination
 	// Stored is nil for a destination of the configuration file.
 	Stored *Stored

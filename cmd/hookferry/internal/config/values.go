@@ -115,7 +115,8 @@ func (r *reader) set(v reflect.Value, text string) (problem string) {
 	return problem
 }
 
-// parse parses text with read into p. If that fails, the problem says what is wanted.
+// parse parses text with the function read, and stores the value in p. If read fails, the problem
+// says that want is wanted.
 func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
 	v, err := read(text)
 	if err != nil {
@@ -125,16 +126,18 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 	return ""
 }
 
-// ReadSecret returns the secret that a text gives: the text itself, or file:PATH for the content of
-// a file, relative to the working directory. The error contains the path, which is no secret:
-// somebody typed it, or it is the value of a variable for a path.
+// ReadSecret returns the secret that a text stands for: the text itself or, if the text is
+// file:PATH, the content of that file. PATH may be relative to the working directory. The error
+// contains the path, which is no secret: somebody typed it, or it is the value of a variable for a
+// path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, reflect.ValueOf(&secret).Elem())
 }
 
-// Set sets the setting at a key, such as "log.level", to a text as in the file, but without
-// variables. In the key, "[0]" is the first value of a list, and "[]" appends one. The error says
-// which values are allowed, and is like that of ReadSecret for a secret.
+// Set sets the setting at key, such as "log.level". It parses text as in the file, but does not
+// replace ${NAME}. In a key, "[0]" is the first value of a list, and "[]" appends a value. The
+// error says which values are allowed. For a secret in a file, it contains the path, as that of
+// ReadSecret does.
 func (s *Settings) Set(key, text string) error {
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(key, ".") {
@@ -211,8 +214,9 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// bounds checks all values below v, which is at key, against the allow tags of their fields. A tag
-// is a range such as "1s to 1h", "0 or " and a range, or a list of texts such as "text or json".
+// bounds checks v, the value at key, and all values in it against the allow tags of their fields. A
+// tag is a range such as "1s to 1h", "0 or " and a range, or a list of texts such as "text or
+// json".
 func (r *reader) bounds(key string, v reflect.Value) {
 	if v.Kind() == reflect.Slice {
 		for i := range v.Len() {

@@ -32,7 +32,7 @@ func (f File) same(g File) bool {
 // replace a file, and on every file system.
 type Watch struct {
 	read []File // the states when the settings were read
-	seen []File // the states at the last call of Changed; nil if the files were as in read
+	seen []File // the states at the last call of Changed; nil if the files had not changed since read
 }
 
 // WatchEvery is the time between two calls of Changed.
@@ -41,8 +41,8 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file has changed since the settings were read, and none since the last
-// call. So a program that takes some time to write a file can finish.
+// Changed reports whether a file has changed since the settings were read, and no file has changed
+// since the last call of Changed. The second condition lets a slow program finish writing a file.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	changed, settled := false, w.seen != nil
