@@ -3,7 +3,8 @@ package feed
 import "time"
 
 const (
-	// eventRate is how many events a second are told on average.
+	// eventRate bounds how many events a second are told, on average. The package comment explains
+	// "told".
 	eventRate = 1000
 	// eventBurst is how many events may be told at once after a quiet time.
 	eventBurst = 1000
@@ -12,8 +13,9 @@ const (
 	// A destination is quiet while fewer than eventShare of its events were told in the current
 	// second.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go, in events, for further events of a
-	// delivery whose first event was told. So its story is complete.
+	// eventDebt is how far below zero the budget may go, in events. Only further events of a
+	// delivery whose first event was told may take it there, so that the delivery's story is
+	// complete.
 	eventDebt = 1000
 )
 
@@ -31,7 +33,7 @@ func (b *budget) refill(now time.Time) {
 }
 
 // begins reports whether the budget has room for a new delivery, whose events are then all told.
-// quiet says whether the destination of the delivery is quiet.
+// The argument quiet says whether the destination of the delivery is quiet.
 func (b *budget) begins(now time.Time, quiet bool) bool {
 	b.refill(now)
 	return b.tokens >= eventReserve || quiet && b.tokens >= 1

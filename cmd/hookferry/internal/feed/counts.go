@@ -45,7 +45,7 @@ type cell struct {
 	p50, p99                           float32 // milliseconds
 }
 
-// newCounts returns counts of zero for the time from since to now.
+// newCounts returns counts that are zero from the time since until now.
 func newCounts(id string, since, now time.Time) *counts {
 	c := &counts{id: strings.Clone(id), used: now, errors: make(map[webhook.Reason]hour)}
 	for i, l := range levels {
@@ -58,7 +58,8 @@ func newCounts(id string, since, now time.Time) *counts {
 
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the cell of the second of now, or the latest cell if the clock was set back.
+// at returns the cell of the second that contains now, or the latest cell if the clock was set
+// back.
 func (c *counts) at(now time.Time) *cell {
 	l := &c.levels[0]
 	if now.Unix() > l.open {
@@ -82,7 +83,7 @@ func (c *counts) advance(now time.Time) {
 		}
 		if i+1 < len(c.levels) {
 			// The loop advances the next level after this one. So the open step of the next level
-			// still is the one that contains the closed step.
+			// is still the step that contains the closed step.
 			next := &c.levels[i+1]
 			next.cell(next.open).add(closed)
 			if l.latency.n > 0 {
@@ -99,7 +100,7 @@ func (c *counts) advance(now time.Time) {
 	}
 }
 
-// add adds the numbers of a shorter step within the step of c.
+// add adds the numbers of part, a shorter step within the step of c.
 func (c *cell) add(part *cell) {
 	c.accepted += part.accepted
 	c.delivered += part.delivered
@@ -108,7 +109,7 @@ func (c *cell) add(part *cell) {
 	c.waiting = part.waiting
 }
 
-// attempted counts an attempt. again says that the delivery will be attempted again.
+// attempted counts an attempt. The argument again says that the delivery will be attempted again.
 func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 	cell := c.at(now)
 	if again {
@@ -186,8 +187,9 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget removes the counts of the destination that has had no event for the longest time, and for
-// bounds.idle, and reports whether there was one. It searches all counts, so at most once a second.
+// forget removes the counts of the destination that has had no event for the longest time, if that
+// time is at least bounds.idle. It reports whether it removed any. It searches all counts, so it
+// works at most once a second, and otherwise returns false.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

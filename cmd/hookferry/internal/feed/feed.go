@@ -31,7 +31,7 @@ type bounds struct {
 	events, eventBytes  int
 	stories, storyBytes int
 	destinations        int           // how many have counts of their own
-	idle                time.Duration // how long without events before another destination may replace its counts
+	idle                time.Duration // the time without events after which another destination may replace the counts of one
 	readers             int
 }
 
@@ -58,7 +58,7 @@ type Feed struct {
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
-	forgot       bool  // counts were removed to keep the bound, so a destination without counts may have had events
+	forgot       bool  // bounds.destinations was reached, so a destination without counts may have had events
 	looked       int64 // when forget last searched, in Unix seconds
 	readers      map[*Reader]struct{}
 }
@@ -106,7 +106,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	// are new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
-	var c *counts // the counts of the latest destination, which is in of
+	var c *counts // the counts of the latest destination, whose id is in the variable of
 	var of string
 	for i := range a.Deliveries {
 		d := &a.Deliveries[i]

@@ -18,7 +18,7 @@ type Reader struct {
 	feed    *Feed
 	filter  Filter
 	next    uint64        // the Seq of the next event to read
-	leftOut int64         // the result of left when the last chunk was read
+	leftOut int64         // the result of the method left when the last chunk was read
 	news    chan struct{} // has one value if there may be new events
 	chunk   []*event
 }
@@ -29,9 +29,10 @@ const readChunk = 256
 // Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects, from the first kept one whose Seq is
-// greater than after. If after is greater than every Seq, for example of another process, it begins
-// with the next event. The caller closes the Reader. The error is ErrReaders.
+// Follow returns a Reader of the events that filter selects. The Reader begins with the first kept
+// event whose Seq is greater than the argument after. If after is greater than every Seq, for
+// example because it comes from another process, the Reader begins with the next event. The caller
+// closes the Reader. The error is ErrReaders.
 func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +53,8 @@ func (r *Reader) Close() {
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events the budget has left out so far, of the destination that the filter
-// selects, or of all. The caller holds Feed.mu.
+// left returns how many events the budget has left out so far: events of the destination in the
+// filter, or of all destinations if the filter has none. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -61,8 +62,8 @@ func (r *Reader) left() int64 {
 	return 0
 }
 
-// Next waits for events and returns them, oldest first. skipped is how many events were left out,
-// including those that the filter would not have selected. The error is that of ctx.
+// Next waits for events and returns them, oldest first. The result skipped is how many events were
+// left out, including events that the filter would not have selected. The error is that of ctx.
 func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, err error) {
 	for {
 		more, n := r.read()

@@ -80,7 +80,7 @@ func (f *Feed) keepBody(s *story, body []byte) {
 }
 
 // setAttempts replaces the attempts of s. If there are more than webhook.MaxAttempts, it keeps the
-// first two and the latest. It may overwrite the elements of all.
+// first two and the latest. It may overwrite the elements of the argument all.
 func (f *Feed) setAttempts(s *story, all []api.Attempt) {
 	grown := sizeOf(all) - sizeOf(s.attempts)
 	if more := len(all) - webhook.MaxAttempts; more > 0 {
@@ -99,7 +99,8 @@ func sizeOf(attempts []api.Attempt) (n int) {
 	return n
 }
 
-// complete adds what only the end of a delivery has, such as attempts before the process started.
+// complete adds to s the data that only d, the ended delivery, has, such as attempts before the
+// process started.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
 	f.keepBody(s, d.Body)
@@ -114,8 +115,8 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	f.setAttempts(s, append(before, s.attempts...))
 }
 
-// Story returns the story of a delivery, if the Feed has it. id is the messageId or the webhook-id.
-// Without a source it is the latest delivery with this id.
+// Story returns the story of a delivery, if the Feed has it. The argument id is the messageId or
+// the webhook-id. If source is "", Story takes the latest delivery with this id.
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -40,8 +40,9 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait: all is the number of all destinations together, and by has
-// the number of each destination. A destination that is missing from by has no waiting deliveries.
+// waits notes how many deliveries wait: The argument all is their number for all destinations
+// together, and the map by has the number for each destination. A destination that is missing from
+// the map has no waiting deliveries.
 func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()

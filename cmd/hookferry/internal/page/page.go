@@ -76,7 +76,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
 	sum := sha256.Sum256(content)
-	// Weak, because it is the same for each content encoding.
+	// The ETag is weak, because it is the same for each content encoding.
 	h.Set("ETag", fmt.Sprintf(`W/"%x"`, sum[:8]))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
