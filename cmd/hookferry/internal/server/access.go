@@ -35,8 +35,8 @@ type logLimit struct {
 	unlogged int       // lines left out since the last logged one
 }
 
-// pass reports whether to log a line, so that there are up to most lines in each period. unlogged is
-// how many lines were left out since the last logged one.
+// pass reports whether to log a line. It allows up to most lines in each period. The result
+// unlogged is how many lines were left out since the last logged one.
 func (l *logLimit) pass(now time.Time, most int, period time.Duration) (ok bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

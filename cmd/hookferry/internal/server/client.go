@@ -10,9 +10,10 @@ import (
 // maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 32
 
-// clientIP returns the address of the client of a request. That is the peer, unless the peer is a
-// trusted proxy. Then it is the first address from the right of X-Forwarded-For that is no trusted
-// proxy. Anybody may have written the addresses to its left.
+// clientIP returns the address of the client of a request. That is the peer's address, unless the
+// peer is a trusted proxy. For a trusted proxy, clientIP reads X-Forwarded-For from the right, and
+// returns the first address that is not a trusted proxy. Anybody may have written the addresses
+// further to the left.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -78,8 +78,8 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts c and returns it wrapped, or nil if a bound refuses it. victim is an idle connection
-// that c replaces, or nil. The caller closes the victim.
+// admit counts c and returns it wrapped, or nil if a bound refuses it. The result victim is an idle
+// connection that c replaces, or nil. The caller closes the victim.
 func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	var ip netip.Addr
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
@@ -155,8 +155,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the writing side. net/http calls it after an answer to a request that it has
-// not read in full. Without it, the client might get a reset instead of the answer.
+// CloseWrite closes the writing side. After net/http has answered a request whose body it has not
+// read to the end, it calls CloseWrite. Without CloseWrite, the client might get a reset instead of
+// the answer.
 func (c *conn) CloseWrite() error {
 	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

@@ -11,7 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use puts settings into effect. Requests and attempts in progress keep the ones they started with.
+// use puts settings into effect. Requests and attempts in progress keep the settings that they
+// started with.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +33,8 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join puts the settings together with the destinations of the store in use. The caller holds s.mu.
+// join combines the given settings with the destinations of the store, and puts the result into
+// effect. The caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
 	s.settings.Store(all)

@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// unready is how long the server is not ready after the store has refused a call. Then it is ready
-// again, because only new calls can show whether the store accepts calls.
+// unready is how long the server is not ready after the store has refused a call. After that time
+// the server is ready again, because only new calls can show whether the store accepts calls.
 const unready = 10 * time.Second
 
 // keptWaiting is how long the store must have kept a client waiting before a disconnect counts as a

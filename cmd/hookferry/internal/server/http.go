@@ -24,7 +24,7 @@ const (
 	maxHeader     = 16 << 10
 )
 
-// NewHTTP returns an HTTP server with these limits.
+// NewHTTP returns an HTTP server with the limits above, such as headerTimeout.
 func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           logPanics(handler, logger),
@@ -67,8 +67,8 @@ func profiles() http.Handler {
 	return mux
 }
 
-// localURL returns the URL at which this machine reaches a listener. addr is the address of the
-// listener, and listen the setting that it was opened for.
+// localURL returns the URL at which this machine reaches a listener. The argument addr is the
+// address of the listener, and listen is the setting for which the listener was opened.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
 	u := url.URL{Scheme: "http", Host: addr.String()}
 	if cert != nil {

@@ -14,8 +14,9 @@ import (
 // limitMemory sets the memory limit of the Go runtime, and returns it in bytes. The limit comes
 // from GOMEMLIMIT, the settings or the system, in this order. math.MaxInt64 is no limit.
 //
-// The limit is soft: close to it the garbage collector runs more often. Requests, the store and the
-// forwarder have their own bounds far below it. So most memory above those is garbage.
+// The limit is soft: close to the limit, the garbage collector runs more often. Requests, the store
+// and the forwarder have their own bounds far below the limit. So most of the memory beyond their
+// bounds is garbage.
 func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	if getenv("GOMEMLIMIT") == "" {
 		limit := int64(limits.ProcessMemory)
@@ -29,7 +30,8 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the bound of the memory for requests of clients. Both are in bytes.
+// requestMemory returns the bound of the memory for requests of clients. The argument process is
+// the memory limit of the process. Both are in bytes.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)
@@ -37,9 +39,10 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 	return min(collector.DefaultMaxMemory, process/4)
 }
 
-// systemMemory returns how much memory the process may take, in bytes: nine tenths of the
-// container's, because the runtime does not manage all of it, or else half of the machine's,
-// because other processes need some. It is 0 if neither is known.
+// systemMemory returns how much memory the process may take, in bytes, or 0 if that is unknown. In
+// a container, it is nine tenths of the container's memory, because the Go runtime does not manage
+// all memory of a process. Otherwise it is half of the machine's memory, because other processes
+// need some.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {

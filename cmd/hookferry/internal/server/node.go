@@ -10,7 +10,7 @@ import (
 )
 
 // nodeName returns a name for this server: the host's name and a random part. The process id would
-// not do, because several containers of one host may have process 1.
+// not be unique, because several containers of one host may have a process 1.
 func nodeName() string {
 	host, err := os.Hostname()
 	if err != nil {

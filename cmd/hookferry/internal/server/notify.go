@@ -10,14 +10,16 @@ import (
 // An error only means that there is no service manager.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
-// notifyReloading says that a reload has begun, which daemon.SdNotifyReady ends.
+// notifyReloading tells the service manager that a reload has begun. The state daemon.SdNotifyReady
+// says that the reload has ended.
 func notifyReloading() {
 	if now := daemon.SdNotifyMonotonicUsec(); now != "" {
 		notify(daemon.SdNotifyReloading + "\n" + now)
 	}
 }
 
-// heartbeat returns the time between two heartbeats for the service manager, 0 if it wants none.
+// heartbeat returns the time between two heartbeats for the service manager, or 0 if the manager
+// wants none.
 func heartbeat() time.Duration {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -49,8 +49,9 @@ func (o *observers) Enabled(e webhook.Enabled) {
 // tellTime bounds how long the store may take to store a call about a destination.
 const tellTime = 10 * time.Second
 
-// tell sends a call to webhooks.operations, unless it is about that destination itself. It returns
-// before the call is stored, because an observer must not block the forwarder.
+// tell sends a call to the destination of webhooks.operations, unless the call is about that
+// destination itself. tell returns before the call is stored, because an observer must not block
+// the forwarder.
 func (o *observers) tell(what, about string, properties map[string]any) {
 	s := o.server
 	to := s.Settings.Webhooks.Operations

@@ -44,17 +44,18 @@ import (
 
 // Options are the settings of a server, and the things that it gets from its environment.
 type Options struct {
-	Settings *config.Settings // at the start; complete
+	Settings *config.Settings // the settings at the start, after Complete
 	// Load reads the settings again. The server calls it when one of their files has changed, and
 	// for each value of Reload. If Load is nil, the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key for a source that has none. The store in the data folder is
-	// open then, so no other server uses the folder. With a shared store, all sources have keys.
+	// MakeKey returns the write key for a source that has none. When the server calls it, the store
+	// in the data folder is open, so no other server uses the folder. With a shared store, all
+	// sources have keys, and the server does not call it.
 	MakeKey func() (signature.Secret, error)
 	Level   *slog.LevelVar // the lowest level that Logger logs; the server sets it from the settings
 	Logger  *slog.Logger
-	Getenv  func(string) string // of GOMEMLIMIT and the variables of OpenTelemetry
+	Getenv  func(string) string // for GOMEMLIMIT and the variables of OpenTelemetry
 	Version string              // of the program
 	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
 	// traces. With a nil Dial, package webhook dials, and its address guard checks each connection.
@@ -205,8 +206,8 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 	}
 }
 
-// listen opens a listener that enforces the limits of connections. key is the setting of the
-// address, for errors.
+// listen opens a listener that enforces the limits of connections. The argument key names the
+// setting of the address in errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
 	l, err := s.Listen(ctx, "tcp", address)
 	if op, ok := errors.AsType[*net.OpError](err); ok { // its text would repeat "listen"
@@ -394,7 +395,8 @@ func (s *server) announce(calls, control *conns, process int64) {
 }
 
 // stop stops the parts in order: readiness, calls, attempts, and last the admin listener, so that
-// people can watch the stop. clean says that the stop was requested. Otherwise a part has failed.
+// people can watch the stop. The argument clean says that the stop was requested. If clean is
+// false, a part has failed.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)

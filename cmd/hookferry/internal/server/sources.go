@@ -15,8 +15,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sources finds the source of a write key, and counts the calls of each source. New settings keep
-// the counts and limits of a source with the same name. It is safe for concurrent use.
+// sources finds the source of a write key, and counts the calls of each source. After a reload, a
+// source keeps the counts and limits of the old source with the same name. A sources is safe for
+// concurrent use.
 type sources struct {
 	current atomic.Pointer[table]
 
@@ -66,14 +67,16 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// A rate is a rate of the settings with the limit that enforces it, nil without a rate.
+// A rate is a rate of the settings, with the limit that enforces it. The limit is nil if the
+// settings have no rate.
 type rate struct {
 	rate  float64
 	burst int
 	limit *collector.Limit
 }
 
-// now returns the rate for new values of the settings. It keeps the limit if they are unchanged.
+// now returns the rate for new values of the settings. It keeps the old limit if the values are
+// unchanged.
 func (old rate) now(n float64, burst int) rate {
 	switch {
 	case n == 0:
@@ -93,7 +96,7 @@ func atOnce(c config.Source) int {
 }
 
 // bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, if
-// the settings do not say. It is several times the bytes of most calls.
+// the settings have no byteRate. It is several times the bytes of most calls.
 const bytesPerCall = 4 << 10
 
 // byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no
@@ -159,7 +162,7 @@ func (s *sources) answered(a *collector.Answered) {
 	}
 }
 
-// namedDestinations is how many destinations of a source list returns.
+// namedDestinations is how many destinations of a source the method list returns.
 const namedDestinations = 10
 
 func (s *sources) list() []api.Source {

@@ -27,13 +27,14 @@ func StorePath(data string) string { return filepath.Join(data, "store") }
 // A store is a webhook.Store with the data that the server needs about it.
 type store struct {
 	Store   webhook.Store
-	release func()                // closes the connections of the closed store; nil if it has none
+	release func()                // closes the store's connections after Store.Close; nil if it has none
 	size    func() (int64, error) // of the store's files, in bytes; nil if there are none on this machine
-	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds it
+	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds the size
 	where   slog.Attr             // where the store is, for the log
 }
 
-// openStore opens the store that the settings name. name is the name of this server in it.
+// openStore opens the store that the settings name. The argument name is the name of this server in
+// the store.
 func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
@@ -93,8 +94,9 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the default bound of a store of size bytes: three quarters of size and of the
-// free space, which leaves some for other users of the disk. It is never less than size.
+// boundOf returns the default bound of a store that has size bytes now: three quarters of the sum
+// of size and the free space. The last quarter is left for other users of the disk. The bound is
+// never less than size.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 func storeSize(folder string) (size int64, err error) {
@@ -117,7 +119,7 @@ func storeSize(folder string) (size int64, err error) {
 
 func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	pc, err := c.Pool("hookferry " + name)
-	if err != nil { // the settings were valid, but variables of libpq count, too
+	if err != nil { // the check accepted the URL, but the environment variables of libpq count, too
 		return nil, &SettingError{"queue.url", errors.New("is not a URL of PostgreSQL")}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
@@ -141,8 +143,9 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 const (
 	// natsTimeout bounds the time to connect to one NATS server.
 	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. After two without an answer, the driver changes to
-	// another server: in 15 seconds, and with its default in six minutes.
+	// natsPing is the time between two pings. After two pings without an answer, the driver changes
+	// to another server. With natsPing this takes 15 seconds, and with the driver's default six
+	// minutes.
 	natsPing = 5 * time.Second
 )
 
