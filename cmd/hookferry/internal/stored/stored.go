@@ -31,9 +31,9 @@ const (
 	// Reread is the time between two reads of all destinations.
 	Reread = 5 * time.Minute
 
-	prefix   = "destination/" // followed by the id: the name of the setting of a destination
+	prefix   = "destination/" // the setting of a destination is named by this prefix and the id
 	listName = "destinations" // the name of the setting that lists the most recent changes
-	listed   = 100            // how many changes the list has
+	listed   = 100            // how many changes the list keeps
 )
 
 // Errors of Change.
@@ -49,7 +49,8 @@ type Config struct {
 	Store webhook.Store
 	Allow []netip.Prefix // non-public addresses that the URLs of destinations may contain
 	// Changed gets all destinations, sorted by id, after one has changed. Only one goroutine at a
-	// time calls it. It must not modify the destinations. An unchanged one keeps its pointer.
+	// time calls Changed. It must not modify the destinations. An unchanged destination keeps its
+	// pointer.
 	Changed func([]*config.Destination)
 	Logger  *slog.Logger
 }
@@ -62,7 +63,7 @@ type Destinations struct {
 	// version.
 	mu   sync.Mutex
 	all  map[string]*config.Destination
-	seen uint64 // how many changes all includes; see changes.Count
+	seen uint64 // how many changes the field all includes; see changes.Count
 }
 
 // A Document is a destination in the form that the store keeps.
@@ -111,7 +112,7 @@ func (s *Destinations) Follow(ctx context.Context) {
 	}
 }
 
-// learn reads the destinations that have changed, or all if everything is set.
+// learn reads the destinations that have changed, or all destinations if everything is true.
 func (s *Destinations) learn(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +158,8 @@ func (s *Destinations) readAll(ctx context.Context) error {
 }
 
 // put adds, replaces or removes a destination. setting is the setting of the destination in the
-// store; version zero means that the destination was deleted. If the document is invalid, the
-// destination keeps its sources if these are readable, so that their calls wait for it.
+// store; version zero means that the destination was deleted. If the document is invalid but its
+// list of sources is readable, the destination has these sources, so that their calls wait for it.
 func (s *Destinations) put(id string, setting webhook.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
@@ -227,13 +228,14 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 	return list, setting, err
 }
 
-// Change replaces the document of a destination by the result of edit, and stores by as the author.
-// edit gets nil if there is none, and returns nil to delete it. If another server has changed the
-// destination meanwhile, Change calls edit again.
+// Change passes the document of a destination to the function edit, and stores the result with the
+// argument by as its author. edit gets nil if the destination does not exist, and returns nil to
+// delete it. If another server has changed the destination meanwhile, Change calls edit again.
 //
-// A version that is not nil is the one that the caller expects, zero for none. If the destination
-// has another, Change returns ErrConflict. A *config.Error says that the new document is invalid.
-// After an error of the store it is unknown whether the change was made.
+// If the argument version is not nil, it is the version that the caller expects; zero means that
+// the destination does not exist. If the destination has another version, Change returns
+// ErrConflict. A *config.Error says that the new document is invalid. After an error of the store
+// it is unknown whether the change was made.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,9 +108,9 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 }
 
 // proxy returns the proxy for a request of the exporter, by the environment variables. It also
-// refuses redirects, which would send all headers to another host, because the exporter has no
-// setting for that. A custom http.Client could refuse them, but the exporter would then ignore the
-// certificates that the environment variables name.
+// refuses redirects, because a redirect would send all headers to another host. The exporter has no
+// setting against redirects. A custom http.Client could refuse them, but the exporter would then
+// ignore the certificates that the environment variables name.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver of traces answered %d, a redirect to %s; redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -133,8 +133,9 @@ func withoutSecrets(err error, headers map[string]signature.Secret) string {
 	return text
 }
 
-// A sink logs problems that OpenTelemetry reports about its environment variables, without their
-// values and the errors that quote them: a value may be a header, or a URL with a password.
+// A sink logs the problems that OpenTelemetry reports about its environment variables. It leaves
+// out the values, and the errors that quote them: a value may be a header, or a URL with a
+// password.
 type sink struct{ logger *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -228,7 +229,7 @@ func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 	return headers["traceparent"], headers["tracestate"]
 }
 
-// parent returns a context with the put span of a delivery, and whether it is recorded.
+// parent returns a context with the put span of a delivery, and whether that span is recorded.
 func parent(t event.Trace) (context.Context, bool) {
 	ctx := extract(context.Background(), t)
 	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
@@ -265,7 +266,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
 }
 
-// server returns the attributes of an endpoint. The caller has removed user and query from it.
+// server returns the attributes of an endpoint. The caller has removed user and query from the URL.
 func server(endpoint string) []attribute.KeyValue {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
