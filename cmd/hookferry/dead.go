@@ -74,7 +74,7 @@ func selectDead(o *options, verb, done, path string) action {
 		case len(c.args) > 0 && (selected || *all):
 			return usagef("want keys, or flags that select; not both")
 		case *all && selected:
-			return usagef("--all: there are flags that select some")
+			return usagef("--all: does not go with flags that select dead letters")
 		case len(c.args) == 0 && !*all && !selected:
 			return usagef("want keys, flags that select, or --all")
 		}

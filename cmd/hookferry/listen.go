@@ -59,7 +59,7 @@ func listen(o *options) action {
 		}
 		if *from == "" {
 			if i := slices.IndexFunc(sending, o.Changed); i >= 0 {
-				return usagef("--%s: is for --from", sending[i])
+				return usagef("--%s: needs --from", sending[i])
 			}
 			if err := signature.VerifyStandard(nil, nil, 0, p.standard...); len(p.standard) > 0 && err != signature.ErrMissing {
 				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
@@ -67,7 +67,7 @@ func listen(o *options) action {
 			return c.receive(ctx, *address, p, announce)
 		}
 		if i := slices.IndexFunc(receiving, o.Changed); i >= 0 {
-			return usagef("--%s: is not for --from, which receives nothing", receiving[i])
+			return usagef("--%s: does not go with --from, which receives nothing", receiving[i])
 		}
 		return o.asking("from", func(ctx context.Context, c *call) error {
 			r, err := newRelay(*to, p, c)

@@ -55,7 +55,7 @@ func TestWrongCalls(t *testing.T) {
 		{"dead|discard", "want keys, flags that select, or --all", exitUsage},
 		{"dead|discard|--yes", "want keys, flags that select, or --all", exitUsage},
 		{"dead|discard|a|--type|track", "want keys, or flags that select; not both", exitUsage},
-		{"dead|discard|--all|--type|track", "--all: there are flags that select some", exitUsage},
+		{"dead|discard|--all|--type|track", "--all: does not go with flags that select dead letters", exitUsage},
 		{"waiting|ls", "want DESTINATION, as in 'hookferry waiting ls DESTINATION'; 'hookferry status' lists them", exitUsage},
 		{"waiting|retry|a|b", `unexpected argument "b"`, exitUsage},
 		{"waiting|discard|acme", "discard all waiting deliveries of acme? There is no terminal to answer on: add --yes", exitUsage},

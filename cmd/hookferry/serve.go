@@ -148,7 +148,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 		for _, f := range serveFlags {
 			whole, _, _ := strings.Cut(f.key, "[")
 			if o.Changed(f.name) && (whole != f.key || f.name == "name") {
-				return nil, usagef("--%s does not go with --config: the file says it", f.name)
+				return nil, usagef("--%s does not go with --config: the file has this setting", f.name)
 			}
 		}
 		return func() (*config.Settings, error) { return config.Load(file, o.process.getenv, put) }, nil

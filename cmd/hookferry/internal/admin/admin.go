@@ -169,5 +169,5 @@ func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	}
 	list := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", list)
-	writeError(w, refuse(api.CodeUnsupported, http.StatusMethodNotAllowed, "", "the method %s is not allowed here; %s is", r.Method, list))
+	writeError(w, refuse(api.CodeUnsupported, http.StatusMethodNotAllowed, "", "the method %s is not allowed here; want one of %s", r.Method, list))
 }

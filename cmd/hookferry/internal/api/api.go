@@ -220,7 +220,7 @@ type Destinations struct {
 
 // The states of a destination that is not held. The state of a held destination is its Held.Hold.
 const (
-	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; also a hold
+	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; a hold has this name, too
 	StateRefusing = "refusing" // it refuses deliveries permanently; they become dead letters
 	StateRetrying = "retrying" // an attempt failed in the last ten seconds, or the latest attempt failed
 	StateWaiting  = "waiting"  // no attempt has ended since the start, and deliveries wait

@@ -209,8 +209,8 @@ type Source struct {
 	// the store is not shared.
 	Keys    []signature.Secret `yaml:"keys"`
 	Enabled bool               `yaml:"enabled"`
-	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day, to
-	// 1,000,000. Zero means no limit.
+	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day,
+	// up to 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
 	// Burst is how many calls the source may send at once after a quiet time. Then Rate limits it
 	// again. Zero means as many calls as Rate allows in one second.

@@ -33,8 +33,8 @@ type story struct {
 	size            int    // about, in bytes of memory
 }
 
-// storyFor returns the story of d, and begins one if there is none. It returns nil if the budget does
-// not allow a new story. The caller holds f.mu.
+// storyFor returns the story of d, and begins a story if there is none. It returns nil if the
+// budget does not allow a new story. The caller holds f.mu.
 func (f *Feed) storyFor(c *counts, d *webhook.Delivery, now time.Time) *story {
 	if s := f.stories[storyKey{d.Destination, d.ID}]; s != nil {
 		return s

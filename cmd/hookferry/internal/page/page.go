@@ -39,8 +39,8 @@ var types = map[string]string{
 }
 
 // Handler serves the page at /, and its other files below. Browsers ask for each file every time,
-// and learn by the ETag that it has not changed. So files of a new version are never mixed with
-// those of an old one.
+// and learn by the ETag whether the file has changed. So files of a new version are never mixed
+// with files of an old version.
 func Handler() http.Handler {
 	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 // address.
 //
 // If a new connection exceeds the bound for all, conns closes an idle connection to make room.
-// Among the addresses with idle connections, conns chooses the one that has the most connections.
-// It closes the connection of this address that has been idle the longest. So a client that leaves
-// many connections idle takes none from other clients. If no connection is idle, or if the address
-// has reached its bound, conns closes the new connection. HTTP clients then connect again.
+// Among the addresses with idle connections, conns chooses the address with the most connections.
+// Of this address, conns closes the connection that has been idle the longest. So a client that
+// leaves many connections idle takes none from other clients. If no connection is idle, or if the
+// address has reached its bound, conns closes the new connection. HTTP clients then connect again.
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
-	// isProxy reports whether an address is a trusted proxy. maxPerAddress does not apply to such an
-	// address, because a proxy serves many clients.
+	// isProxy reports whether an address is a trusted proxy. The bound maxPerAddress does not apply
+	// to such an address, because a proxy serves many clients.
 	isProxy func(netip.Addr) bool
 	logger  *slog.Logger
 	told    logLimit // of the lines about connections closed because of a bound

@@ -40,9 +40,9 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 }
 
 // systemMemory returns how much memory the process may take, in bytes, or 0 if that is unknown. In
-// a container, it is nine tenths of the container's memory, because the Go runtime does not manage
-// all memory of a process. Otherwise it is half of the machine's memory, because other processes
-// need some.
+// a container with a memory limit, it is nine tenths of that limit, because the Go runtime does not
+// manage all memory of a process. Otherwise it is half of the machine's memory, because other
+// processes need some.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {
