@@ -29,7 +29,7 @@ const (
 	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of DeliveredFilter: Delivered
 	ResendPath         = "/api/v1/delivered/resend"                                        // POST DeliveredFilter: a stream of Progress
 	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and the fields of DeadFilter: Dead
-	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of DeadFilter: Count
+	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of DeadFilter without Order: Count
 	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: DeadLetter
 	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
 	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress

@@ -31,7 +31,7 @@ type bounds struct {
 	events, eventBytes  int
 	stories, storyBytes int
 	destinations        int           // how many have counts of their own
-	idle                time.Duration // the time without events after which another destination may replace the counts of one
+	idle                time.Duration // after this time without events, the counts of a destination may be removed for another one
 	readers             int
 }
 
