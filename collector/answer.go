@@ -36,7 +36,8 @@ func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
-// tooMany returns the refusal of a request beyond a limit. wait is the time until it allows more.
+// tooMany returns the refusal of a request beyond a limit. The argument what names the things that
+// are limited. The limit takes the next request after the time wait.
 func tooMany(what string, wait time.Duration) *refusal {
 	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
@@ -69,8 +70,8 @@ func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// preflight answers a CORS preflight, which browsers may cache for a day. The headers are named one
-// by one, because "*" would not cover authorization (Fetch standard, section 3.3.3).
+// preflight answers a CORS preflight. Browsers may cache the answer for a day. It names every
+// allowed header, because "*" would not allow authorization (Fetch standard, section 3.3.3).
 func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)
@@ -81,11 +82,11 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// answerPiece is the approximate number of bytes that success writes at a time of a long answer.
+// The method success writes a long answer in pieces of about answerPiece bytes.
 const answerPiece = 4 << 10
 
-// success answers that the calls are taken, except for the rejected ones. It writes a long answer
-// in pieces, because a client that reads slowly would keep the whole answer in memory.
+// success answers that all calls but the rejected ones are taken. It writes a long answer in
+// pieces. Otherwise a client that reads slowly would keep the whole answer in memory.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)
@@ -111,9 +112,9 @@ func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	a.json(w, http.StatusOK, append(b, "]}\n"...))
 }
 
-// error answers with a refusal. Every 503 has a Retry-After of 3 to 7 seconds, at random,
-// so that clients that were refused together do not come back together. Every 429 says in
-// how many seconds the limit allows more.
+// error answers with a refusal. Every 503 has a random Retry-After of 3 to 7 seconds, so
+// that clients that are refused at the same time do not all retry at the same time. Every
+// 429 has the number of seconds until the limit takes the next request.
 func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 	switch r.status {
 	case http.StatusServiceUnavailable:

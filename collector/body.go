@@ -13,10 +13,10 @@ import (
 	"sync"
 )
 
-// Bodies are read into buffers of eight sizes, the classes, which double from 4 KB to 512 KB. A
-// request begins with the smallest, and moves on to larger ones as bytes arrive. So it holds about
-// as much memory as its client has sent. The largest has room for the largest batch, compressed or
-// not, and for one byte more, which shows that a body is too large.
+// Buffers for bodies have eight sizes, called classes: 4 KB, 8 KB, and so on to 512 KB. A request
+// begins with the smallest buffer, and moves to one of the next class whenever its buffer is full.
+// So it holds about as much memory as its client has sent. The largest buffer has room for the
+// largest batch, compressed or not, and one byte more, which shows that a body is too large.
 const (
 	smallestBuffer = 4 << 10
 	bufferClasses  = 8
@@ -37,7 +37,7 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // inflaterSize is the approximate memory of a gzip reader, in bytes.
 const inflaterSize = 48 << 10
 
-// gzipOverhead is how many bytes gzip may add to a body that does not compress: 5 for each 64 KB, a
+// gzipOverhead is more than gzip adds to a body that does not compress: 5 bytes for each 64 KB, a
 // header and a trailer (RFC 1951, section 3.2.4, and RFC 1952, section 2.3).
 const gzipOverhead = 1 << 10
 
@@ -105,8 +105,8 @@ func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 	}
 }
 
-// read reads the body of a request, which may have at most limit bytes. A compressed body may have
-// a few bytes more. inflate later checks the decompressed size.
+// read reads the body of a request. The body may have at most limit bytes or, if it is compressed,
+// gzipOverhead bytes more. The method inflate later checks the decompressed size.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, refused *refusal) {
 	switch encoding := strings.ToLower(strings.Join(r.Header.Values("Content-Encoding"), ",")); encoding {
 	case "", "identity":
@@ -137,7 +137,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	case errors.As(err, new(*http.MaxBytesError)):
 		refused = tooLarge(limit)
 	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		// The read deadline may also be the one of the http.Server.
+		// The deadline that was exceeded may also be the ReadTimeout of the http.Server.
 		refused = refuse(http.StatusRequestTimeout, "timeout", "the body came too slowly")
 	case r.Context().Err() != nil:
 		refused = later("the request was given up")

@@ -16,13 +16,14 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// patience is how long a request may wait in all, once its body has been read: for a slot, the
-// lookup of its write key, and the store. So a client has its answer within 5 seconds.
+// patience bounds how long a request waits after its body has been read: for a slot, for the lookup
+// of its write key, and for the store, in total. So a client has its answer within 5 seconds.
 const patience = 4 * time.Second
 
-// Estimates, in bytes, of the memory of a request besides the bodies of its webhooks: for an event
-// or a rejection, for an error without its text, and for a delivery. The forwarder and its store
-// make a delivery of an event for each destination, with a copy of the body.
+// Estimates, in bytes, of the memory that a request needs besides the bodies of its webhooks. Each
+// call takes eventSize for its event or its rejection. A wrong call also takes errorSize and the
+// text of its error. The forwarder and its store make one delivery of each event for each
+// destination. A delivery takes deliverySize and a copy of the body.
 const (
 	eventSize    = 320
 	errorSize    = 128
@@ -66,7 +67,8 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 }
 
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
-	// If the header has the key, a bad request is refused before its body is read.
+	// If the header has the write key, look up its source first. So a request with an unknown key,
+	// or beyond a limit, is refused before its body is read.
 	var source Source
 	var refused *refusal
 	key := basicKey(r.Header)
@@ -124,7 +126,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if refused != nil {
 		return nil, refused
 	}
-	deliveries, stored := 0, 0 // deliveries that the forwarder makes of events, and bytes of their bodies
+	deliveries, stored := 0, 0 // how many deliveries events become, and the bytes of their bodies
 	for i := range events {
 		if !events[i].Off {
 			deliveries += len(source.Destinations)
@@ -199,10 +201,10 @@ type space struct {
 
 var spaces = sync.Pool{New: func() any { return new(space) }}
 
-// scratches is a pool of *[]byte, each for one body at a time. They do not count towards
-// Config.MaxMemory: only a request with a slot uses one, and so the slots bound them. The largest
-// body has 177,000 bytes. It comes from a call of 32 KB and a context of 32 KB that are full of
-// numbers such as 1e20, which take 4 bytes there and 21 in the body.
+// scratches is a pool of buffers (*[]byte), each for one body at a time. The buffers do not count
+// towards Config.MaxMemory. Only a request with a slot uses a buffer, so the number of slots bounds
+// theirs. The largest body has 177,000 bytes. It comes from a call of 32 KB and a context of 32 KB
+// that are full of numbers such as 1e20: 4 bytes in the request, and 21 in the body.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 func (l *space) release() {
@@ -213,9 +215,10 @@ func (l *space) release() {
 	spaces.Put(l)
 }
 
-// readBatch parses a batch, and returns its writeKey. It puts the calls into l, with one more than
-// a batch may have if there are too many, and the fields that apply to all into env. A call that is
-// nested too deeply is rejected later, without the rest of the batch.
+// readBatch parses a batch, and returns its writeKey. It puts the calls into l.calls, and the
+// fields that apply to all calls into env. Of too many calls it keeps MaxBatchCalls + 1, so that
+// the method events notices them. It does not check how deeply the calls are nested: events rejects
+// a call that is nested too deeply, and no other.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
@@ -228,7 +231,7 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 		switch string(name) {
 		case "batch":
 			batch = value
-			// Of several batches the last one counts.
+			// If the body has the field batch several times, the last one counts.
 			l.calls, kept = slices.Delete(l.calls, 0, kept), len(l.calls)-kept
 		case "context":
 			env.Context = value
@@ -291,14 +294,17 @@ func reject(index int, err error) rejection {
 // context of the batch, for example for further timestamps.
 const roomPerBody = 192
 
-// maxChunk is the size, in bytes, of an array that bodies share. A larger body gets its own.
+// maxChunk is the largest size, in bytes, of an array that several bodies share. A body that is
+// larger gets an array of its own.
 const maxChunk = 256 << 10
 
-// events makes events of the calls of a request of size bytes, whose source has this many
-// destinations. The bodies of the events share a few arrays.
+// events makes events of the calls of a request. The argument size is the size of the request in
+// bytes, and destinations is how many destinations its source has. The bodies of the events share a
+// few arrays.
 //
 // A body is first encoded into a scratch buffer, so that its length is known before memory is taken
-// for it. Calls that exceed the bounds of growth are rejected. If all do, the request is refused.
+// for it. Calls whose webhooks exceed the bound at growth are rejected. If there are such calls and
+// no call became an event, the request is refused.
 func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {
@@ -316,10 +322,10 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 
-	var over rejection // rejection of the latest call beyond the bounds
+	var over rejection // rejection of the latest call that exceeds the bound at growth
 	allowed := growth + growthFactor*size
 	left := allowed / max(destinations, 1) // bytes left for bodies
-	work := 2 * allowed                    // bytes that may be encoded, those of rejected calls included
+	work := 2 * allowed                    // bytes left to encode, also for rejected calls
 	expected := len(calls)*(encoder.ContextSize()+roomPerBody) + size
 	var chunk []byte
 	for i, call := range calls {

@@ -10,8 +10,8 @@
 //	...
 //	err = http.ListenAndServe(":8080", h)
 //
-// Do not put an [http.ServeMux] in front of it. That redirects paths with a doubled
-// slash, and some clients send such paths and do not follow redirects.
+// Do not put an [http.ServeMux] in front of a Handler. A ServeMux redirects paths with a
+// doubled slash. Some clients send such paths, and do not follow redirects.
 //
 // # Requests
 //
@@ -36,14 +36,15 @@
 // merged into each of its calls. Every webhook repeats the context of its batch, so a
 // context has at most analytics.MaxCallSize bytes, without its white space.
 //
-// The bodies of all webhooks of a request are bounded in total, and each counts once for
-// each destination of the source. Together they may have 4 MiB plus four times the size
-// of the request before compression. Each body counts for at least the size of the
-// batch's context. Calls that exceed the bound are rejected one by one, with the code
-// too_large. The request is refused only if every call exceeds it.
+// The bodies of all webhooks of a request together may have 4 MiB plus four times the
+// size of the request before compression. Each body counts once for each destination of
+// the source, and as at least the size of the batch's context. Calls that exceed the
+// bound are rejected one by one, with the code too_large. If a call exceeds the bound and
+// no other call of the request is good, the whole request is refused.
 //
-// A batch is refused if its context or its integrations are not an object, or nested too deeply. A
-// sentAt that is not a time is ignored, because clients drop a batch that is refused.
+// A batch is refused if its context or its integrations are not an object, or are nested too
+// deeply. A sentAt that is not a time is ignored: clients drop a batch that is refused, so refusing
+// it would lose the calls.
 //
 // # Answers
 //
@@ -62,8 +63,8 @@
 //	503  The queue is full or fails, or did not answer in time, or there are
 //	     more requests than there is memory for. Send the same request again
 //	     after Retry-After seconds. If the queue did not answer in time, it may
-//	     have taken the calls. It recognises them by source and messageId, so
-//	     none is forwarded twice.
+//	     have taken the calls. When they are sent again, the queue recognises
+//	     them by source and messageId, and forwards none twice.
 package collector
 
 import (
@@ -91,12 +92,13 @@ const DefaultMaxRequests = 32
 // A Forwarder takes events; a [webhook.Forwarder] is one.
 type Forwarder interface {
 	// ForwardEvents returns nil once the events are durable for each of the destinations.
-	// After an error clients send their calls again. If ForwardEvents has taken some
-	// events in spite of the error, it gets them again, with the same Source and ID. It
+	// After an error, clients send the same calls again. So ForwardEvents gets their events
+	// again, with the same Source and ID, even events that it took before the error. It
 	// does not forward an event that is Off, or whose Source and ID it remembers.
 	//
-	// It may keep the bodies of the events, which do not change and share an array. It
-	// must not keep the slices. It is called concurrently.
+	// ForwardEvents may keep the bodies of the events, which share an array and do not
+	// change. It must not keep the slices destinations and events. It is called
+	// concurrently.
 	ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
@@ -111,9 +113,9 @@ type Source struct {
 	// Without any, the calls are checked and dropped.
 	Destinations []string
 	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks, which count
-	// once for each destination, because the store has to write these bytes. They may be many more
-	// than the bytes of the request, if the request is compressed or its calls share a context. Nil
-	// means no limit. Config.Sources must return the same Limits for each request of a source.
+	// once for each destination, because the store has to write these bytes. Webhooks may have many
+	// more bytes than the request, if it is compressed or its calls share a context. Nil means no
+	// limit. Config.Sources must return the same Limits for each request of a source.
 	Limit, ByteLimit *Limit
 }
 
@@ -143,7 +145,7 @@ type Config struct {
 	// Forwarder takes the events. Required.
 	Forwarder Forwarder
 
-	// Sources finds the source of a write key. The key is never empty. If there is no source, it
+	// Sources finds the source of a write key. The key is never empty. For a key of no source it
 	// returns ErrUnknownKey, wrapped or not. After any other error the client is told to try again
 	// later. Sources is called concurrently, for every request, and should take the same time for
 	// every key. The function Keys makes a Sources from a map. Required.
@@ -180,8 +182,8 @@ type Config struct {
 	// MaxRequests bounds the requests of one address that are in progress: from the
 	// arrival of their body to their answer. A request counts as one more for each 256 KB
 	// of its webhooks, and each webhook counts once for each destination. Requests of the
-	// address beyond the bound wait, for some seconds at most. Meanwhile those of other
-	// addresses are served in turn. Zero means DefaultMaxRequests.
+	// address beyond the bound wait, for some seconds at most. Meanwhile the requests of
+	// other addresses are served in turn. Zero means DefaultMaxRequests.
 	MaxRequests int
 
 	// Logger gets a line when the Forwarder begins to refuse events, when Sources begins
@@ -307,7 +309,7 @@ type target struct {
 	key      string // the write key, for settings
 }
 
-// targets maps the paths below /v1/ that do not vary.
+// targets maps the fixed paths, without their prefix /v1/, to what they mean.
 var targets = map[string]target{
 	"batch": {endpoint: calls}, "b": {endpoint: calls}, "import": {endpoint: calls},
 	"m":        {endpoint: metrics},

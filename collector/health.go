@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// recoveryTime is how long there must be no failure before health logs a recovery. A queue at its
-// bound refuses one request and takes the next, which is not hundreds of changes a second.
+// health logs a recovery only after recoveryTime without a failure. Otherwise a full queue, which
+// refuses one request and takes the next, would cause hundreds of log lines a second.
 const recoveryTime = 10 * time.Second
 
 // health logs when a part on which requests depend, such as the Forwarder, begins to fail, and when

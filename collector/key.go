@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Keys returns a Config.Sources for write keys that do not change. It finds a key by its hash, so
-// that its timing reveals nothing about the keys. It ignores an empty key. It copies the map.
+// Keys returns a function for Config.Sources, for write keys that do not change. The function finds
+// a key by its hash, so that the time of a call reveals nothing about the keys. Keys copies the
+// map, and ignores an empty key.
 func Keys(sources map[string]Source) func(context.Context, string) (Source, error) {
 	byHash := make(map[[sha256.Size]byte]Source, len(sources))
 	for key, source := range sources {

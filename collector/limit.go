@@ -10,9 +10,10 @@ import (
 // A Limit bounds what a source sends over time: its calls, or the bytes of its webhooks. It is safe
 // for concurrent use, and the write keys of a source may share it.
 //
-// A request is taken as a whole or not at all. A request of more than burst is taken, too, but
-// leaves a debt. Until the debt is worked off, no other request is taken. So in t seconds there are
-// at most burst + t*rate calls or bytes, plus those of one request.
+// A Limit takes a request as a whole, or refuses it. It takes a request if at least one more call
+// or byte is allowed. A request that has more than is allowed leaves a debt, and until the debt is
+// worked off, the Limit refuses all requests. With the arguments rate and burst of NewLimit, it
+// takes at most burst + t*rate calls or bytes in t seconds, plus those of one request.
 type Limit struct {
 	rate, burst float64
 
@@ -30,8 +31,8 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit:
-// both, or else it refuses the request.
+// spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit.
+// If one of the two limits refuses, spend takes nothing from either, and returns the refusal.
 func (s *Source) spend(calls, bytes int) *refusal {
 	if wait := s.Limit.take(calls); wait > 0 {
 		return tooMany("calls", wait)
@@ -51,8 +52,9 @@ func (l *Limit) giveBack(n int) {
 	}
 }
 
-// take takes n tokens. If there is less than one token, it takes none and returns how long it is
-// until there is one. With n = 0 it only asks. A nil Limit allows everything.
+// take takes n tokens, one for each call or byte, and returns 0. If there is less than one token,
+// take takes none, and returns the time until there is one. With n = 0 it only asks. A nil Limit
+// allows everything.
 func (l *Limit) take(n int) (wait time.Duration) {
 	if l == nil {
 		return 0

@@ -28,7 +28,7 @@ type pacedBody struct {
 	timer   *time.Timer // timer of the next check
 	before  int64       // bytes that had arrived at the last check
 	tooSlow bool
-	done    bool // the connection belongs to the next request
+	done    bool // the handler is done with the body; the connection may have the next request
 }
 
 // watchPace checks the pace of the body of r until the caller calls done. done reports whether the
@@ -80,7 +80,8 @@ func (b *pacedBody) check() {
 // holds b.mu.
 func (b *pacedBody) interrupt() {
 	if !b.done {
-		// The ResponseWriter of a test returns an error. Its body does not block.
+		// An error means that the ResponseWriter has no deadlines, as in tests, in which reads do
+		// not block.
 		_ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -34,7 +34,8 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 	a.json(w, http.StatusOK, append(b, "}}}\n"...))
 }
 
-// maxMetrics is how many bytes of metrics are read, so that the connection can be used again.
+// maxMetrics bounds how many bytes of a client's metrics are read. They are dropped, but after a
+// body that was read to its end, the connection can be used again.
 const maxMetrics = 64 << 10
 
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {

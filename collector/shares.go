@@ -19,9 +19,9 @@ import (
 // calls, but not while its body arrives or while it waits for the store. Slots go to addresses
 // round robin, however many requests an address has.
 //
-// An address has at most perAddress requests in progress, from their first slot to their answer.
-// Heavy requests count as several. Without this bound, one address could send so many requests to
-// the store, which takes them in order, that those of all other addresses would wait behind them.
+// An address has at most perAddress requests in progress, from their first slot to their answer. A
+// request with many bytes counts as several. The store takes requests in order. Without this bound,
+// the requests of all other addresses could have to wait behind very many of one address.
 type shares struct {
 	memory     int64
 	perAddress int
@@ -31,7 +31,7 @@ type shares struct {
 	slots     int   // free slots
 	addresses map[netip.Prefix]*holder
 	sources   map[string]*holder
-	line      list.List // of *holder: the addresses with a request that may have a slot, the next first
+	line      list.List // of *holder: addresses with a request that may have a slot, the next first
 }
 
 // A holder is a source or an address. It counts the memory that its requests hold.
@@ -64,7 +64,7 @@ type reservation struct {
 	client  *holder // the holder of the address
 	name    string
 	source  *holder       // nil: not known yet
-	weight  int           // how many requests the request counts as in client.running; 0: not in progress
+	weight  int           // what the request adds to client.running; 0: not in progress
 	slot    bool          // the request has a slot
 	ready   chan struct{} // closed when the request that waits has a slot
 
@@ -108,7 +108,8 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 	return h
 }
 
-// idleHolders is how many holders are kept without requests, because most of them come back soon.
+// While there are at most idleHolders holders, those without requests are kept, because most
+// sources and addresses soon send the next request.
 const idleHolders = 1000
 
 // leave counts one request less for a holder, and may drop the holder.
@@ -118,7 +119,8 @@ func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	}
 }
 
-// join makes the source of the request its second holder. The error is errMemory.
+// join makes the source of the request its second holder. It returns errMemory if the source then
+// holds more memory than is free.
 func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
@@ -171,13 +173,14 @@ func (m *reservation) work(ctx context.Context) error {
 	s, h := m.s, m.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) { // while a slot is free, the line is empty
+	// While a slot is free, no address is in line, so the request need not queue.
+	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) {
 		m.start()
 		return nil
 	}
 	m.ready = make(chan struct{})
 	var at *list.Element
-	if m.weight > 0 { // it gave its slot back while its write key was looked up
+	if m.weight > 0 { // the request had a slot, and gave it back while its write key was looked up
 		at = h.waiting.PushFront(m)
 	} else {
 		at = h.waiting.PushBack(m)
@@ -215,8 +218,8 @@ func (s *shares) queue(h *holder) {
 	}
 }
 
-// next returns the waiting request of an address that may have the next slot, or nil if there is
-// none. The caller holds s.mu.
+// next returns the request that gets the next slot of an address. It returns nil if no request of
+// the address waits, or if none may have a slot now. The caller holds s.mu.
 func (s *shares) next(h *holder) *reservation {
 	if first := h.waiting.Front(); first != nil {
 		if m := first.Value.(*reservation); m.weight > 0 || h.running < s.perAddress {
@@ -233,7 +236,7 @@ func (s *shares) assign() {
 		h.inLine = false
 		m := s.next(h)
 		if m == nil {
-			continue // its request has stopped waiting
+			continue // the request for which the address is in line no longer waits
 		}
 		h.waiting.Remove(h.waiting.Front())
 		m.start()
@@ -242,11 +245,13 @@ func (s *shares) assign() {
 	}
 }
 
-// A request counts as one more for each weightSize bytes of its webhooks; see reservation.weight.
+// A request in progress counts as one, plus one for each weightSize bytes of its webhooks; see
+// reservation.weight.
 const weightSize = 256 << 10
 
-// rest gives the slot back. stored is the number of bytes that the store will have to write for the
-// request, or 0 if it is not known yet, and makes it count as several.
+// rest gives the slot back. The argument stored is how many bytes the store will have to write for
+// the request, or 0 if that is not known yet. For each weightSize bytes, the request counts as one
+// more.
 func (m *reservation) rest(stored int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()

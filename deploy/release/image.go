@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-const user = 65532 // and group
+const user = 65532 // the id of the image's user, and of its group
 
 // settings returns the settings of the image. The Dockerfile has the same settings; a test
 // compares both.
@@ -45,8 +45,8 @@ func settings(p program) v1.Config {
 	}
 }
 
-// imageOf returns an image of the programs for Linux, one for each platform, as a tar file of an
-// OCI layout: https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
+// imageOf returns one image with the Linux programs, each for its platform, as a tar file of an OCI
+// layout: https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md
 func imageOf(programs []program, when time.Time) ([]byte, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	version := ""

@@ -91,7 +91,7 @@ func release(root, version, out string, systems []string) error {
 			return err
 		}
 		if stamped := p.info.Main.Version; version != "" && stamped != version {
-			return fmt.Errorf("the programs of this commit have the version %s, not %s: tag the commit cmd/hookferry/%[2]s, and have no changes in the tree", stamped, version)
+			return fmt.Errorf("the programs of this commit have the version %s, not %s: tag the commit cmd/hookferry/%[2]s, and commit or undo all changes in the tree", stamped, version)
 		}
 		programs = append(programs, p)
 	}
@@ -200,8 +200,8 @@ func build(root, system string, published bool) (program, error) {
 	return p, err
 }
 
-// setting returns the build setting with this key that go recorded in the program, or
-// "" if there is none.
+// setting returns the build setting with this key, which the go command recorded in the
+// program, or "" if there is none.
 func setting(info *debug.BuildInfo, key string) string {
 	for _, s := range info.Settings {
 		if s.Key == key {

@@ -14,8 +14,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials lists the parts of a program, as CycloneDX: the modules that go recorded in the
-// program, and the standard library.
+// billOfMaterials lists the parts of a program, as CycloneDX: the modules that the go command
+// recorded in the program, and the standard library.
 func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	sum := sha256.Sum256(p.bytes)
 	main := component(cyclonedx.ComponentTypeApplication, &p.info.Main)
@@ -44,8 +44,8 @@ func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// component describes a module. Go's checksum of a module is not the hash of one file, but of a list
-// of the hashes of its files. Like cyclonedx-gomod, component writes it as the component's hash.
+// component describes a module. Like cyclonedx-gomod, it writes Go's checksum of the module as the
+// component's hash, although that is the hash of a list: of the hashes of the module's files.
 func component(kind cyclonedx.ComponentType, m *debug.Module) cyclonedx.Component {
 	purl := "pkg:golang/" + strings.ToLower(m.Path)
 	if m.Version != "" {

@@ -50,7 +50,7 @@ func main() {
 	forwarder, err := webhook.New(webhook.Config{
 		Store:          store,
 		Lookup:         lookup,      // finds a customer's URLs before each attempt
-		AllowAddresses: thisMachine, // other URLs of customers reach public addresses alone
+		AllowAddresses: thisMachine, // apart from these, only public addresses are allowed
 	})
 	check(err)
 	go forwarder.Run(ctx) // until Shutdown, which waits for it

@@ -39,7 +39,7 @@ func main() {
 			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
 			},
-			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // where the customers are, here
+			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this machine
 		})
 		check(err)
 		go f.Run(ctx) // until drain
@@ -49,7 +49,7 @@ func main() {
 	var encoder event.Encoder
 	for i := range 6 {
 		id := fmt.Sprint("customer-", i)
-		for _, ss := range []shards{all, fewer} { // the change takes effect at once
+		for _, ss := range []shards{all, fewer} { // with store c, and then without it
 			e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Order Placed"})
 			check(err)
 			check(ss.ForwardEvents(ctx, []string{id}, e))

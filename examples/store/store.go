@@ -57,17 +57,17 @@ type Store struct {
 	mu     sync.Mutex // held during every call, the sync of the file included
 	closed bool
 	window *storekit.Window
-	news   map[string]bool // destinations for Heads(false)
+	news   map[string]bool // destinations that the next Heads with all = false yields
 
 	log      *os.File
 	size     int64  // of the log
 	noSync   bool   // as in Config
-	failed   error  // the log cannot be written any more
-	latest   uint64 // number that was given to an entry or a version of a setting
+	failed   error  // why the log cannot be written any more, or nil
+	latest   uint64 // the latest number of an entry or of a version of a setting
 	entries  map[uint64]*entry
 	settings map[string]webhook.Setting
 	claims   map[uint64]*entry
-	claim    uint64 // the latest
+	claim    uint64 // the number of the latest claim
 }
 
 // An entry is a delivery. An entry with a Key is a dead letter, and an entry without a
@@ -98,24 +98,24 @@ func (s *Store) find(want func(e *entry) bool) (es []*entry) {
 type line struct {
 	N    uint64         `json:"n"`              // the entry's number, or the setting's version
 	Name []byte         `json:"name,omitempty"` // of a setting
-	Data []byte         `json:"data"`           // the delivery or the setting's value, null once it is gone
+	Data []byte         `json:"data"`           // delivery or value of a setting; null removes it
 	Why  webhook.Reason `json:"why,omitempty"`  // of a dead letter
-	At   time.Time      `json:"at"`             // when it died, else the time of the line
+	At   time.Time      `json:"at"`             // when a dead letter died; otherwise the line's time
 
-	NoDedup bool `json:"noDedup,omitempty"` // as it was put
+	NoDedup bool `json:"noDedup,omitempty"` // as in the webhook.Put of the delivery
 }
 
 // lineOf returns the line of the log that stores d as the delivery of the entry with
 // the number n.
 func lineOf(n uint64, d webhook.Delivery) line {
-	data, _ := d.AppendBinary(nil) // Check found nothing wrong
+	data, _ := d.AppendBinary(nil) // no error, because Check has accepted the delivery
 	return line{N: n, Data: data, At: now()}
 }
 
 // now returns the time to the microsecond.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// Open opens the store that is kept in a file, or makes it.
+// Open opens the store whose log is the file c.Path. It makes the file if it is not there.
 func Open(c Config) (*Store, error) {
 	s := &Store{
 		changed:  make(chan struct{}, 1),
@@ -132,7 +132,7 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// read opens the log and makes the changes of its lines.
+// read opens the log, and applies each of its lines to the store.
 func (s *Store) read(path string) (err error) {
 	if s.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Store) read(path string) (err error) {
 	for r := bufio.NewReader(s.log); ; {
 		text, err := r.ReadBytes('\n')
 		if err == io.EOF {
-			return s.log.Truncate(s.size) // a crash may have cut off a line: its call did not return
+			return s.log.Truncate(s.size) // drop a line that a crash cut off: its call did not return
 		} else if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (s *Store) commit(ls ...line) error {
 	s.size += int64(b.Len())
 	for _, l := range ls {
 		if err := s.apply(l); err != nil {
-			return fmt.Errorf("store: %w", err) // cannot be: it was written a moment ago
+			return fmt.Errorf("store: %w", err) // cannot happen: Encode made the line above
 		}
 	}
 	return nil
@@ -211,7 +211,7 @@ func (s *Store) apply(l line) error {
 		e := &entry{n: l.N}
 		if l.Why != "" {
 			e.Reason, e.Died = l.Why, l.At
-			e.Key = fmt.Sprintf("%016x%016x", uint64(l.At.UnixMicro())^1<<63, l.N) // sorts as they died
+			e.Key = fmt.Sprintf("%016x%016x", uint64(l.At.UnixMicro())^1<<63, l.N) // in order of death
 		}
 		s.entries[l.N] = e
 		return e.Delivery.UnmarshalBinary(l.Data)
@@ -505,8 +505,8 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 }
 
 // change writes a line to the log for each entry that matches and is not claimed, and signals
-// Changed. The function become makes the line. change returns how many entries it has changed, and
-// how many matching entries are claimed.
+// Changed. The function become makes the line, or returns false to leave the entry as it is. change
+// returns how many entries it has changed, and how many matching entries are claimed.
 func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err

@@ -9,8 +9,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// verify starts a server and prints its address. It answers 200 to a request that the
-// library accepts with every secret. Otherwise it answers 400 with the library's error.
+// verify starts a server and prints its address. The server answers 200 to a request that
+// the library accepts with every secret. Otherwise it answers 400 with the library's error.
 func verify(secrets []string) error {
 	var hooks []*standardwebhooks.Webhook
 	for _, s := range secrets {

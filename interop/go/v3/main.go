@@ -2,8 +2,8 @@
 // everything that the package exports, and sends to the collector at ENDPOINT. It prints
 // the errors and outcomes that the client reports.
 //
-// The test also builds the program with the import of analyticsv3 instead, and changes
-// nothing else.
+// The test also builds the program with analyticsv3 in place of the imported package. It
+// changes nothing else.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/segmentio/analytics-go/v3"
 )
 
-// at is the time of all messages that have one.
+// at is the time in all messages that set a time.
 var at = time.Date(2026, 3, 4, 5, 6, 7, 891e6, time.FixedZone("CET", 3600))
 
 // outcomes is a Callback that counts successes by type and records failures.
