@@ -26,7 +26,7 @@ var errFull = errors.New("the queue is full")
 // compression and no log. All other settings are the defaults of the clients' makers.
 type contender struct {
 	name   string
-	module string // whose version is shown
+	module string // the path of its module; the benchmark prints the version
 	open   func(url string, batch int) (client, error)
 }
 

@@ -24,7 +24,7 @@ type tally struct {
 }
 
 // runCollector is the main function of the collector's process. It writes the address of
-// the collector to out, as one line. Then it serves until it has read in to its end.
+// the collector to out, as one line. Then it serves until the reader in ends.
 func runCollector(in io.Reader, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *tally) serve(c net.Conn) {
 		}
 		n = copy(buf, buf[end+size:n])
 		if n > 0 {
-			return // clients do not send the next request before the answer
+			return // not understood: these clients wait for an answer before the next request
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (a *caller) run(c client, m measurement, start time.Time) {
 		return
 	}
 	for {
-		for range 32 { // between looks at the clock, so that these cost next to nothing
+		for range 32 { // read the clock once in 32 calls, so that this costs next to nothing
 			a.call(c, m)
 		}
 		if a.err != nil || time.Since(start) >= m.Length {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// pacedRate is a load that every client here can carry.
+// pacedRate, in calls a second, is a load that every client here can carry.
 const pacedRate = 20000
 
 // A plan makes all measurements and prints their tables.
@@ -182,8 +182,8 @@ func (m measurement) runApart() (result, error) {
 func perSecond(r result) float64    { return float64(r.Received) / r.Wall.Seconds() }
 func perCPUSecond(r result) float64 { return float64(r.Received) / r.CPU.Seconds() }
 
-// median returns the median of one value over all rounds. It calls of to get the value of
-// a round.
+// median returns the median of one value over all rounds. The function of returns the
+// value of a round.
 func median(rounds []result, of func(result) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, r := range rounds {
@@ -202,8 +202,9 @@ func (p *plan) begin(title string, columns []column) {
 	fmt.Fprintf(p.out, "\n|---|%s\n", strings.Repeat("---:|", len(columns)))
 }
 
-// table prints the median rate of each contender in each column. It also prints the ratio
-// of the first contender's rate to the highest rate of the others.
+// table prints the median rate of each contender in each column; the function of returns
+// the rate of a round. It also prints the ratio of the first contender's rate to the
+// highest rate of the others.
 func (p *plan) table(title string, columns []column, results [][][]result, of func(result) float64) {
 	p.begin(title, columns)
 	for j, c := range contenders {
@@ -224,7 +225,8 @@ func (p *plan) table(title string, columns []column, results [][][]result, of fu
 	fmt.Fprintln(p.out)
 }
 
-// durations prints a duration for each contender.
+// durations prints the median duration of each contender in each column. The function of
+// returns the duration of a round.
 func (p *plan) durations(title string, columns []column, results [][][]result, of func(result) time.Duration) {
 	p.begin(title, columns)
 	for j, c := range contenders {

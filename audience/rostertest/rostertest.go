@@ -235,7 +235,7 @@ func model(k *kit) {
 			users = slices.DeleteFunc(users, func(u string) bool { return m.seen[u] == rec.Generation })
 			rec.InFlight = audience.NewChunk(rec.Generation, true, users)
 			c, last := k.leave(id, rec.Generation, after, max)
-			if last != want && !(full && want == "") { // a full page may be the last
+			if last != want && !(full && want == "") { // Leave need not know that a full page is the last
 				k.Fatalf("Leave after %q = %q, want %q", after, last, want)
 			}
 			k.diff("Leave", rec.InFlight, c)
@@ -297,13 +297,13 @@ func inFlight(k *kit) {
 	k.begin("vip", 1)
 	first := k.join("vip", 1, "c", "a", "b", "a")
 	k.diff("Join", audience.NewChunk(1, false, []string{"a", "b", "c"}), first)
-	k.begin("other", 1) // "other" has no chunk in flight
+	k.begin("other", 1) // returns no chunk: only "vip" has one in flight
 	k.confirm("vip", 1, 1)
 	k.restart()
 	rest := k.begin("vip", 2)
 	k.diff("the chunk in flight", first.Rest(1), rest)
 	if !rest.At.Equal(first.At) {
-		k.Errorf("its time is %v, want %v", rest.At, first.At)
+		k.Errorf("the time of the chunk in flight is %v, want %v", rest.At, first.At)
 	}
 	for _, err := range k.changes(k.ctx, "vip", 2, "d")[:2] {
 		if err == nil || errors.Is(err, audience.ErrSuperseded) {
@@ -314,7 +314,8 @@ func inFlight(k *kit) {
 	k.confirm("vip", 2, 2) // nothing is in flight now
 	k.members("vip", "a", "b", "c")
 	k.members("other")
-	c, _ := k.leave("vip", 2, "", 10) // all three are members of generation 1, in which their chunk was made
+	// Generation 2 has not seen the three members, because their chunk was made in generation 1.
+	c, _ := k.leave("vip", 2, "", 10)
 	k.diff("Leave", audience.NewChunk(2, true, []string{"a", "b", "c"}), c)
 }
 

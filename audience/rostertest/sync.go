@@ -84,8 +84,8 @@ func (r *recorder) check(k *kit, members []string) (again []change) {
 
 var errCrash = errors.New("rostertest: crash")
 
-// crashing is an audience.Forwarder and a Roster that simulates a crash: before one of their calls,
-// it ends the sync with an error.
+// crashing is an audience.Forwarder and an audience.Roster in one. It simulates a crash of a sync:
+// from one call on, the methods below return an error and do nothing.
 type crashing struct {
 	audience.Roster
 	*recorder
