@@ -28,10 +28,10 @@ import (
 // A soak is a test or a benchmark that the soak command runs for a time.
 type soak struct {
 	name  string
-	what  string // what it shows, for list
+	what  string // what the soak shows, for the list
 	dir   string // the folder of its package, from the root of the repository
 	test  string // the regular expression of its tests
-	bench string // that of its benchmarks
+	bench string // the regular expression of its benchmarks
 	fuzz  string // the regular expression of its one fuzz target
 	args  []string
 	// program is a command that runs in dir instead of a test. Its environment variable
@@ -100,7 +100,7 @@ func run(args []string, out io.Writer) error {
 		cmd.Dir = filepath.Join(root, s.dir)
 		var text strings.Builder
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &text), os.Stderr
-		// With CI=true, a program that is missing is a failure.
+		// With CI=true, tests for which a program is not installed fail. Otherwise they are skipped.
 		cmd.Env = append(os.Environ(), "CI=true", fmt.Sprint("SOAK_SECONDS=", int(length.Seconds())))
 		fmt.Fprintf(out, "\n=== %s: %s\n%s\n", s.name, s.what, strings.Join(cmd.Args, " "))
 		begin := time.Now()
@@ -140,7 +140,7 @@ func choose(names []string) ([]soak, error) {
 		}
 		i := slices.IndexFunc(soaks, func(s soak) bool { return s.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no soak %q: go run ./soak list", name)
+			return nil, fmt.Errorf("no soak is named %q; the names: go run ./soak list", name)
 		}
 		chosen = append(chosen, soaks[i])
 	}

@@ -34,7 +34,7 @@ import (
 type run struct {
 	name   string
 	dir    string // of the package, from the root of the repository
-	bench  string // the regular expression
+	bench  string // the regular expression of its benchmarks
 	full   []string
 	quick  []string
 	values []value
@@ -45,7 +45,7 @@ type value struct {
 	what  string
 	bench string // the name of the benchmark, without "Benchmark" and the number of processors
 	unit  string // of the metric, as the benchmark prints it
-	shown string // behind the value in the table
+	shown string // what the table has after the number, such as the unit
 }
 
 // command returns the shell command that makes the full run. The table shows this command to
@@ -83,7 +83,7 @@ func benchmarks(args []string) error {
 	for _, name := range flags.Args() {
 		i := slices.IndexFunc(runs, func(r run) bool { return r.name == name })
 		if i < 0 {
-			return fmt.Errorf("no benchmark %q: go run ./soak/benchmarks list", name)
+			return fmt.Errorf("no benchmark is named %q; the names: go run ./soak/benchmarks list", name)
 		}
 		chosen = append(chosen, runs[i])
 	}
@@ -135,7 +135,8 @@ func (r run) measure(ctx context.Context, root, toolchain string, quick bool) (m
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "CI=true") // a program that is missing is an error
+	// With CI=true, benchmarks for which a program is not installed fail. Otherwise they are skipped.
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN="+toolchain, "CI=true")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, os.Stderr), os.Stderr
 	fmt.Fprintln(os.Stderr, "go", strings.Join(args, " "))
@@ -201,9 +202,9 @@ const (
 	end   = "<!-- end -->"
 )
 
-// update returns text, the content of BENCHMARKS.md, with these results in the column of the Go
-// release toolchain. The rows are in the order of runs. update keeps the other cells, but drops
-// rows that are in no run.
+// update returns the content of BENCHMARKS.md, which is text, with these results in the column of
+// the Go release that toolchain names. The rows are in the order of runs. update keeps the other
+// cells, but drops rows that are in no run.
 func update(text []byte, toolchain string, results map[string]string) ([]byte, error) {
 	before, rest, found := strings.Cut(string(text), begin)
 	old, after, found2 := strings.Cut(rest, end)
@@ -218,7 +219,7 @@ func update(text []byte, toolchain string, results map[string]string) ([]byte, e
 			row[i] = strings.TrimSpace(row[i])
 		}
 		switch {
-		case len(row) < 3 || i == 1: // no table yet, or its rule
+		case len(row) < 3 || i == 1: // no table yet, or the line below its head
 		case i == 0:
 			columns = row[1 : len(row)-1]
 		default:

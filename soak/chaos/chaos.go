@@ -34,8 +34,8 @@ const (
 
 // A Store is a kind of store on a server.
 type Store struct {
-	// Open opens the store at an address. The store writes its log lines to log. The returned end
-	// closes everything else that Open opened; the caller calls it after closing the store.
+	// Open opens the store at an address. The store writes its log lines to log. The returned
+	// function end closes everything else that Open opened. Call it after closing the store.
 	Open func(ctx context.Context, address string, log *slog.Logger) (s webhook.Store, end func(), err error)
 	// Lost is a part of the line that a node logs when other nodes have taken over its claims.
 	Lost string
@@ -198,7 +198,8 @@ func (l *ledger) start(t *testing.T, store Store, prefix, url, address string) *
 				opened()
 			case s.Text() == "refused":
 				l.refused++
-			case strings.Contains(s.Text(), store.Lost) && time.Since(lost) > time.Second: // a store may log it for each partition
+			case strings.Contains(s.Text(), store.Lost) && time.Since(lost) > time.Second:
+				// The store may log the line for each partition, so count it once a second.
 				lost = time.Now()
 				l.lost++
 			}
@@ -219,9 +220,9 @@ func (n *node) end(kill bool) error {
 }
 
 // Run kills nodes and causes outages at random, for the given length. The seed determines their
-// sequence. To cause an outage, Run calls away, which makes the server or a part of it unavailable.
-// away gets the length of the outage, but may choose another length. The nodes connect to the
-// addresses in turn.
+// sequence. To cause an outage, Run calls the function away with the length of the outage. This
+// function makes the server, or a part of it, unavailable, and may choose another length. The first
+// node connects to the first of the addresses, the second to the second, and so on in turn.
 func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	run(t, store, addresses, seed, 0, func(kill func(i int)) int {
@@ -278,7 +279,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	for _, n := range nodes {
 		<-n.open
 		if err := n.end(false); err != nil {
-			t.Errorf("the end of a node: %v", err)
+			t.Errorf("a node ended with an error: %v", err)
 		}
 	}
 	s, end, err := store.Open(t.Context(), addresses[0], slog.New(slog.DiscardHandler))
@@ -319,10 +320,10 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	// MaxInFlight outcomes wait. So at most nine times MaxInFlight outcomes wait, and at most as
 	// many are being stored.
 	if most := (kills + l.lost) * 18 * inFlight; twice > most {
-		t.Errorf("%d were delivered twice; %d could have been in flight", twice, most)
+		t.Errorf("%d events were delivered twice, but at most %d could have been in flight", twice, most)
 	}
 	if len(l.accepted) < 100 || len(dead) == 0 {
-		t.Errorf("only %d accepted, and %d dead: no load", len(l.accepted), len(dead))
+		t.Errorf("only %d events were accepted, and %d are dead: the load was too low for a test", len(l.accepted), len(dead))
 	}
 	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice; %d kills, %d claims lost, %d left to the last node",
 		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, kills, l.lost, rest)

@@ -16,12 +16,12 @@ import (
 // While a Cutter is on, it cuts each connection after a random number of bytes of the server's
 // answers. Often the server has then done its work, but the client does not learn of it.
 type Cutter struct {
-	Least, Most int // bytes
+	Least, Most int // bounds of the random number of bytes
 
 	mu  sync.Mutex
 	r   *rand.Rand
 	on  bool
-	cut int // connections
+	cut int // connections that were cut
 }
 
 // Conn returns a connection that the Cutter may end.
@@ -60,7 +60,7 @@ func (c *Cutter) set(on bool) int {
 
 // Cut tests a store while c cuts the store's connections. The function open opens the store. In
 // each round, Cut puts deliveries and settles them. Each accepted delivery must be settled
-// exactly once. No claim may remain in the store that no process knows of.
+// exactly once. The store must not keep a claim that no process knows of.
 func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (s webhook.Store, end func())) {
 	c.r = rand.New(rand.NewPCG(seed, 1))
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -81,7 +81,7 @@ func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func()
 	t.Logf("%d deliveries, %d connections were cut", first, all)
 }
 
-const puts, each = 150, 4 // of a round of Cut
+const puts, each = 150, 4 // puts of a round of Cut, and deliveries of each put
 
 func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -108,7 +108,7 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 			}
 		})
 	}
-	ended := make(map[string]int) // how often each was settled for good without an error
+	ended := make(map[string]int) // how often each delivery was settled as done or buried
 	buried := 0
 	quiet := time.Now()
 	for len(ended) < puts*each && ctx.Err() == nil {
@@ -162,7 +162,7 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 		}
 		ds, _ := Fetch(ctx, s, 10, "d0", "d1", "d2")
 		for _, d := range ds {
-			t.Errorf("%s/%s is handed out after its end", d.Destination, d.ID)
+			t.Errorf("%s/%s was fetched again after it was done or buried", d.Destination, d.ID)
 		}
 	}
 	if len(ended) != puts*each || counts.Waiting != 0 || counts.Dead != before.Dead+buried {
@@ -184,7 +184,8 @@ func Put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) error {
 	return s.Put(ctx, ps, make([]webhook.Result, len(ds)))
 }
 
-// Fetch claims up to most fresh deliveries and up to most retries of each destination.
+// Fetch claims fresh deliveries and retries of each destination. The argument most bounds the
+// number of each kind.
 func Fetch(ctx context.Context, s webhook.Store, most int, destinations ...string) ([]webhook.Delivery, error) {
 	var wants []webhook.Want
 	for _, name := range destinations {
@@ -193,7 +194,7 @@ func Fetch(ctx context.Context, s webhook.Store, most int, destinations ...strin
 	return s.Fetch(ctx, wants, 1<<20, nil)
 }
 
-// Settle settles all of ss, until ctx ends.
+// Settle calls s.Settle again after errors, until all of ss are settled or ctx ends.
 func Settle(ctx context.Context, s webhook.Store, ss []webhook.Settlement) {
 	for len(ss) > 0 && ctx.Err() == nil {
 		n, err := s.Settle(ctx, ss)

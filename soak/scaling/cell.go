@@ -52,7 +52,7 @@ const step = time.Second
 // fraction is narrow.
 const tight = 0.9
 
-// add adds a part. down says that the outage will hit it.
+// add adds a part to the cell. The argument down says that the outage will hit the part.
 func (c *cell) add(p part, down bool) {
 	latency := c.latency.average().Seconds()
 	switch {
@@ -66,8 +66,8 @@ func (c *cell) add(p part, down bool) {
 	}
 }
 
-// slots is how many attempts the cell may make at once for one destination, if each
-// node gives share slots to that destination.
+// slots is how many attempts the cell may make at once for one destination. The argument
+// share is how many slots each node gives to that destination.
 func (c *cell) slots(share float64) float64 {
 	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
 }
@@ -86,12 +86,12 @@ func (c *cell) run() {
 	}
 }
 
-// While the breaker of a lane is open, the simulation advances the lane only in one of naps
-// steps. This saves time: such a lane does next to nothing, and the times of its events do not
-// depend on the steps.
+// While the breaker of a lane is open, the simulation advances the lane only in every tenth step
+// (naps). This saves time: such a lane does next to nothing. The result is the same, because the
+// times of a lane's events do not depend on the steps.
 const naps = 10
 
-// sleeps reports whether the simulation skips lane i in a step. to is the end of the step.
+// sleeps reports whether the simulation skips lane i in the step that ends at the time to.
 func (c *cell) sleeps(i int, to time.Duration) bool {
 	return c.lanes[i].open && to < c.outage.at+c.outage.length && (int(to/step)+i)%naps != 0
 }
@@ -109,7 +109,7 @@ func (c *cell) singleOut(now time.Duration) {
 	}
 }
 
-// advance simulates the time from now to to.
+// advance simulates the step that begins at the time now and ends at the time to.
 func (c *cell) advance(now, to time.Duration) {
 	dt := (to - now).Seconds()
 	load := c.curve(now)

@@ -11,27 +11,29 @@ type store struct {
 	server bool // the store is a server that several nodes share
 	cores  int  // the most cores that a plan gives one server
 	copies int  // replicas, each on a server of its own
-	owned  bool // one node at a time serves a destination
+	owned  bool // each destination is served by one node at a time
 
 	// accept is a node's processor time for one call, from the request to the commit.
-	// Calls come in batches of 100. It is us/call of
+	// Calls come in batches of 100. It is the us/call that this command prints:
 	//	go test -run - -bench Server/accept -benchtime 30x ./soak/server
 	accept time.Duration
 	// deliver is a node's processor time for one attempt, from the claim to the stored
-	// outcome. For a folder it is us/call, less accept, of
+	// outcome. For a folder it is the us/call of this command, minus accept:
 	//	go test -run - -bench Server/deliver -benchtime 30x ./soak/server
-	// For PostgreSQL it is cpu-us/delivery of
+	// For PostgreSQL it is the cpu-us/delivery of the first of these commands, minus the bare_us and
+	// the us_more of the second:
 	//	go run ./soak -for 15s postgres-soak
-	// less bare_us and us_more of
 	//	go test -run - -bench Deliveries/store=file/destinations=10/concurrency=64 -benchtime 8x ./webhook
-	// The JetStream server runs inside the benchmark's process. A profile tells the two apart:
+	// The JetStream server runs inside the benchmark's process. A profile tells the server's time
+	// from the node's:
 	//	go test -run - -bench Deliveries/destinations=10 -benchtime 8x -cpuprofile FILE ./webhook/natsqueue
 	deliver time.Duration
-	// database is the server's processor time for one delivery, from Put to Settle:
-	// db-cpu-us/delivery of postgres-soak, or of the profile above.
+	// database is the server's processor time for one delivery, from Put to Settle: the
+	// db-cpu-us/delivery of postgres-soak, or, for JetStream, the server's time in the
+	// profile above.
 	database time.Duration
 	// most is how many deliveries a second one store takes from Put to Settle, without the requests
-	// in between. A folder is limited by one core. Its time for a delivery is printed by
+	// in between. One core limits a folder. This command prints the core's time for a delivery:
 	//	go test -run - -bench Store/op=life/batch=512/endpoints=10$ -benchtime 400x ./webhook/filequeue
 	// For a server, most is the number for each core: a second divided by the field database.
 	most float64
@@ -100,7 +102,7 @@ const (
 	// day. The rest is a reserve for the backlog of an outage, and for a missing node.
 	target = 0.6
 
-	coreHour = 0.04 // dollars, with the memory that is sold with a core
+	coreHour = 0.04 // dollars, for a core and the memory that is sold with it
 	gbMonth  = 0.10 // dollars, for a local or network SSD
 	egressGB = 0.05 // dollars
 	month    = 730  // hours

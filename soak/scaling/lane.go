@@ -30,9 +30,9 @@ type lane struct {
 	receiver receiver
 	random   *rand.Rand
 
-	fresh   []span // fresh deliveries, in the order they are due
-	head    time.Duration
-	headed  bool          // head is set: when the first fresh delivery is due
+	fresh   []span        // fresh deliveries, in the order they are due
+	head    time.Duration // when the first fresh delivery is due, if headed is set
+	headed  bool
 	waiting int           // deliveries in fresh
 	retries agenda        // by due time
 	active  agenda        // attempts, by the time they end
@@ -40,7 +40,7 @@ type lane struct {
 	share   int           // slots that other lanes leave to this one; 0 is no limit
 	credit  float64       // the fraction of a delivery that drain carries over
 	full    time.Duration // when the rate's bucket is full again
-	touched time.Duration // when it last did something
+	touched time.Duration // when the lane last did something
 
 	open, trial  bool
 	points       int
@@ -50,12 +50,12 @@ type lane struct {
 
 	done, dead, attempts, failures int
 	begun                          int           // first attempts
-	waited                         time.Duration // from due to first attempt, summed over begun
+	waited                         time.Duration // the sum, over these attempts, of the time since due
 
 	// Of the deliveries that were due before the receiver recovered:
 	old      int           // attempted, but neither done nor dead
-	caughtUp time.Duration // when the last of them had its first attempt
-	settled  time.Duration // when the last of them was done or dead
+	caughtUp time.Duration // when the last one had its first attempt
+	settled  time.Duration // when the last one was done or dead
 
 	told      time.Duration // arrivals are known up to this time
 	recovered time.Duration // when the backlog was empty after the outage; 0 before that
@@ -65,8 +65,8 @@ type lane struct {
 type receiver struct {
 	latency  latency
 	failures float64       // the share of attempts that fail while the receiver is healthy
-	from, to time.Duration // the outage
-	hangs    bool          // during the outage it does not answer; otherwise it answers 503
+	from, to time.Duration // begin and end of the outage
+	hangs    bool          // no answers during the outage, in place of answers 503
 }
 
 // attempt returns the outcome of an attempt, and how long the attempt takes.
@@ -93,9 +93,9 @@ const (
 	timedOut
 )
 
-// A delivery describes a delivery from its first attempt on. During an attempt, at is the end of
-// the attempt. Between attempts, at is when the retry is due. Before its first attempt, a delivery
-// is only counted, in a span.
+// A delivery describes a delivery from its first attempt on. During an attempt, the field at is the
+// end of the attempt. Between attempts, it is when the retry is due. Before its first attempt, a
+// delivery is only counted, in a span.
 type delivery struct {
 	at      time.Duration
 	expires time.Duration
@@ -110,16 +110,16 @@ type span struct {
 	n        int
 }
 
-// longSpan bounds the spans that arrive extends. If the last span would become longer, arrive adds
-// a new span instead.
+// The method arrive extends the last span to at most longSpan. If the span would become longer,
+// arrive adds a new span instead.
 const longSpan = time.Minute
 
 func newLane(limit int, r receiver, random *rand.Rand) *lane {
 	return &lane{limit: limit, slots: min(firstSlots, limit), timeout: 5 * time.Second, window: 4 * time.Hour, receiver: r, random: random}
 }
 
-// arrive adds n deliveries that arrive between from and to. The caller makes the calls in order of
-// time.
+// arrive adds n deliveries that arrive between the times from and to. The caller calls it in the
+// order of these times.
 func (l *lane) arrive(from, to time.Duration, n int) {
 	if n == 0 {
 		return
@@ -158,8 +158,9 @@ func (l *lane) pop() {
 // attempted.
 func (l *lane) backlog() int { return l.waiting + len(l.retries) }
 
-// advance simulates the lane until the time to, with at most budget attempts. It returns how many
-// attempts it made. The caller has called arrive for all arrivals until then.
+// advance simulates the lane until the time to. The argument budget bounds the attempts that it
+// begins. It returns how many it began. Before, the caller must call arrive for all arrivals until
+// the time to.
 func (l *lane) advance(to time.Duration, budget int) int {
 	began := l.attempts
 	for {
@@ -206,8 +207,8 @@ func (l *lane) allowed() int {
 	return l.slots
 }
 
-// earliest returns when the first waiting delivery may be attempted, or expires, and
-// whether it is a fresh one.
+// earliest returns the first time at which a waiting delivery may be attempted, or
+// expires, and whether that delivery is fresh.
 func (l *lane) earliest() (at time.Duration, fresh bool) {
 	if len(l.retries) > 0 {
 		at = l.retries[0].at
@@ -308,8 +309,8 @@ func (l *lane) end(d delivery) {
 	l.fail(d, now, dies)
 }
 
-// answer updates the lane after an answered attempt, by the rules of package schedule. active is
-// how many attempts were in flight, including the answered one.
+// answer updates the lane after an answered attempt, by the rules of package schedule. The argument
+// active is how many attempts were in flight, including the answered attempt.
 func (l *lane) answer(active int) {
 	if l.open {
 		l.slots = 1
@@ -323,8 +324,8 @@ func (l *lane) answer(active int) {
 	}
 }
 
-// fail updates the lane after a failed attempt of d, by the rules of package schedule. dies says
-// that d became a dead letter.
+// fail updates the lane after a failed attempt of d, by the rules of package schedule. The argument
+// dies says that d became a dead letter.
 func (l *lane) fail(d delivery, now time.Duration, dies bool) {
 	if d.pace == timedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)

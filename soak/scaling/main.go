@@ -29,8 +29,7 @@ var (
 	}()
 )
 
-// coresOf is how many cores a node has in the plans of docs/scaling.md. A store that can
-// be shared gets several nodes.
+// coresOf is how many cores a node has in the plans of docs/scaling.md.
 func coresOf(l *load, s *store) int {
 	switch {
 	case l.calls < 1e10 || !s.server:
@@ -51,7 +50,7 @@ func day(p *plan, o outage) *scenario {
 	return &scenario{plan: p, outage: o, length: 24 * time.Hour, seed: 1}
 }
 
-// named returns p with another name for its column.
+// named returns a copy of p with another name for its column.
 func named(p *plan, name string) *plan {
 	n, l := *p, *p.load
 	l.name = name
@@ -141,7 +140,7 @@ func main() {
 		{!(l.most == 0 || l.most*float64(l.destinations) >= l.calls*l.fanOut/86_400), "-most: all destinations together would take less than -calls"},
 		{!(l.peak >= 1 && l.peak <= 2), "-peak: not between 1 and 2"},
 		{l.body < 1 || l.body > 1<<20, "-body: not between 1 and 1,048,576"},
-		{l.latency.median <= 0 || !(l.latency.sigma >= 0 && l.latency.sigma <= 3), "-latency or -sigma: not above 0; not between 0 and 3"},
+		{l.latency.median <= 0 || !(l.latency.sigma >= 0 && l.latency.sigma <= 3), "-latency: not above 0; or -sigma: not between 0 and 3"},
 		{!(l.failures >= 0 && l.failures < 1), "-failures: not between 0 and 1"},
 		{*cores < 1 || *every < 1, "-cores or -down: less than 1"},
 		{*length < 0 || *length > 12*time.Hour, "-outage: not between 0 and 12 hours"},

@@ -37,8 +37,8 @@ type plan struct {
 	egress              float64 // bytes a day
 }
 
-// mostOfADestination is the largest number of deliveries per second of one destination that a
-// cell gets at the peak. Several cells share a destination with more.
+// mostOfADestination bounds the deliveries a second that one cell gets of one destination at the
+// peak. A destination with more deliveries is divided among several cells.
 const mostOfADestination = 2000
 
 // rate is deliveries a second at the peak.
@@ -57,7 +57,7 @@ func newPlan(l *load, s *store, cores int) *plan {
 
 	// Processors: the time for all calls and attempts of a second at the peak.
 	work := rate/l.fanOut*s.accept.Seconds() + rate*again*s.deliver.Seconds()
-	nodes := math.Ceil(work/target/float64(cores)) + 1 // one node may be missing
+	nodes := math.Ceil(work/target/float64(cores)) + 1 // one more, because a node may be down
 	if s.server {
 		databases := rate / target / s.most // cores of all databases
 		p.databaseCores = 2

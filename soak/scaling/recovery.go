@@ -21,14 +21,15 @@ func (l *lane) recover(now time.Duration) bool {
 	return l.recovered > 0 && l.old == 0
 }
 
-// flows is the smallest backlog of a lane with which drain works, in fresh deliveries for
-// each slot of the lane.
+// The method drain needs a backlog of at least flows fresh deliveries for each slot of the
+// lane.
 const flows = 4
 
-// drain replaces advance for a lane that only works off a long backlog with all its slots.
-// It removes as many deliveries as the slots allow in this time, and keeps the attempts
-// in flight for the deliveries that follow. It reports false, and does nothing, if the
-// lane is in any other state.
+// drain is a faster advance for a lane that uses all its slots to work off a long backlog.
+// It counts as done as many deliveries as the slots allow between the times from and to,
+// at most budget, and returns their number. The attempts in flight stay in flight, and end
+// later by the same time. For a lane in any other state, drain does nothing and returns
+// false.
 func (l *lane) drain(from, to time.Duration, budget int) (n int, ok bool) {
 	slots := l.allowed()
 	switch {

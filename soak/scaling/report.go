@@ -13,7 +13,8 @@ type table struct {
 	rows []string
 }
 
-// row adds a row with a label and a cell for each value.
+// row adds a row with the label what, and with a cell for each value, which say formats. The
+// first row is the head of the table.
 func row[T any](t *table, what string, values []T, say func(T) string) {
 	cells := []string{what}
 	for _, v := range values {

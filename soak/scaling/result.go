@@ -11,12 +11,12 @@ type usage struct {
 	cpu, store, slots float64 // the share in use, 0 to 1
 	inFlight          float64
 	waiting           float64 // deliveries that wait, due or not
-	came, sent        float64 // deliveries, attempts
+	came, sent        float64 // deliveries that came, and attempts that were sent
 }
 
 // A cellResult sums up the day of a cell.
 type cellResult struct {
-	minutes                []usage // means of each minute; waiting is at its end
+	minutes                []usage // means of each minute, but waiting as at the minute's end
 	recovered, settled     []time.Duration
 	done, dead, attempts   int // in lanes
 	failures               int
@@ -45,7 +45,7 @@ func (r *cellResult) note(c *cell, now time.Duration, u usage) {
 	}
 }
 
-// end adds a lane that has recovered.
+// end adds the numbers of a lane that has recovered, or of any lane at the end of the day.
 func (r *cellResult) end(l *lane) {
 	up := l.receiver.to
 	r.recovered = append(r.recovered, max(l.recovered-up, 0))
@@ -59,30 +59,31 @@ func (r *cellResult) end(l *lane) {
 // A result sums up a scenario.
 type result struct {
 	*scenario
-	// Each field of most is the highest value that any cell has in any minute. Each field of mean
-	// is the mean over the day and all cells.
+	// The field most has the highest usage of any cell in any minute, and the field mean has the
+	// mean over the day and all cells; each for every kind of usage.
 	most, mean usage
 	waiting    []float64 // in all cells, at the end of each minute
 	peak       float64   // the most in waiting
 	fullest    float64   // the most that waited in one cell
 	peakAt     time.Duration
 
-	lanes int // destinations that were down, counted in each node
+	lanes int // lanes of destinations that were down, one in each node that serves the destination
 
-	// Times from the end of the outage: half until half of the lanes had an empty backlog, all
-	// until all lanes had, and settled until the last delivery of the backlog was settled.
+	// Times since the end of the outage. At the time half, half of the lanes had an empty backlog,
+	// and at the time all, every lane had. At the time settled, the last delivery of the backlog
+	// was settled.
 	half, all, settled time.Duration
 
 	failures   float64 // failed attempts of lanes
 	dead, left int
-	overloaded float64 // seconds, in the cell that had most
+	overloaded float64 // the largest cellResult.overloaded of any cell
 }
 
 func merge(s *scenario, cells []*cell) *result {
 	r := &result{scenario: s}
 	var recovered, settled []time.Duration
 	for _, c := range cells {
-		c.result.left = len(c.lanes) // these have not recovered by the end
+		c.result.left = len(c.lanes) // the lanes that have not recovered by the end of the day
 		for _, l := range c.lanes {
 			if l.recovered == 0 {
 				l.recovered = s.length

@@ -17,10 +17,10 @@ type scenario struct {
 	seed   uint64
 }
 
-// An outage makes a share of the destinations fail: 1/every of them.
+// An outage makes some destinations fail. By rank, these are first, first+every, first+2*every ...
 type outage struct {
-	every      int // one destination of so many fails
-	first      int // the rank of the first that fails, from 0
+	every      int // of this many destinations, one fails
+	first      int // rank of the first destination that fails; the busiest has rank 0
 	at, length time.Duration
 	hangs      bool
 }
@@ -37,7 +37,7 @@ func (s *scenario) run() *result {
 	for i := range cells {
 		cells[i] = &cell{scenario: s, random: rand.New(rand.NewPCG(s.seed, uint64(i)))}
 	}
-	where := rand.New(rand.NewPCG(s.seed, math.MaxUint64)) // in place of a hash of the destination's id
+	where := rand.New(rand.NewPCG(s.seed, math.MaxUint64)) // chooses cells, as a hash of the id would
 	for i, r := range s.rates() {
 		n := max(int(math.Ceil(r*s.peak/mostOfADestination)), 1)
 		first := where.IntN(s.cells)
