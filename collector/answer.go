@@ -36,8 +36,8 @@ func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
-// tooMany returns the refusal of a request beyond a limit. The argument what names the things that
-// are limited. The limit takes the next request after the time wait.
+// tooMany returns the refusal of a request beyond a limit. The argument what is "calls" or
+// "bytes". The limit takes the next request after the time wait.
 func tooMany(what string, wait time.Duration) *refusal {
 	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
@@ -70,8 +70,8 @@ func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// preflight answers a CORS preflight. Browsers may cache the answer for a day. It names every
-// allowed header, because "*" would not allow authorization (Fetch standard, section 3.3.3).
+// preflight answers a CORS preflight. Browsers may cache the answer for a day. The answer names
+// every allowed header, because "*" would not allow authorization (Fetch standard, section 3.3.3).
 func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)
@@ -113,8 +113,8 @@ func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 }
 
 // error answers with a refusal. Every 503 has a random Retry-After of 3 to 7 seconds, so
-// that clients that are refused at the same time do not all retry at the same time. Every
-// 429 has the number of seconds until the limit takes the next request.
+// that clients that are refused at the same time do not all retry at the same time. In
+// a 429, Retry-After is the number of seconds until the limit takes the next request.
 func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 	switch r.status {
 	case http.StatusServiceUnavailable:

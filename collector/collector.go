@@ -64,7 +64,7 @@
 //	     more requests than there is memory for. Send the same request again
 //	     after Retry-After seconds. If the queue did not answer in time, it may
 //	     have taken the calls. When they are sent again, the queue recognises
-//	     them by source and messageId, and forwards none twice.
+//	     them by source and messageId, so none is forwarded twice.
 package collector
 
 import (
@@ -110,7 +110,7 @@ type Source struct {
 	// source. Without a Name, a digest of the write key takes its place.
 	Name string
 	// Destinations lists the ids of the destinations that get the calls of the source.
-	// Without any, the calls are checked and dropped.
+	// Without destinations, the calls are checked and dropped.
 	Destinations []string
 	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks, which count
 	// once for each destination, because the store has to write these bytes. Webhooks may have many

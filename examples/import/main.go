@@ -44,13 +44,13 @@ func main() {
 		// rows adds nothing.
 		order := &analytics.Track{MessageId: "order-" + row[0], Timestamp: row[1], UserId: row[2], Event: "Order Completed"}
 		err := client.Track(order)
-		if errors.Is(err, analytics.ErrQueueFull) { // the file is read faster than it is sent
+		if errors.Is(err, analytics.ErrQueueFull) { // rows are read faster than they are sent
 			check(client.Flush(context.Background()))
 			err = client.Track(order)
 		}
 		check(err)
 	}
-	check(client.Close()) // nil: the collector has taken all of them
+	check(client.Close()) // no error: the collector has taken all orders
 	fmt.Println("imported", len(rows), "orders")
 }
 

@@ -86,9 +86,9 @@ func (c *cell) run() {
 	}
 }
 
-// While the breaker of a lane is open, the simulation advances the lane only in every tenth step
-// (naps). This saves time: such a lane does next to nothing. The result is the same, because the
-// times of a lane's events do not depend on the steps.
+// While the breaker of a lane is open, the simulation advances the lane only once in naps steps.
+// This saves time, because such a lane does next to nothing. It changes no times: those of a lane's
+// events do not depend on the steps.
 const naps = 10
 
 // sleeps reports whether the simulation skips lane i in the step that ends at the time to.

@@ -50,7 +50,7 @@ type lane struct {
 
 	done, dead, attempts, failures int
 	begun                          int           // first attempts
-	waited                         time.Duration // the sum, over these attempts, of the time since due
+	waited                         time.Duration // time from due to first attempt, the sum for all
 
 	// Of the deliveries that were due before the receiver recovered:
 	old      int           // attempted, but neither done nor dead
@@ -66,7 +66,7 @@ type receiver struct {
 	latency  latency
 	failures float64       // the share of attempts that fail while the receiver is healthy
 	from, to time.Duration // begin and end of the outage
-	hangs    bool          // no answers during the outage, in place of answers 503
+	hangs    bool          // during the outage: no answer, in place of a 503
 }
 
 // attempt returns the outcome of an attempt, and how long the attempt takes.
@@ -158,9 +158,9 @@ func (l *lane) pop() {
 // attempted.
 func (l *lane) backlog() int { return l.waiting + len(l.retries) }
 
-// advance simulates the lane until the time to. The argument budget bounds the attempts that it
-// begins. It returns how many it began. Before, the caller must call arrive for all arrivals until
-// the time to.
+// advance simulates the lane until the time to. The argument budget bounds the attempts that
+// advance begins. It returns how many it began. Before, the caller must call arrive for all
+// arrivals until the time to.
 func (l *lane) advance(to time.Duration, budget int) int {
 	began := l.attempts
 	for {

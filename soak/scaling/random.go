@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A latency is the distribution of receivers' answer times: log-normal with a median and
-// the standard deviation of its logarithm, or exponential with a mean if median is 0.
+// A latency is the distribution of receivers' answer times. If the field median is 0, it is
+// exponential with the field mean. Otherwise it is log-normal with the field median, and
+// sigma is the standard deviation of the logarithm.
 type latency struct {
 	median time.Duration
 	sigma  float64
@@ -52,8 +53,8 @@ func least(n int, random *rand.Rand) float64 {
 }
 
 // zipf returns the rates of n destinations, the highest first. They are proportional to
-// 1/rank^exponent and sum to total. A rate above most is reduced to most, and the other
-// destinations share the difference.
+// 1/rank^exponent and sum to total. A rate above the argument most is reduced to it, and
+// the other destinations share the difference. If most is 0, no rate is reduced.
 func zipf(n int, exponent, total, most float64) []float64 {
 	rates := make([]float64, n)
 	for i := range rates {

@@ -119,7 +119,8 @@ func resultsTable(rs []*result) string {
 	return t.String()
 }
 
-// backlogTable lists how many deliveries wait at each time.
+// backlogTable lists how many deliveries wait at times between from and to. The argument every is
+// the time between two columns.
 func backlogTable(rs []*result, from, to, every time.Duration) string {
 	var t table
 	var at []time.Duration

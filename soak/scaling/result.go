@@ -59,8 +59,8 @@ func (r *cellResult) end(l *lane) {
 // A result sums up a scenario.
 type result struct {
 	*scenario
-	// The field most has the highest usage of any cell in any minute, and the field mean has the
-	// mean over the day and all cells; each for every kind of usage.
+	// The field most has the highest cpu, store, slots and inFlight that any cell has in any
+	// minute. The field mean has the means of cpu, store and slots over the day and all cells.
 	most, mean usage
 	waiting    []float64 // in all cells, at the end of each minute
 	peak       float64   // the most in waiting
