@@ -203,8 +203,8 @@ var spaces = sync.Pool{New: func() any { return new(space) }}
 
 // scratches is a pool of buffers (*[]byte), each for one body at a time. The buffers do not count
 // towards Config.MaxMemory. Only a request with a slot uses a buffer, so no more buffers than slots
-// are in use. The largest body has 177,000 bytes. It comes from a call of 32 KB and a context of 32 KB
-// that are full of numbers such as 1e20: 4 bytes in the request, and 21 in the body.
+// are in use. The largest body has 177,000 bytes. It comes from a call of 32 KB and a context of
+// 32 KB that are full of numbers such as 1e20: 4 bytes in the request, and 21 in the body.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 func (l *space) release() {

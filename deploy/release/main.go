@@ -91,7 +91,7 @@ func release(root, version, out string, systems []string) error {
 			return err
 		}
 		if stamped := p.info.Main.Version; version != "" && stamped != version {
-			return fmt.Errorf("the programs of this commit have the version %s, not %s: tag the commit cmd/hookferry/%[2]s, and commit or undo all changes in the tree", stamped, version)
+			return fmt.Errorf("the programs of this commit have the version %s, not %s: commit or undo all changes in the tree, and tag the commit cmd/hookferry/%[2]s", stamped, version)
 		}
 		programs = append(programs, p)
 	}
