@@ -29,7 +29,7 @@ func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := filequeue.Check(dir); err != nil {
+		if _, err := filequeue.Check(t.Context(), dir, nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -51,7 +51,7 @@ func checkStore(o *options) action {
 	return func(ctx context.Context, c *call) error {
 		folder := server.StorePath(*data)
 		r, f, err := c.read(func(progress func(read, of int64)) (filequeue.Report, error) {
-			return filequeue.CheckContext(ctx, folder, progress)
+			return filequeue.Check(ctx, folder, progress)
 		})
 		switch {
 		case errors.Is(err, context.Canceled):
@@ -84,7 +84,7 @@ func rescueStore(o *options) action {
 		}
 		from := server.StorePath(*data)
 		_, f, err := c.read(func(progress func(read, of int64)) (filequeue.Report, error) {
-			return filequeue.RescueContext(ctx, from, *to, progress)
+			return filequeue.Rescue(ctx, from, *to, progress)
 		})
 		switch {
 		case errors.Is(err, context.Canceled):

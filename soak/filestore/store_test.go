@@ -46,7 +46,7 @@ func copyStore(to, from string) error { return os.CopyFS(storePath(to), os.DirFS
 // checkStore reads all of a store that no process has open. It returns an error if anything is
 // missing, or if the files are larger than the documentation of Config.MaxBytes promises.
 func checkStore(dir string) (filequeue.Report, error) {
-	r, err := filequeue.Check(storePath(dir))
+	r, err := filequeue.Check(context.Background(), storePath(dir), nil)
 	if err == nil && r.Bytes > 2*r.Needed+50<<20 {
 		err = fmt.Errorf("the segments have %d bytes, want at most 50 MB more than twice the %d needed ones", r.Bytes, r.Needed)
 	}

@@ -36,15 +36,12 @@ func reportOf(s *Store, missing []string) Report {
 	return r
 }
 
-// Check calls CheckContext with context.Background() and without a progress function.
-func Check(dir string) (Report, error) { return CheckContext(context.Background(), dir, nil) }
-
-// CheckContext reads the whole store in a folder. No process may have the store open. CheckContext
+// Check reads the whole store in a folder. No process may have the store open. Check
 // writes nothing. It returns ErrDamaged if a part of the store is missing or unreadable. Its other
-// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. CheckContext
+// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. Check
 // calls progress now and then, and once at the end, with the number of bytes read and the number of
 // bytes to read. progress may be nil.
-func CheckContext(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
+func Check(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
 	ld, err := examine(ctx, dir, progress)
 	if err != nil {
 		return Report{}, err

@@ -58,7 +58,7 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := filequeue.Check(from)
+	r, err := filequeue.Check(t.Context(), from, nil)
 	if after, _ := os.ReadDir(from); len(after) != len(before) {
 		t.Errorf("%s %s: files after Check = %v, want those before: %v", name, what, after, before)
 	}
@@ -68,7 +68,7 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	if (err != nil) != (len(r.Missing) > 0) || err != nil && !errors.Is(err, filequeue.ErrDamaged) {
 		t.Fatalf("%s %s: Check = %+v, %v; want ErrDamaged if and only if something is missing", name, what, r, err)
 	}
-	rescued, err := filequeue.Rescue(from, to)
+	rescued, err := filequeue.Rescue(t.Context(), from, to, nil)
 	if err != nil || rescued.Waiting != r.Waiting || rescued.Dead != r.Dead || len(rescued.Missing) != len(r.Missing) {
 		t.Fatalf("%s %s: Rescue = %+v, %v; want the numbers of Check = %+v", name, what, rescued, err, r)
 	}

@@ -219,7 +219,7 @@ func fill(t *testing.T, dir string) {
 func TestCheckAndRescue(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	fill(t, from)
-	r, err := filequeue.Check(from)
+	r, err := filequeue.Check(t.Context(), from, nil)
 	if err != nil || r.Waiting != 90 || r.Dead != 10 || r.Settings != 1 || len(r.Missing) != 0 {
 		t.Errorf("Check = %+v, %v; want 90 waiting, 10 dead, 1 setting, nothing missing", r, err)
 	}
@@ -245,7 +245,7 @@ func TestCheckAndRescue(t *testing.T) {
 	if err := os.Remove(filepath.Join(from, "MANIFEST")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = filequeue.Check(from)
+	_, err = filequeue.Check(t.Context(), from, nil)
 	for _, want := range []string{"MANIFEST", "segment 2, of", `the delivery at`, `destination "a"`} {
 		if !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("Check = %v, want ErrDamaged with %q", err, want)
@@ -253,18 +253,18 @@ func TestCheckAndRescue(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "rescued")
 	last := int64(0)
-	rescued, err := filequeue.RescueContext(t.Context(), from, to, func(read, of int64) { last = of - read })
+	rescued, err := filequeue.Rescue(t.Context(), from, to, func(read, of int64) { last = of - read })
 	if err != nil || last != 0 || len(rescued.Missing) != 4 || rescued.Dead != 10 || rescued.Waiting < 40 || rescued.Waiting > 65 {
 		t.Errorf("Rescue = %+v, %v, %d bytes not read; want 10 dead, 40 to 65 waiting, 4 reports, 0 bytes", rescued, err, last)
 	}
-	again, err := filequeue.Check(to)
+	again, err := filequeue.Check(t.Context(), to, nil)
 	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Settings != 1 || err != nil {
 		t.Errorf("Check of the rescued store = %+v, %v; want %d waiting, %d dead, 1 setting", again, err, rescued.Waiting, rescued.Dead)
 	}
-	if _, err := filequeue.Rescue(from, to); err == nil {
+	if _, err := filequeue.Rescue(t.Context(), from, to, nil); err == nil {
 		t.Error("Rescue to an existing store = nil, want an error")
 	}
-	if _, err := filequeue.Check(t.TempDir()); !errors.Is(err, filequeue.ErrDamaged) {
+	if _, err := filequeue.Check(t.Context(), t.TempDir(), nil); !errors.Is(err, filequeue.ErrDamaged) {
 		t.Errorf("Check of an empty folder = %v, want ErrDamaged", err)
 	}
 	s, err := filequeue.OpenUnsynced(to, filequeue.Config{Logger: quiet})
@@ -284,7 +284,7 @@ func TestCheckAndRescue(t *testing.T) {
 	if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]webhook.Result, 1)); err != nil {
 		t.Error(err)
 	}
-	if _, err := filequeue.Check(to); !errors.Is(err, filequeue.ErrLocked) {
+	if _, err := filequeue.Check(t.Context(), to, nil); !errors.Is(err, filequeue.ErrLocked) {
 		t.Errorf("Check of an open store = %v, want ErrLocked", err)
 	}
 }

@@ -31,15 +31,6 @@ func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: dueOf(l.fresh.first()), Retry: dueOf(l.retries.first())}
 }
 
-// oldest returns when the first unclaimed delivery is due, or zero if there is none.
-func (l *lane) oldest() time.Time {
-	h := l.head()
-	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
-		return h.Retry
-	}
-	return h.Fresh
-}
-
 // dueOf returns when an entry is due, or zero for nil.
 func dueOf(e *entry) time.Time {
 	if e == nil {

@@ -12,17 +12,12 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Rescue calls RescueContext with context.Background() and without a progress function.
-func Rescue(from, to string) (Report, error) {
-	return RescueContext(context.Background(), from, to, nil)
-}
-
-// RescueContext copies the readable part of one store to a new store. The argument from is the
+// Rescue copies the readable part of one store to a new store. The argument from is the
 // folder of the old store. The argument to is the folder of the new store, and must not exist. No
-// process may have the old store open. RescueContext does not change the old store. The Report
+// process may have the old store open. Rescue does not change the old store. The Report
 // counts the contents of the new store. Its Missing describes the unreadable parts of the old one.
-// If ctx ends, RescueContext removes the new store. It calls progress as CheckContext does.
-func RescueContext(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
+// If ctx ends, Rescue removes the new store. It calls progress as Check does.
+func Rescue(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if !missingFile(to) {
 		return r, fmt.Errorf("filequeue: %s exists", to)
 	}

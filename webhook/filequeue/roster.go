@@ -88,11 +88,7 @@ func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	}
 	defer r.store.calls.Done()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %s: %v", ErrDamaged, rosterName, p)
-		}
-	}()
+	defer recovered(&err)
 	db, err := r.open()
 	if err == nil {
 		err = run(db, f)
@@ -225,14 +221,17 @@ func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error]
 	})
 }
 
+// recovered, when it is deferred, turns a panic of bbolt into an error.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %s: %v", ErrDamaged, rosterName, p)
+	}
+}
+
 // checkRoster opens a database of audiences, and checks all its pages.
 func checkRoster(path string) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %s: %v", ErrDamaged, rosterName, p)
-		}
-	}()
+	defer recovered(&err)
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
 	if err != nil {
 		return err

@@ -130,7 +130,7 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 			Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 		}
 		for _, l := range x.lanes {
-			if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
+			if at := l.head().Earliest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
 				c.Oldest = at
 			}
 		}
@@ -143,7 +143,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	return storekit.Page(func() (all []webhook.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {
 			for name, l := range x.lanes {
-				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.oldest()})
+				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.head().Earliest()})
 			}
 		})
 		return all, err
