@@ -51,8 +51,8 @@ func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// announce forwards events to destinations in parts, of as many events as room decides. After each
-// part it calls stored with the number of its events.
+// announce forwards events to destinations in parts. The argument room says how many events a part
+// may have. After each part, announce calls the function stored with the number of events in it.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
 		n := 0
@@ -71,8 +71,8 @@ func (a *Announcer) announce(ctx context.Context, destinations []string, events 
 	return nil
 }
 
-// Audience returns the audience with a name at a destination. Two names with the same TraitName
-// stand for the same audience. The first Sync of an audience creates it.
+// Audience returns the audience of a destination that has the given name. Two names with the same
+// TraitName stand for the same audience. The first Sync of an audience creates it.
 //
 // The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
 // the forwarder does not know the destination. It is an error, too, if the TraitName is empty or
@@ -101,21 +101,21 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	return &Audience{announcer: a, roster: a.roster, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
 }
 
-const separator = "\x00" // of the destination and the trait in the id of an audience
+const separator = "\x00" // between the destination and the trait in the id of an audience
 
 // Info describes an audience, without its members.
 type Info struct {
 	// Destination and Trait identify the audience; see Announcer.Audience and TraitName.
 	Destination, Trait string
-	// Name is the name at the first Sync or Create, or Trait if that name has more than 255 bytes.
+	// Name is the name given to the first Sync or Create, or Trait if it has more than 255 bytes.
 	Name string
-	// Generation is the number of its syncs, including its Create.
+	// Generation counts the syncs of the audience. A Create counts as a sync.
 	Generation uint64
 }
 
-// Audiences yields the audiences that were synced or created, sorted by destination and trait, even
-// if the forwarder no longer knows the destination. An error ends the sequence. It is
-// webhook.ErrUnsupported if there is no Roster.
+// Audiences yields the audiences that were synced or created, sorted by destination and trait. It
+// includes those of destinations that the forwarder no longer knows. An error ends the sequence.
+// Without a Roster the error is webhook.ErrUnsupported.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {

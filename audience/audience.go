@@ -12,16 +12,16 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Audience is a set of users whose changes are announced to a destination: by an identify for
-// each user who joins, with a trait that is true, and for each user who leaves, with the same trait
-// but false. Its methods may be called concurrently.
+// An Audience is a named set of users at a destination. An identify announces each user who joins,
+// with a trait that is true, and each user who leaves, with the same trait set to false. The
+// methods of an Audience may be called concurrently.
 type Audience struct {
 	announcer   *Announcer
 	roster      Roster
 	id          string // in the Roster
 	destination string
 	trait       string
-	name        string // as the caller has spelled it
+	name        string // as the caller has spelled it, or the trait if that is too long
 }
 
 // A SyncResult counts the changes that a Sync has announced.
@@ -33,13 +33,14 @@ type SyncResult struct {
 // Trait returns the name of the trait that is true for members.
 func (a *Audience) Trait() string { return a.trait }
 
-// Sync replaces the members of the audience by those that the sequence members yields. It forwards
-// an identify for every user who joins, and then for every user who leaves. It returns once these
-// events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a *UserError.
+// Sync replaces the members of the audience by the users that the argument members yields. It
+// forwards an identify for every user who joins, and then for every user who leaves. It returns
+// when these events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a
+// *UserError.
 //
-// Members may come in any order and more than once. Sync does not keep them in memory. With
-// filequeue, Sync is several times as fast if the members are sorted by their bytes, as sort -u
-// with LC_ALL=C sorts them, because neighbours are in the same page of the file.
+// Users may come in any order and more than once. Sync does not keep them in memory. With
+// filequeue, Sync is several times as fast if the users are sorted by their bytes, as sort -u with
+// LC_ALL=C sorts them: users next to each other in the list are then in the same page of the file.
 //
 // Sync announces the users who leave only after members has yielded its last id. If members yields
 // an error, or ctx ends, Sync returns that error. If members cannot yield the complete list, it
@@ -47,13 +48,14 @@ func (a *Audience) Trait() string { return a.trait }
 //
 // Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
 // announces it, and then confirms it in the Roster. After an error or a crash, call Sync again with
-// all members. It announces the chunk in flight once more, with the same message ids, by which
-// receivers deduplicate, and continues with the rest. The ids stay out of the dedup window of the
-// store, so that even a huge audience takes no room there. Users of a chunk in flight are
-// announced, and counted, even if they are not in the new list. They leave afterwards.
+// all members. The new Sync announces the chunk in flight once more, and continues with the rest.
+// Repeated announcements have the same message ids, so receivers can deduplicate. The ids stay out
+// of the dedup window of the store, so that even a huge audience takes no room there. A user of the
+// chunk in flight is announced, and counted, even if the new list says the opposite. Then the same
+// Sync also announces the opposite.
 //
-// While the queue is full, Sync waits for room until ctx ends. The error then wraps that of ctx and
-// webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed.
+// While the queue is full, Sync waits for room until ctx ends. Then the error wraps the error of
+// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed.
 //
 // Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
 // of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
@@ -147,7 +149,7 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 		events[i].NoDedup = true
 	}
 	return a.announcer.announce(ctx, []string{a.destination}, events, room, func(n int) error {
-		// If ctx ended between an announcement and its Confirm, the next Sync would repeat it.
+		// Confirm even if ctx has ended. Otherwise the next Sync would repeat the announcement.
 		confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := a.roster.Confirm(confirming, a.id, generation, n); err != nil {
@@ -162,8 +164,9 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 	})
 }
 
-// messageID returns the message id of the announcement of a user in a chunk, which does not reveal
-// the user. Repeated announcements have the same ids. Each joining or leaving has a new one.
+// messageID returns the message id for the announcement of a user in a chunk. A repeated
+// announcement gets the same id. If the user joins or leaves again later, that announcement gets
+// another id. The id does not reveal the user.
 func (a *Audience) messageID(c *Chunk, user string) string {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
 	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
@@ -175,8 +178,8 @@ func (a *Audience) messageID(c *Chunk, user string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// Create creates the audience without members, unless it was synced or created before, so that
-// Announcer.Audiences yields it. It reads the list of all audiences.
+// Create stores the audience without members, so that Announcer.Audiences yields it. If the
+// audience was synced or created before, Create does nothing. It reads the list of all audiences.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.roster.Audiences(ctx) {
 		if err != nil {

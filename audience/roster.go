@@ -28,8 +28,9 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member is a
 // user id of 1 to 255 bytes. The Roster stores each member with the generation of the latest sync
 // whose list had the user. An audience also has at most one chunk in flight: users who are about to
-// join or to leave. They are announced before Confirm changes the members. Begin returns the chunk
-// in flight of an interrupted sync, so that the next sync announces it again.
+// join or to leave. The Announcer announces them before it calls Confirm, which changes the
+// members. Begin returns the chunk in flight of an interrupted sync, so that the next sync
+// announces it again.
 //
 // The latest generation owns the audience. Join, Leave and Confirm with another generation
 // change nothing and return ErrSuperseded.
@@ -41,8 +42,8 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // A store can embed an Update, which implements the methods that change something.
 type Roster interface {
 	// Begin starts a new generation of an audience and returns its number, which is 1 for a new
-	// audience. A new audience also gets the name, of up to 255 bytes; the name of others does not
-	// change. Begin also returns the chunk in flight, and leaves it in flight.
+	// audience. A new audience gets the name, of up to 255 bytes. An existing audience keeps its
+	// name. Begin also returns the chunk in flight, and leaves it in flight.
 	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
 
 	// Join sets the generation of those users who are members already. The other users become the
@@ -52,14 +53,14 @@ type Roster interface {
 
 	// Leave looks at up to max members whose ids are greater than the argument after, in the order
 	// of their bytes. The first call passes "" for after. The members with an older generation
-	// become the chunk in flight. Leave returns this chunk, and in last the last member that it has
-	// looked at. The next call passes last for after. It returns "" once there are no more members.
+	// become the chunk in flight. Leave returns this chunk. The result last is the greatest id that
+	// it has looked at, which the next call passes for after, or "" if there are no more members.
 	// Leave fails if there is a chunk in flight already.
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
-	// Confirm changes the members by the first n users of the chunk in flight. It adds users who
-	// join, with the generation of the chunk, and removes users who leave. The rest stays in
-	// flight.
+	// Confirm takes the first n users out of the chunk in flight. Users who join become members,
+	// with the generation of the chunk. Users who leave are members no longer. The rest of the
+	// chunk stays in flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
 	// Members yields the members whose ids are greater than the argument after, in the order of
@@ -80,7 +81,7 @@ type Entry struct {
 
 // A Chunk is a group of users who are announced together.
 type Chunk struct {
-	Generation uint64    // of the Join or Leave that made the chunk; in the ids of its announcements
+	Generation uint64    // of the Join or Leave that made the chunk; part of its message ids
 	At         time.Time // when the chunk was made, in UTC and to the millisecond
 	Left       bool      // the users leave; otherwise they join
 	Users      []string  // sorted by bytes

@@ -6,13 +6,14 @@ import (
 )
 
 // TraitName returns the name of an audience in snake case. It keeps the letters and digits of any
-// script, in lower case. It puts one "_" in place of each run of other characters, and one between
-// a lower-case and an upper-case letter. "VIP Users 2024" gives "vip_users_2024".
+// script, in lower case. It replaces each run of other characters by "_", but drops it at the ends,
+// and puts "_" between a lower-case and an upper-case letter. "VIP Users 2024" gives
+// "vip_users_2024".
 func TraitName(name string) string {
 	var b strings.Builder
 	gap, lower := false, false
 	for _, r := range name {
-		// A mark belongs to the letter before it, as vowel signs do.
+		// A combining mark, such as a vowel sign, belongs to the letter before it.
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && (b.Len() == 0 || gap || !unicode.IsMark(r)) {
 			gap, lower = true, false
 			continue

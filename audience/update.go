@@ -10,8 +10,8 @@ import (
 // An Update is a function that changes an audience in a store. Its methods are those of Roster that
 // change an audience. A store embeds an Update, and implements only Members and Audiences itself.
 //
-// The function calls f with the record of the audience, and stores the changes that f makes to the
-// record and through members, all or nothing. For an unknown audience the record is the zero
+// The function calls f with the record and the members of the audience. It stores either all
+// changes that f makes to both, or none of them. For an unknown audience the record is the zero
 // Record. If f returns an error, the audience stays as it was, and the Update returns an error that
 // wraps the error of f. On a shared store, the function may call f again, after another node has
 // changed the audience.
@@ -24,13 +24,13 @@ type Update func(ctx context.Context, audience string, f func(rec *Record, membe
 // members are sorted by the bytes of the users, with each user once. A Member with the generation 0
 // is a user who is not a member.
 type Members interface {
-	// Get returns a Member for each of users, even for those who are not members.
+	// Get returns a Member for each user in the argument users, even if the user is not a member.
 	Get(users []string) ([]Member, error)
 	// Next returns the first max members whose ids are greater than the argument after, or fewer if
 	// there are no more.
 	Next(after string, max int) ([]Member, error)
-	// Set stores the generation for each of users, which is never empty. The generation 0 removes
-	// the users.
+	// Set stores the generation for each user in the argument users, which is never empty. The
+	// generation 0 removes the users.
 	Set(users []string, generation uint64) error
 }
 

@@ -32,15 +32,15 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// The bounds of the events that are stored in one commit: the number of their deliveries and,
-// roughly, their bytes. Larger ones would save little, and keep other calls waiting.
+// One commit stores at most maxChunk deliveries, with roughly maxChunkBytes of bodies. Larger
+// commits would save little, and keep other calls waiting.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls each for every user in a list, and stops at the first error, such as a *UserError
-// for an id that does not have 1 to limit bytes.
+// eachUser calls the function each for every user in a list. It stops at the first error, such as a
+// *UserError for an id that does not have 1 to limit bytes.
 func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
 	position := 0
 	for user, err := range users {
@@ -65,15 +65,16 @@ const (
 )
 
 // A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
-// elements, it offers half as many next, and a single element again and again, after growing waits.
+// several elements, the caller offers half as many next. If the queue refuses a single element, the
+// caller offers it again after a wait, which doubles each time.
 type backpressure struct {
 	limit int // how many elements are offered next, at most maxChunk
 }
 
 func newBackpressure() backpressure { return backpressure{maxChunk} }
 
-// wait calls store until the queue is no longer full. store stores at most limit elements, or
-// returns an error and stores none.
+// wait calls the function store until the queue is no longer full. Each call either stores at most
+// limit elements, or returns an error and stores none.
 func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
 	for pause := firstRoomWait; ; {
 		if err := ctx.Err(); err != nil {

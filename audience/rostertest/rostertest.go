@@ -63,13 +63,13 @@ func Run(t *testing.T, open Open, traits Traits) {
 		sentence string
 		run      func(k *kit)
 	}{
-		{"Model", "Join marks members as seen and returns the others. Leave returns those that the generation has not seen. Confirm changes the members. Begin returns the chunk in flight.", model},
+		{"Model", "Join sets the generation of members and returns the other users. Leave returns the members with an older generation. Confirm changes the members. Begin returns the chunk in flight.", model},
 		{"Superseded", "Join, Leave and Confirm of an older generation, or of one that Begin did not return, change nothing and return ErrSuperseded.", superseded},
 		{"InFlight", "Join and Leave with a chunk in flight are an error.", inFlight},
 		{"Limits", "An audience has an id of 1 to 767 bytes. A member is a user id of 1 to 255 bytes. A name has up to 255 bytes.", limits},
-		{"Many", "Members yields the members after the one named after, in the order of their bytes. Audiences yields the audiences in the order of the bytes of their ids.", many},
-		{"Ended", "After Close the methods return webhook.ErrClosed; with a context that has ended, its error.", ended},
-		{"Crash", "A crash announces at most the chunk in flight twice, with the same ids.", crash},
+		{"Many", "Members yields the members whose ids are greater than the argument after, in the order of their bytes. Audiences yields the audiences in the order of the bytes of their ids.", many},
+		{"Ended", "After Close the methods return webhook.ErrClosed. If their context has ended, they return its error.", ended},
+		{"Crash", "After a crash, only the chunk in flight may be announced twice, with the same ids.", crash},
 		{"Nodes", "The latest generation owns the audience.", nodes},
 	} {
 		t.Run(c.name, func(t *testing.T) {

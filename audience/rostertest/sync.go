@@ -89,11 +89,11 @@ var errCrash = errors.New("rostertest: crash")
 type crashing struct {
 	audience.Roster
 	*recorder
-	countdown int // the crash comes before the call that makes this 0
+	countdown int // each call lowers it; the call that makes it 0 returns the error
 	calls     []string
 }
 
-// next counts a call, and returns an error if the crash comes before it.
+// next counts a call, and returns an error if the crash comes before the call.
 func (c *crashing) next(call string) error {
 	c.calls = append(c.calls, call)
 	if c.countdown--; c.countdown == 0 {
