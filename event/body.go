@@ -136,7 +136,7 @@ func appendEnd(b []byte, received, sent time.Time) []byte {
 // quotes and colon around it, and the value in canonical form.
 type writer struct {
 	b   []byte
-	err error // error of the context
+	err error // set if the call's context cannot be encoded
 }
 
 func (w *writer) text(s string) { w.b = append(w.b, s...) }
@@ -172,8 +172,8 @@ func (w *writer) time(name string, t time.Time) {
 	w.b = appendTimeMember(w.b, name, t)
 }
 
-// context appends the context: the client's IP address if the body may have it, and the members of
-// the Envelope's context and of the call's context, own.
+// context appends the member context: the client's IP address if the Envelope or a context allows
+// it, the members of the Envelope's context, and the members of own, the call's context.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(own, e.context) {
@@ -189,7 +189,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// In an array, the context is nested as deeply as in the body, which esjson limits.
+	// esjson limits the depth of nesting. In an array, the context is nested as deeply as in the
+	// body.
 	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
 	w.text(`,"context"`)
 	colon := len(w.b)
@@ -229,7 +230,7 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	}
 	var all, own string
 	err := esjson.Members(object, func(key, value []byte) error {
-		on := `true` // every value but false
+		on := `true` // for every value but false
 		if string(value) == `false` {
 			on = `false`
 		}
@@ -250,8 +251,8 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	return []byte("{" + all + own + "}"), nil
 }
 
-// checkObject reports whether a field of a batch is present and not null. If it is no object, it
-// returns false and an error.
+// checkObject reports whether a field of a batch is present and not null. If the field has another
+// value than an object, checkObject returns false and an error.
 func checkObject(field string, object []byte) (given bool, err error) {
 	if text := bytes.Trim(object, space); len(text) == 0 || string(text) == "null" {
 		return false, nil
@@ -269,11 +270,12 @@ func ofBatch(field string, err error) error {
 	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 }
 
-// direct reports whether a context has "direct":true. Members of own override those of common.
+// direct reports whether a context has "direct":true. A member of own overrides the member of
+// common that has the same name.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
-		// Nearly all contexts need no parsing: they have neither the name nor a backslash, which
-		// could begin an escaped form of it.
+		// Nearly all contexts need no parsing: they contain neither the name "direct" nor a
+		// backslash, with which an escaped form of the name would begin.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}
@@ -291,8 +293,9 @@ func direct(own, common []byte) bool {
 	return false
 }
 
-// appendMerged appends an object with an ip, the members of common, and those of own. Names may
-// occur twice: esjson, which parses the object later, takes the last one. Each may be nil.
+// appendMerged appends an object with an ip, the members of common, and the members of own. The ip
+// may be empty, the objects nil. A name may occur twice: the parser of the result takes the last
+// member with the name.
 func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
@@ -309,7 +312,8 @@ func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	return append(b, '}')
 }
 
-// appendMembers appends the members of object. They are the first ones if b has the length start.
+// appendMembers appends the members of object to b. It puts a comma before them, unless b has the
+// length start: then they are the first members there.
 func appendMembers(b []byte, start int, object []byte) []byte {
 	inside := bytes.Trim(object[1:len(object)-1], space)
 	if len(inside) == 0 {
@@ -321,14 +325,15 @@ func appendMembers(b []byte, start int, object []byte) []byte {
 	return append(b, inside...)
 }
 
-// appendIdentifier appends, as a string, an id that is a number.
+// appendIdentifier appends an id that is a JSON number. It makes the number a string.
 func appendIdentifier(b, number []byte) []byte {
 	b = append(b, '"')
 	b = appendNumber(b, number)
 	return append(b, '"')
 }
 
-// appendTimeMember appends a member whose value is t. open ends with the opening quote of it.
+// appendTimeMember appends a member whose value is the time t. The argument open is all that comes
+// before the time, such as `,"sentAt":"`.
 func appendTimeMember(b []byte, open string, t time.Time) []byte {
 	b = append(b, open...)
 	b = isotime.Append(b, t)

@@ -92,7 +92,8 @@ var table = [members]struct {
 	callType:          {"type", anything, all},
 }
 
-// memberOf returns the member with this key. As most keys differ in length, no map is faster.
+// memberOf returns the member with this key. A map would be slower, because most keys differ in
+// length.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -112,7 +113,8 @@ type fields struct {
 	v     [members][]byte
 }
 
-// kinds has the types of call. Its names are constants, so they do not keep the memory of a call.
+// kinds has the types of call. fields.kind gets one of its constants: a part of the call's text
+// would keep the whole call in memory.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -166,7 +168,7 @@ func (c *fields) read(call []byte, kind string) error {
 	return c.required()
 }
 
-// check returns an error if value, that of the member key, does not have the form f.
+// check returns an error if value does not have the form f. The error names the member by its key.
 func (f form) check(key string, value []byte) error {
 	wrong := func(problem string) error {
 		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
@@ -199,8 +201,8 @@ func (c *fields) check(call []byte) error {
 	return err
 }
 
-// readKind sets the type of the call: the argument known or, if that is empty, typ, which is the
-// member "type" of the call.
+// readKind sets the type of the call to the argument known. If known is empty, readKind sets it to
+// typ, the value of the call's member "type".
 func (c *fields) readKind(typ []byte, known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)
@@ -256,9 +258,9 @@ func (c *fields) required() error {
 }
 
 // appendID checks the messageId of the call, if it has one, and appends the ID of the event to dst,
-// which is empty. The ID is the text of the messageId, or a digest of it if it is too long or has
-// lone surrogates. In UTF-8 all of these become the same character, so two messageIds that a
-// receiver tells apart could get the same ID.
+// which is empty. The ID is the text of the messageId, or a digest if the messageId is too long or
+// has lone surrogates. In UTF-8 all lone surrogates become the same character. So without the
+// digest, two messageIds that a receiver tells apart could get the same ID.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.v[messageID] == nil {
 		return dst, nil
@@ -270,7 +272,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if len(b) > analytics.MaxMessageID && utf8.RuneCount(b) > analytics.MaxMessageID {
 		return b, &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
 	}
-	// For an escaped backslash before "ud" the ID is a digest, too, which does no harm.
+	// An escaped backslash before "ud" matches, too. Then the ID is a digest without need, which
+	// does no harm.
 	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
 	if len(b) > maxLabel || replaced {
 		b = appendDigest(b[:0], c.v[messageID])
@@ -278,8 +281,8 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendLabel appends the text of a string or an identifier, unless value is nil, or a digest if
-// the text has more than maxLabel bytes.
+// appendLabel appends the text of value, a string or an id, or a digest of the text if it has more
+// than maxLabel bytes. If value is nil, appendLabel appends nothing.
 func appendLabel(dst, value []byte) ([]byte, error) {
 	if value == nil {
 		return dst, nil
@@ -334,9 +337,9 @@ func (c *fields) off(ofBatch []byte) (bool, error) {
 	return !on, nil
 }
 
-// times returns the timestamp of the body, and the two times that it is computed from: the original
-// timestamp and the time of sending, each zero if it is not known. All are in whole milliseconds,
-// as in the body, so a reader can compute the timestamp from the other times.
+// times returns in corrected the timestamp of the body. The results original and sent are the
+// originalTimestamp and the sentAt of the body, zero if they are not known. All are in whole
+// milliseconds, as in the body, so a receiver can compute the timestamp from the other times.
 func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
 	m := timestamp
 	if c.v[m] == nil {
@@ -375,8 +378,8 @@ func (c *fields) time(m member) (time.Time, error) {
 	return t, nil
 }
 
-// correct returns original, corrected by the error of the sender's clock, received - sent, unless
-// that is as large as centuries.
+// correct returns original + (received - sent), which removes the error of the sender's clock. If
+// that error is over 292 years, or the sum is not in the years 1 to 9999, it returns original.
 func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years
 	t := original.Add(behind)

@@ -53,12 +53,12 @@ type Event struct {
 // An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
 // adds no properties to a call, and says that the call comes in now.
 type Envelope struct {
-	// Source names the sender, if several senders share destinations, so that none can suppress the
-	// events of another by using their messageIds first. It must be the same after a restart, and
-	// no secret, because it is stored and shown.
+	// Source names the sender. Set it if several senders share destinations: otherwise a sender
+	// could suppress events of another sender by using their messageIds first. The Source must be
+	// the same after a restart, and no secret, because it is stored and shown.
 	Source string
-	// Type is the type of call if the request says it, for example by its path, instead of the
-	// call.
+	// Type is the type of the calls if the request says it, for example by its path. It replaces
+	// the member "type" of a call. If Type is empty, each call must have the member.
 	Type string
 	// ReceivedAt is when the call came in. Zero means now.
 	ReceivedAt time.Time
@@ -82,15 +82,15 @@ type Encoder struct {
 	env          Envelope
 	context      []byte // context of env, in canonical form; nil if there is none
 	integrations []byte // switches of env that matter to webhooks; nil if there are none
-	// end is the end of the body of a call without a sentAt, if this end is the same for all calls.
-	// Otherwise it is nil.
+	// end is the end of a body, from the member receivedAt on, for calls without a sentAt. It is
+	// nil if the Envelope has no ReceivedAt, because then the end differs from call to call.
 	end []byte
 }
 
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
 //
 // The error is a *CallError for the field context or integrations of the Envelope: the field is not
-// a JSON object, or the context has more than analytics.MaxCallSize bytes as it is in a body.
+// a JSON object, or the context takes more than analytics.MaxCallSize bytes in a body.
 func NewEncoder(env Envelope) (*Encoder, error) {
 	e := &Encoder{env: env}
 	var err error
@@ -147,8 +147,8 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //
 //   - Names of fields match exactly. Of fields with the same name the last one counts. null counts
 //     as missing.
-//   - A number as an id becomes a string: an integer with all its digits, another number
-//     in its form in ECMAScript.
+//   - An id that is a number becomes a string. An integer keeps all its digits. Any other
+//     number gets the form that ECMAScript gives it.
 //   - A missing messageId becomes a random UUID.
 //   - Fields that are unknown, or belong to another type of call, are left out.
 //
@@ -163,13 +163,15 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //
 //	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
 //
-// Members in brackets are present if the call has them. A screen has only one context. A
-// missing userId is null, and a missing object is {}. Times are in UTC, in milliseconds.
+// Members in brackets are present if the call has them. The context of a screen is only where its
+// line has it. A missing userId is null, and a missing object is {}. Times are in UTC, in
+// milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
 // originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp), which
-// removes the error of the sender's clock. Without a sentAt it is originalTimestamp. Without an
-// originalTimestamp it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts as missing.
+// removes the error of the sender's clock. Without a sentAt, the timestamp is originalTimestamp.
+// Without an originalTimestamp, it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts
+// as missing.
 func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)
@@ -180,9 +182,9 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	return e.append(dst, &c)
 }
 
-// Delete returns the event that asks a destination to delete a user. at is the time of the
-// request. The body has type, userId and timestamp. The error is a *CallError for a user id that
-// does not have 1 to MaxUserID bytes.
+// Delete returns the event that asks a destination to delete a user. The argument at is the time of
+// the request. The body has type, userId and timestamp. The error is a *CallError for a user id
+// that does not have 1 to MaxUserID bytes.
 func Delete(userID string, at time.Time) (Event, error) {
 	if userID == "" {
 		return Event{}, &CallError{Field: "userId", Code: CodeMissing, Problem: "is required"}

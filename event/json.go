@@ -38,8 +38,8 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
 	b = b[:len(b)-1]
 	for m := userID; m <= messageID; m++ {
-		// Write a long number again, as a string, so that an integer keeps the digits that a double
-		// cannot hold. Of two members with the same name esjson takes the last.
+		// Append a long number once more, as a string, so that an integer keeps the digits that a
+		// double cannot hold. Of two members with the same name, esjson takes the last.
 		if value := c.v[m]; len(value) > 15 && value[0] != '"' {
 			b = append(append(append(b, `,"`...), table[m].key...), `":`...)
 			b = appendIdentifier(b, value)

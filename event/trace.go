@@ -79,10 +79,10 @@ func cleanTraceState(s string) string {
 
 type traceKey struct{}
 
-// ContextWithTrace returns a context with a trace, which a webhook.Forwarder stores with the events
-// that it accepts, and sends. The arguments are the values of the headers traceparent and
-// tracestate, such as those of the request that the caller serves. If traceparent is not valid,
-// ContextWithTrace returns ctx itself.
+// ContextWithTrace returns a context with a trace. A webhook.Forwarder that accepts events with
+// this context stores the trace with them, and sends it. The arguments are the values of the
+// headers traceparent and tracestate, such as those of the request that the caller serves. If
+// traceparent is not valid, ContextWithTrace returns ctx itself.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {
