@@ -32,8 +32,8 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// One commit stores at most maxChunk deliveries, with roughly maxChunkBytes of bodies. Larger
-// commits would save little, and keep other calls waiting.
+// One commit stores about maxChunk deliveries or maxChunkBytes of bodies at most. Larger commits
+// would save little, and keep other calls waiting.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20

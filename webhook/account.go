@@ -66,8 +66,8 @@ func (t *tally) stats() DestinationStats {
 	return s
 }
 
-// maxAccounts is how many accounts are kept in memory. Beyond it, a new account evicts the least
-// recently used eighth of the others.
+// maxAccounts bounds the accounts in memory. At this number, a new account evicts an eighth of the
+// accounts: the least recently used ones.
 const maxAccounts = 16 << 10
 
 // An account holds the statistics of one destination. It takes about 900 bytes, and up to 512 more
@@ -79,8 +79,8 @@ type account struct {
 	used          atomic.Int64 // seconds since 1970
 	untransformed logState
 
-	// The mutex of the tally guards these, too.
-	failing time.Time // start of the current series of failures; zero if there is none, and without Config.DisableAfter
+	// tally.mu guards the fields below, too.
+	failing time.Time // start of the current series of failures; zero if there is none or DisableAfter is 0
 	outcome Outcome   // of the latest attempt
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
 	failure Failure   // the latest failure; none if its Try is 0

@@ -26,7 +26,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// The settings have changed: when d became due, an endpoint was open to it.
+		// The settings have changed: of the endpoints for which Due was computed, one would be
+		// open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -107,13 +108,13 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// decide turns the results of an attempt into the settlement of d. endpoints are those that were
-// open. opens is when the first of the others opens again, zero if none does. If an endpoint took
-// d, d is done. If no endpoint may take d any more, or the retry window is over, d is buried.
-// Otherwise d becomes due again by its schedule.
+// decide turns the results of an attempt into the settlement of d. The argument endpoints lists the
+// endpoints that got a request. The argument opens is when the first of the closed endpoints opens
+// again, zero if none does. If an endpoint took d, d is done. If no endpoint may take d any more,
+// or the retry window is over, d is buried. Otherwise d becomes due again by its schedule.
 //
-// An endpoint that sent a Retry-After stays closed to d for that time, but not beyond the last
-// attempt of the window. The other endpoints do not wait for it.
+// An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
+// attempt of the retry window. Other endpoints may get d before that.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {

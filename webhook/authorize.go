@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// authorize calls Destination.Authorize for one request to e, appends the header lines that it has
-// set to s.lines, and adds their values to the secrets that are redacted.
+// authorize calls Destination.Authorize for one request to e. It appends to s.lines the headers
+// that Authorize has set, and adds their values to s.secrets, which are redacted.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()

@@ -50,14 +50,15 @@ type Config struct {
 
 	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls Lookup
 	// before every attempt, concurrently, so a change of a destination takes effect at once. To
-	// keep that cheap, Lookup returns the same pointer for an unchanged destination. Nobody may
-	// change a destination after Lookup has returned it.
+	// keep these calls cheap, Lookup should return the same pointer as before if the destination
+	// has not changed. Nobody may change a destination after Lookup has returned it.
 	//
 	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
-	// returns a destination that is disabled or not valid. The forwarder calls Lookup again: within
-	// seconds after a failure, otherwise every half minute. Retry windows are treated as during a
-	// pause; see Forwarder.Pause. A call may take as long as Timeout, and must end with its
-	// context. A panic in Lookup counts as a failure, but Lookup may not call runtime.Goexit.
+	// returns a destination that is disabled or not valid. The forwarder calls Lookup again every
+	// 30 s. After a failure of Lookup the first wait is 1 s, and each further wait is twice as
+	// long. Retry windows are treated as during a pause; see Forwarder.Pause. A call of Lookup may
+	// take as long as Timeout, and must end with its context. A panic in Lookup counts as a
+	// failure, but Lookup may not call runtime.Goexit.
 	//
 	// Customers may have written the URLs that Lookup returns. So the address guard allows IP
 	// addresses and "localhost" in them only if AllowAddresses or TrustLookup does.
@@ -87,8 +88,9 @@ type Config struct {
 	Window time.Duration
 
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
-	// it. Then it calls a DisableObserver, and keeps the deliveries until Resume, as Pause does.
-	// Each node measures the time on its own, since the start of its process. Zero means never.
+	// the destination. The forwarder then tells the Observer, if it is a DisableObserver, and keeps
+	// the deliveries until Resume, as during a pause. Each node measures the time on its own, since
+	// the start of its process. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone makes the forwarder disable a destination, as DisableAfter does, when all
 	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
@@ -109,25 +111,26 @@ type Config struct {
 	// schedule, but at most one of them is attempted each second. Fresh deliveries, which were
 	// never attempted, wait, and their retry window does not begin. If there was no attempt for a
 	// second, a fresh delivery is attempted as a probe. This interval doubles with each probe, up
-	// to 30 seconds. Any answer ends the probing. A fresh delivery becomes a dead letter without an
-	// attempt if that goes on for as long as Window after the delivery was due. A restart of the
-	// process begins this time anew.
+	// to 30 seconds. Any other answer than those failures ends the probing. A fresh delivery that
+	// has been due during the probing for as long as Window becomes a dead letter without an
+	// attempt. A restart of the process begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. Up to as
-	// many more may be claimed and wait in memory for an attempt. Destinations that fail get at
-	// most a quarter of MaxInFlight, and half of it together with those that have not answered yet,
-	// or not lately. So there is always room for others. Zero means DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. The same
+	// number of further deliveries may be claimed and wait in memory for an attempt. All failing
+	// destinations together get at most a quarter of MaxInFlight. Failing destinations and those
+	// that have not answered yet, or not lately, get at most half of it. So there is always room
+	// for destinations that answer. Zero means DefaultMaxInFlight.
 	//
 	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the attempts of
 	// deliveries that were due over 100 ms ago are limited to one at a time for each processor. An
 	// attempt counts towards this limit for its first millisecond at most.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the memory for bodies, in bytes, until their outcomes are stored.
-	// While several destinations have deliveries, each has a share of it. At the bound the
-	// forwarder fetches nothing more from the store, but it still delivers a single body that is
-	// larger. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the bytes of the bodies in memory. A body counts until the outcome of
+	// its delivery is stored. While several destinations have deliveries, each has a share of the
+	// bound. At the bound the forwarder fetches nothing more from the store, but it still delivers
+	// a single body that is larger than the bound. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the forwarder looks for deliveries that another process has put into the
@@ -142,10 +145,10 @@ type Config struct {
 	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
 	// gets the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
-	// The address guard does not see the connections of a proxy, which itself must refuse addresses
-	// that customers may not reach. If the proxy makes no connection for an https URL, or answers
-	// 407, the delivery is retried with ReasonConnection. Any other answer counts as the
-	// endpoint's.
+	// The address guard does not see the connections that the proxy makes. So the proxy itself must
+	// refuse addresses that customers may not reach. If the proxy makes no connection for an https
+	// URL, or answers 407, the delivery is retried with ReasonConnection. Any other answer counts
+	// as the endpoint's.
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer, and of the address guard. It must
@@ -217,8 +220,8 @@ func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// under puts "field." before the Field of the *ConfigError in err. If err joins several, it returns
-// only the first. Any other error is returned as it is.
+// under puts "field." before the Field of the *ConfigError in err. If err joins several
+// *ConfigErrors, under drops all but the first. It returns any other error as it is.
 func under(field string, err error) error {
 	if ce, ok := errors.AsType[*ConfigError](err); ok {
 		return &ConfigError{Field: field + "." + ce.Field, Problem: ce.Problem}
@@ -242,7 +245,7 @@ func (f *faults) refuse(broken bool, field, format string, args ...any) {
 	}
 }
 
-// addUnder adds others, and puts "field." before their Fields.
+// addUnder adds the faults of others, and puts "field." before their Fields.
 func (f *faults) addUnder(field string, others faults) {
 	for _, err := range others {
 		f.add(under(field, err))
@@ -258,7 +261,7 @@ func (f faults) join() error {
 	return errors.Join(f...)
 }
 
-// orDefault sets *value to byDefault if it is zero, and returns an error if it is below least.
+// orDefault returns an error if *value is below least. If *value is zero, it becomes byDefault.
 func orDefault[T int | int64 | time.Duration](field string, value *T, least, byDefault T) error {
 	if *value < least {
 		return refuse(field, "%v is less than %v", *value, least)

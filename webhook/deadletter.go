@@ -51,10 +51,10 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
-// over it. It commits up to 256 dead letters at a time, and after each commit yields how many were
-// replayed so far. It yields nothing if there are none. An error ends the loop, and is yielded with
-// that number. A further call continues with the rest.
+// ReplayAll is Replay for the dead letters that filter selects. It does the work while the caller
+// ranges over the result. It commits up to 256 dead letters at a time. After each commit it yields
+// how many it has replayed so far. Without dead letters it yields nothing. It yields an error
+// together with the number so far, and ends. A further call continues with the rest.
 //
 // ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
 // endpoint that refuses everything would never end.
@@ -67,14 +67,15 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it works while
-// the caller ranges over it, and yields how many it has removed so far.
+// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
+// while the caller ranges over the result, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
 
 // deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
-// began, until more returns false. A nil more always returns true.
+// began. It ends when the function more returns false for a dead letter. If more is nil, deadKeys
+// yields all these keys.
 func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		filter := filter
@@ -89,7 +90,8 @@ func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*Dea
 	}
 }
 
-// The bounds, roughly, of what is replayed, discarded or sent again in one commit.
+// One commit replays, discards or resends at most chunk deliveries. A commit that resends has
+// bodies of roughly chunkBytes at most.
 const (
 	chunk      = 256
 	chunkBytes = 4 << 20
@@ -97,10 +99,10 @@ const (
 
 func noSize(string) int { return 0 }
 
-// inChunks collects values of seq up to the bounds of a chunk. size returns the size of a value's
-// body. Then inChunks passes the values to the function do, and yields the total of all numbers
-// that do has returned. It repeats this until seq ends or an error occurs. It yields the error
-// together with the total.
+// inChunks collects values of seq until they reach chunk values or chunkBytes, where the function
+// size returns the bytes of a value. Then it passes the values to the function do, and yields the
+// sum of the numbers that do has returned so far. It repeats this until seq ends or an error
+// occurs. It yields the error together with the sum.
 func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		total, bytes := 0, 0
@@ -127,8 +129,8 @@ func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (in
 	}
 }
 
-// The time from the start of Run to the first sweep, which must not slow down the start, and the
-// time from one sweep to the next.
+// firstSweep is the time from the start of Run to the first sweep: a sweep would slow down the
+// start. sweepEvery is the time from one sweep to the next.
 const (
 	firstSweep = time.Minute
 	sweepEvery = time.Hour

@@ -38,9 +38,10 @@ type Delivery struct {
 	// Accepted is when Forward took the event. Due is the time before which no attempt starts.
 	// Expires is the end of the retry window, zero before the first attempt.
 	Accepted, Due, Expires time.Time
-	// Tries counts the attempts so far. It and the numbers in Attempts are not negative.
+	// Tries counts the attempts so far. It is not negative, nor is any number in Attempts.
 	Tries int
-	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery.
+	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery, either
+	// for some time or never again.
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first. If there were more than MaxAttempts, it
 	// holds only the first two and the latest ones.
@@ -53,11 +54,11 @@ type Delivery struct {
 	Claim uint64
 }
 
-// Closed is an endpoint that gets no request for a delivery.
+// Closed is an endpoint that gets no request for a delivery, for some time or never again.
 type Closed struct {
 	Endpoint uint64 // a hash of its URL
 	// Until is the earliest time at which the endpoint may get this delivery again, as its
-	// Retry-After said. Zero means never, because it refused the delivery for good.
+	// Retry-After said. Zero means that the endpoint has refused the delivery for good.
 	Until time.Time
 }
 
@@ -95,7 +96,7 @@ type Delivered struct {
 type DeliveredFilter struct {
 	// If Destination, MessageID or User is not empty, the delivery must have the same value.
 	Destination, MessageID, User string
-	// From and To bound At, which may be From, but not To. Zero means no bound.
+	// From and To bound At: From <= At < To. A bound that is zero does not apply.
 	From, To time.Time
 }
 
@@ -114,7 +115,7 @@ type DeadFilter struct {
 	// the ID or the MessageID of the delivery.
 	Destination, ID, Type, User string
 	Reason                      Reason
-	// From and To bound Died, which may be From, but not To. Zero means no bound.
+	// From and To bound Died: From <= Died < To. A bound that is zero does not apply.
 	From, To time.Time
 	// NewestFirst makes lists begin with the dead letter that died last.
 	NewestFirst bool
@@ -136,7 +137,8 @@ var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried. Some of them are Claimed.
+	// Waiting counts the deliveries that are neither done nor buried. Claimed counts the waiting
+	// deliveries that are claimed.
 	Waiting, Claimed int
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
 	// not know the sum. OldestDead is when the oldest one died, zero if that is not known.

@@ -66,9 +66,9 @@ type Destination struct {
 	// Disabled stops the attempts of this destination. Its deliveries stay in the store until the
 	// destination is enabled.
 	Disabled bool
-	// Filter selects the events that Forward and its variants store for this destination, except
-	// deletion notices and audiences. Stats counts the others as Filtered. With Config.Lookup, set
-	// Config.LookupFilters, too.
+	// Filter selects the events that Forward and its variants store for this destination. It does
+	// not apply to deletion notices and audiences. Stats counts the events that Filter or
+	// FilterFunc leaves out as Filtered. With Config.Lookup, set Config.LookupFilters, too.
 	Filter Filter
 	// FilterFunc is a second filter, for events that Filter takes. It is called concurrently, and
 	// must not change the event. Nil takes all events.
@@ -76,8 +76,9 @@ type Destination struct {
 	// Transform makes the body that this destination gets for an event. It is called for events
 	// that the filters take, before Forward and its variants store them. Transform may change the
 	// event that it is given. The Body of its result must be a JSON object of at most 128 KB, which
-	// is re-encoded as JSON.stringify would. If the result is Off, the destination does not get the
-	// event, and Stats counts it as Filtered. The other fields of the result have no effect.
+	// is re-encoded as JSON.stringify would. If Off is set in the result, the destination does not
+	// get the event, and Stats counts the event as Filtered. The other fields of the result have no
+	// effect.
 	//
 	// Forward waits for Transform, which has 1 s for an event, and must end with its context. If
 	// Transform returns an error, panics, is late, or returns a result that is not valid, the
@@ -85,13 +86,14 @@ type Destination struct {
 	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
 	// that it cannot change as they are.
 	//
-	// Transform is called concurrently, but not for replayed deliveries, deletion notices and
-	// audiences. With Config.Lookup, set Config.LookupFilters, too. Nil stores events as they are.
+	// Transform is called concurrently. It is not called for replayed deliveries, deletion notices
+	// and audiences. With Config.Lookup, set Config.LookupFilters, too. Nil stores events as they
+	// are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize sets headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
-	// may set up to MaxHeaders headers, each with one value, but none that Endpoint.Headers may not
-	// set or the endpoint has already, nor traceparent or tracestate.
+	// may set up to MaxHeaders headers, each with one value. It must not set traceparent,
+	// tracestate, a header that Endpoint.Headers may not set, or one that the endpoint has already.
 	//
 	// Authorize may take as long as the attempt, and must return when its context ends. If it
 	// returns an error, panics or sets a header that is not allowed, no request is sent, and the
@@ -105,9 +107,10 @@ type Destination struct {
 	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not
 	// begin. Zero means no bound. Each Forwarder counts only its own attempts, since its start.
 	MaxRate float64
-	// MaxBurst is how many attempts may be made at once after a time with fewer attempts than
-	// MaxRate allows, so that t seconds have at most MaxBurst + t*MaxRate attempts. It must not
-	// exceed the attempts of a day. Zero means those of a tenth of a second, but at least 1.
+	// MaxBurst is the size of a token bucket that MaxRate fills: attempts that MaxRate allowed, but
+	// that were not made, may be made at once later, up to MaxBurst of them. So any t seconds have
+	// at most MaxBurst + t*MaxRate attempts. MaxBurst must not exceed the attempts of a day at
+	// MaxRate. Zero means the attempts of a tenth of a second, but at least 1.
 	MaxBurst int
 }
 

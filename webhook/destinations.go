@@ -49,7 +49,7 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 		if d.Transform != nil {
 			field = "Transform"
 		}
-		return nil, refuse(field, "is not asked for; set Config.LookupFilters")
+		return nil, refuse(field, "is set, but Config.LookupFilters is not")
 	}
 	if wrong != nil {
 		return nil, wrong.join()
@@ -102,7 +102,8 @@ func holdOf(err error) Hold {
 	return HoldUnknown
 }
 
-// resolve returns the target of the destination as it is now: l.target, if it has not changed.
+// resolve returns the target for the present settings of the destination. If the settings have not
+// changed, that is l.target.
 func (ds *destinations) resolve(l *lane) (*target, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {

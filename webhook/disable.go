@@ -17,8 +17,8 @@ type Disabled struct {
 	Since time.Time
 }
 
-// A DisableObserver is an Observer that is told when the forwarder disables a destination. Only the
-// node that disables the destination calls it, once.
+// A DisableObserver is an Observer that is told when the forwarder disables a destination. It is
+// called once, on the node that disables the destination.
 type DisableObserver interface {
 	Disabled(Disabled)
 }
@@ -32,13 +32,14 @@ type Enabled struct {
 }
 
 // An EnableObserver is an Observer that is told when Resume enables a destination that the
-// forwarder had disabled. Only the node of that Resume calls it, once, before Resume returns.
+// forwarder had disabled. It is called once, on the node of the Resume, before Resume returns.
 type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled logs that a destination was enabled, and tells the observer, unless the setting that
-// Resume has removed was only a pause.
+// enabled logs that Resume has enabled a destination, and tells the observer. The argument setting
+// is the value of the setting that Resume has removed. If a call of Pause has stored that setting,
+// enabled does nothing.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
@@ -53,8 +54,8 @@ func (e *engine) enabled(destination string, setting []byte) {
 	})
 }
 
-// disableIfDue disables the destination of l if the failed attempt s, which made a request, meets a
-// condition of Config.DisableGone or Config.DisableAfter.
+// disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
+// after a failed attempt, in which a request was made. s is the settlement of the attempt.
 func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	now := w.now()
 	gone := w.config.DisableGone && s.Verdict == Bury

@@ -45,7 +45,7 @@
 //   - when the process is killed, or its store fails for good, before the outcome
 //     of an attempt was stored. Outcomes wait for the commit before them, and for
 //     up to 10 ms longer while a backlog drains beside new events;
-//   - when the context of [Forwarder.Shutdown] ends before the attempts in flight have;
+//   - when the context of [Forwarder.Shutdown] ends before the attempts in flight end;
 //   - when the receiver closes a kept connection while a request is sent on it.
 //     The request is made again at once, and counted in [Stats.Resent];
 //   - at several endpoints of a destination, which all get a request at once;
@@ -55,18 +55,18 @@
 //
 // So the receiver may have taken even an event that became a dead letter, if its answers were lost.
 //
-// No order: events are attempted concurrently, and a retried event may arrive after
-// events that were forwarded later. A receiver that keeps a state should apply an
-// event only if its timestamp is not before that of the event that it applied last.
+// No order: events are attempted concurrently, and a retried event may arrive after events that
+// were forwarded later. A receiver that keeps a state should ignore an event with an earlier
+// timestamp than the event that it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
 // the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without
 // the work. It keeps the keys for longer than the retry window, or for ever if dead letters are
 // replayed. The example IdempotentReceiver does so.
 //
-// Without [Destination.StandardSecrets] there is no webhook-id. The messageId serves
-// instead, unless an untrusted sender can use the messageId of a trusted one.
-// Bodies of the type "delete" have none, but deleting twice does no harm.
+// Without [Destination.StandardSecrets] there is no webhook-id. The messageId serves instead,
+// unless an untrusted sender can use the messageId of a trusted one. Bodies of the type "delete"
+// have no messageId, but deleting twice does no harm.
 //
 // Times are stored by the clock of the machine. When the clock is set back, waiting deliveries are
 // due later by as much; new ones are not. When it is set forward, retry windows end earlier by as

@@ -25,7 +25,7 @@ type engine struct {
 	readings     atomic.Uint64  // counts the calls of learnPauses
 	disabling    sync.Map       // ids of destinations that are being disabled
 	senders      sync.Pool      // of *sender
-	workers      sync.WaitGroup // and requests that outlast their attempt
+	workers      sync.WaitGroup // the workers, and the requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
 	total        tally          // of all destinations
 	accounts     accounts
@@ -83,8 +83,9 @@ func (e *engine) wake() {
 	}
 }
 
-// stored is the settler's stored, which is called after each commit. It counts the settlements, and
-// tells the scheduler which deliveries wait again. If late is set, it wakes the fetcher.
+// stored is called by the settler after each commit. It counts the settlements ss, and tells the
+// scheduler which deliveries wait again. If late is set, the fetcher waits for the store, and
+// stored wakes it.
 func (e *engine) stored(ss []Settlement, late bool) {
 	now := time.Now()
 	bytes := int64(0)
@@ -114,7 +115,7 @@ func (e *engine) stored(ss []Settlement, late bool) {
 	e.observed.settled(ss)
 }
 
-// run delivers until ctx or open is done; see Forwarder.Run.
+// run delivers until one of the contexts ctx and open is done; see Forwarder.Run.
 func (e *engine) run(ctx, open context.Context) error {
 	defer close(e.ended)
 	defer e.client.Close()
@@ -163,8 +164,9 @@ func (e *engine) run(ctx, open context.Context) error {
 }
 
 // present returns the note of this node for the store's heartbeats, and reports whether the node is
-// alive. If the fetcher has made no progress for three times Config.Timeout, plus Config.Poll, it
-// is not, and other nodes take over its claims. After Run it is, because it has no claims left.
+// alive. The node is not alive, and other nodes take over its claims, if the fetcher has made no
+// progress for three times Config.Timeout plus Config.Poll. After Run has ended, present reports
+// true, because the node has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()

@@ -17,12 +17,12 @@ const overdueTimeouts = 3
 type fetcher struct {
 	*engine
 	started bool // the pauses and all heads of the store were read
-	changed bool // Heads may have news
+	changed bool // Store.Heads may report changes
 	plan    []schedule.Want
 	wants   []Want
 	items   []schedule.Item
 	// buf is space for the next fetch. Lanes keep pointers into its array, so each fetch uses only
-	// the part that earlier fetches have left.
+	// the part of the array that no earlier fetch has used.
 	buf     []Delivery
 	trouble outage
 }
@@ -69,7 +69,7 @@ func (r *fetcher) run(ctx context.Context) error {
 			}
 			for i := range hanging {
 				d := *hanging[i].Value.(*Delivery) // the attempt may still use the delivery
-				d.Body = nil                       // its bytes count until the attempt has ended
+				d.Body = nil                       // the scheduler counts its bytes until the attempt has ended
 				e.settler.giveBack(&d)
 			}
 			e.returnAll(ready)
@@ -117,7 +117,8 @@ func (r *fetcher) works() {
 }
 
 // readHeads tells the scheduler when the first deliveries of each destination in the store are due.
-// After the first time it reads only those that were changed by others, such as another node.
+// Its first call reads all destinations. Later calls read only the destinations that Store.Heads
+// reports as changed, for example by another node.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {

@@ -23,8 +23,8 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("address %v is not public", e.Addr)
 }
 
-// A guard opens connections to public addresses only. It checks each address when it is dialled,
-// after the name was resolved, so that a name cannot resolve to another address the second time.
+// A guard opens connections to public addresses only. It checks each address at the dial, after the
+// name was resolved: a name that is checked earlier may resolve to another address at the dial.
 type guard struct {
 	allow     []netip.Prefix
 	operator  bool                // the operator wrote all URLs
@@ -79,8 +79,9 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if !isA[*AddressError](err) {
 		return c, err
 	}
-	// For a name with several addresses, the dialer returns the error of the first one, which may
-	// be a refused one. The errors of the allowed addresses matter more, so dial those again.
+	// For a name with several addresses, the dialer returns the error of the first address that it
+	// dialled. The guard may have refused only that address. The errors of the allowed addresses
+	// matter more, so dial the allowed addresses again.
 	mu.Lock()
 	others := passed
 	mu.Unlock()
@@ -148,8 +149,9 @@ func prefixes(ss ...string) []netip.Prefix {
 // customers' URLs can call IsPublic to refuse addresses in them at once.
 //
 // An IPv6 address that carries an IPv4 address is public if the IPv4 address is. IsPublic does not
-// recognise a NAT64 prefix that a network has taken from its own addresses (RFC 6052), because it
-// looks like any other. Such a gateway must refuse private addresses itself.
+// recognise a NAT64 prefix that a network has taken from its own addresses (RFC 6052), because such
+// a prefix looks like any other. A NAT64 gateway with such a prefix must itself refuse private
+// addresses.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

@@ -6,8 +6,8 @@ import (
 )
 
 // A histogram counts durations from a microsecond to 35 minutes in 232 buckets. The width of a
-// bucket is at most an eighth of the durations in it. At maxSamples the histogram halves all
-// counts, so that later durations weigh more.
+// bucket is at most an eighth of the durations in it. At maxSamples durations it halves all counts,
+// so that later durations weigh more.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint16
@@ -52,8 +52,8 @@ func endOf(bucket int) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// quantile returns a duration d such that the share q of all durations is at most d. The result is
-// longer than the exact quantile by at most an eighth. It is 0 if the histogram is empty.
+// quantile returns a duration that the share q of all durations does not exceed. It is longer than
+// the exact quantile by at most an eighth, and 0 if the histogram is empty.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := max(int(q*float64(h.n)+0.999999), 1)
 	for i, n := range h.buckets {

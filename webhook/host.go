@@ -64,7 +64,8 @@ func isInternational(c rune) bool {
 }
 
 // folded returns the ASCII character that c stands for in a host name, or -1 if c is dropped. It
-// imitates the translation of internationalised names (UTS #46): other digits and full stops.
+// imitates the translation of internationalised names (UTS #46), roughly: any foreign number
+// becomes 0.
 func folded(c rune) rune {
 	switch {
 	case c == '\u3002' || c == '\uff61': // ideographic full stops
@@ -73,7 +74,7 @@ func folded(c rune) rune {
 		return c - 0xff01 + '!'
 	case c >= utf8.RuneSelf && unicode.IsNumber(c):
 		return '0'
-	case unicode.Is(unicode.Variation_Selector, c) || c == '\u034f': // nothing
+	case unicode.Is(unicode.Variation_Selector, c) || c == '\u034f': // invisible
 		return -1
 	}
 	return c

@@ -14,20 +14,20 @@ import (
 // or OpenTelemetry. The goroutines that do the work call its methods concurrently, and deliveries
 // wait until a method returns. A method may call Forwarder.Stats, but no other method of the
 // Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the first
-// one is logged. A method must not end its goroutine in another way, as a test's FailNow would.
+// one is logged. A method must not end its goroutine by runtime.Goexit, as FailNow of a test does.
 //
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
 // change them, and must copy what it keeps.
 //
 // An Observer may implement further interfaces: DisableObserver and EnableObserver.
 type Observer interface {
-	// Accepted is called once events are durable, before Forward or ForwardEvents returns. Under
-	// load, Attempted may be called for these events first.
+	// Accepted is called when events are durable, before Forward or ForwardEvents returns. Under
+	// load, Attempted may be called for these events before Accepted.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may not be stored yet.
 	Attempted(Attempted)
-	// Ended is called once the store has stored that a delivery was delivered or given up. After a
-	// crash it may be called again for the same delivery, which may then be delivered again.
+	// Ended is called after the store has stored that a delivery was delivered or given up. After a
+	// crash the delivery may be attempted again, and then Ended is called for it again.
 	Ended(Ended)
 }
 
@@ -35,8 +35,8 @@ type Observer interface {
 type Accepted struct {
 	// Deliveries are all deliveries of the call, with their Trace.
 	Deliveries []Delivery
-	// Stored is how many of them were stored. The store left out the others, whichever these are,
-	// because it remembers their IDs.
+	// Stored is how many of the Deliveries were stored. The store left out the others, because it
+	// remembers their IDs. It does not say which ones.
 	Stored int
 }
 
@@ -51,8 +51,9 @@ const (
 	OutcomeRetryable Outcome = "retryable"
 	// OutcomePermanent: the endpoint gets no further request for this delivery.
 	OutcomePermanent Outcome = "permanent"
-	// OutcomeCutOff: the request was cut off, because another endpoint had taken the delivery, or
-	// because the Forwarder was stopped: then the attempt does not count, and is repeated.
+	// OutcomeCutOff: the request was cut off, either because another endpoint had taken the
+	// delivery, or because the Forwarder was stopped. After such a stop the attempt does not count,
+	// and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 
@@ -70,8 +71,8 @@ type Attempted struct {
 
 // Ended is the end of a delivery.
 type Ended struct {
-	// Delivery is the delivery as it ended. Its Attempts are the failed ones. If it was delivered,
-	// Tries does not count the successful attempt.
+	// Delivery is the delivery as it ended. Its Attempts are the failed requests. If the delivery
+	// was delivered, its Tries does not count the successful attempt.
 	Delivery Delivery
 	Reason   Reason    // why it was given up, "" if it was delivered
 	At       time.Time // when its end was stored

@@ -10,12 +10,12 @@ import (
 
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
-	// PutTx stores ds in the transaction tx, as Put would. If tx commits, they are delivered. If it
-	// does not, they were never there. PutTx returns how many of ds had not been put before. Each
-	// store documents which types tx may have. Any other type is an error.
+	// PutTx stores ds in the transaction tx, as Put would. If tx commits, the deliveries are
+	// delivered. If tx does not commit, nothing is stored. PutTx returns how many of ds had not
+	// been put before. Each store documents which types tx may have. Any other type is an error.
 	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
-	// FirstClaims counts the deliveries, of any node's PutTx, that this node was the first to
-	// claim.
+	// FirstClaims counts the deliveries that PutTx has stored, on any node, and that this node was
+	// the first to claim.
 	FirstClaims() int64
 }
 
@@ -33,7 +33,7 @@ type Outbox interface {
 // an error the caller rolls the transaction back.
 //
 // Stats.InTransaction counts the deliveries at the time of the call. Stats.Accepted counts a
-// delivery on the node that is the first to claim it. No Observer is told that it was accepted.
+// delivery on the node that is the first to claim it. Observer.Accepted is not called.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {

@@ -51,7 +51,7 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 // pausePrefix, followed by the id of a destination, is the name of the setting that pauses it.
 const pausePrefix = "pause/"
 
-// A pause is the value of that setting, as JSON.
+// A pause is the value of the setting that pauses a destination, as JSON.
 type pause struct {
 	Since time.Time `json:"since"`
 	// Reason is why the forwarder has disabled the destination, "" if Pause was called.
@@ -147,7 +147,8 @@ const (
 type Held struct {
 	Destination string
 	Hold        Hold
-	// Since is when the hold began, zero if that was before this process, at an unknown time.
+	// Since is when the hold began. It is zero if the hold began before this process started, at a
+	// time that is not known.
 	Since time.Time
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
@@ -157,8 +158,8 @@ type Held struct {
 	Reason Reason
 }
 
-// Held returns the destinations that are held now, in the order of their ids. It leaves out those
-// of which no delivery has been due for some minutes, unless they are paused or disabled.
+// Held returns the destinations that are held now, in the order of their ids. It leaves out a
+// destination of which no delivery was due for some minutes, unless it is paused or disabled.
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {

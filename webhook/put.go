@@ -27,8 +27,8 @@ type route struct {
 	transformErrors int
 }
 
-// forward makes a delivery of each event for each destination, and calls store with them. filter
-// applies the filters and Transforms of the destinations.
+// forward makes a delivery of each event for each destination, and calls the function store with
+// all of them. If filter is set, forward applies the filters and Transforms of the destinations.
 func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
@@ -78,7 +78,8 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	return nil
 }
 
-// routes appends to rs a route for each destination. It returns the error of Config.Lookup.
+// routes appends a route to rs for each id of a destination. If Config.Lookup fails, routes returns
+// its error.
 func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
 	for _, id := range ids {
 		var d *Destination
@@ -98,8 +99,9 @@ func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([
 	return rs, nil
 }
 
-// appendDeliveries appends the deliveries of events to b. It counts in routes what they leave out,
-// and returns how many events are Off. The error is that of ctx, which may end during a Transform.
+// appendDeliveries appends the deliveries of events to b. It counts in each route the events that
+// the route leaves out, and returns how many events are Off. If ctx ends during a Transform,
+// appendDeliveries returns the error of ctx.
 func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
@@ -150,8 +152,9 @@ func (e *engine) trace(ctx context.Context) event.Trace {
 	return event.TraceOf(ctx)
 }
 
-// put stores the deliveries of b, and returns how many had not been put before. The store claims
-// those that the scheduler can attempt at once. The scheduler is told when the others are due.
+// put stores the deliveries of b, and returns how many had not been put before. It asks the store
+// to claim the deliveries that the scheduler can attempt at once, and starts them. It tells the
+// scheduler when the other deliveries are due.
 func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {

@@ -83,7 +83,8 @@ func (d *DeadLetter) UnmarshalBinary(b []byte) error {
 	return d.Delivery.UnmarshalBinary(r.b)
 }
 
-// Check returns an error if a field of the delivery exceeds its limits: a store refuses it.
+// Check returns an error if a field of the delivery exceeds its limits. Stores refuse such a
+// delivery.
 func (d *Delivery) Check() error {
 	if n := len(d.Destination); n < 1 || n > maxID {
 		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)
@@ -118,7 +119,7 @@ func (d *Delivery) checkRecord() error {
 	return nil
 }
 
-// maxCount is the largest number that a record may have. It is far above any real one.
+// maxCount bounds the counts in a record, such as Tries. Real counts are far smaller.
 const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }

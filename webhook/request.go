@@ -53,7 +53,7 @@ type sender struct {
 	keepAll bool // keeps the Answer of a request even if it was delivered
 
 	// The fields below are about the latest request.
-	secrets    []string    // texts to redact: those of the endpoint and of authorized
+	secrets    []string    // texts to redact: endpoint.secrets, and the values in authorized
 	authorized http.Header // the headers that Authorize has set; nil without Authorize
 }
 
@@ -142,7 +142,7 @@ const redacted = "[redacted]"
 // minSecret is the length of the shortest secret that is redacted, in bytes.
 const minSecret = 4
 
-// redactEnd redacts a secret that was cut off at the end of s, so that only its beginning is there.
+// redactEnd redacts the end of s if a secret begins there and is cut off.
 func redactEnd(s string, secrets []string) string {
 	most := 0
 	for _, secret := range secrets {
@@ -192,9 +192,10 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id for the ID of a delivery, which may be any text. A header value
-// may not, nor may it have the full stop, which separates the id from the rest of the signed text.
-// So full stops, percent signs and all bytes but visible ASCII are percent-encoded.
+// standardID returns the webhook-id for the ID of a delivery. The ID may be any text, but the value
+// of a header may not. The webhook-id may not have a full stop either, because a full stop ends it
+// in the signed text. So full stops, percent signs and all bytes but visible ASCII are
+// percent-encoded.
 func standardID(id string) string {
 	plain := true
 	for i := range len(id) {

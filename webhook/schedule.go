@@ -30,8 +30,8 @@ const (
 	longWait  = 10 * time.Minute
 )
 
-// bounds returns the longest wait after the first attempt, and the longest after any attempt. known
-// is false if there is no such schedule.
+// bounds returns in first the longest wait after the first attempt, and in most the longest wait
+// after any attempt. The result known is false if there is no such schedule.
 func (s Schedule) bounds() (first, most time.Duration, known bool) {
 	switch s {
 	case ScheduleEager:

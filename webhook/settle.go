@@ -17,10 +17,10 @@ type settler struct {
 	store  Store
 	logger *slog.Logger
 	// stored is called after each commit, with the settlements that were stored, and must not keep
-	// them. late says that the fetcher waits for the store: behind has returned true since the
-	// previous call with late set, and the store works now.
+	// them. The argument late says that the fetcher waits and can go on: behind has returned true
+	// since the previous call with late set, and the store works now.
 	stored func(ss []Settlement, late bool)
-	calm   func() bool // reports whether to commit less often
+	calm   func() bool // reports whether run pauses after each commit
 	limits settleLimits
 
 	// Only the goroutine of run uses these fields.
@@ -32,7 +32,7 @@ type settler struct {
 	mu      sync.Mutex // guards the fields below
 	pending []Settlement
 	bytes   int64         // of the bodies of all outcomes that are not stored yet
-	failing bool          // the store stores nothing
+	failing bool          // the last flush could store nothing
 	late    bool          // behind has returned true since the last call of stored with late set
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
@@ -43,7 +43,8 @@ type settleLimits struct {
 	bytes int64 // of the bodies; a single settlement may have more
 }
 
-// defaultSettleLimits spread the cost of a commit, and are small enough for any store.
+// defaultSettleLimits are so large that the cost of a commit is spread over many settlements, and
+// small enough for any store.
 var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
@@ -80,9 +81,9 @@ func (s *settler) giveBack(d *Delivery) {
 	*d = Delivery{}
 }
 
-// behind reports whether the store stores nothing at all, more than limit outcomes wait for it, or
-// the bodies of the waiting outcomes have at least maxBytes. The caller can then wait: once the
-// store works, the settler calls stored with late set.
+// behind reports whether the store stores nothing at all, more than limit outcomes wait for the
+// store, or the bodies of the waiting outcomes have at least maxBytes. If behind returns true, the
+// caller can wait: the settler calls stored with late set when the store works.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +92,8 @@ func (s *settler) behind(limit int, maxBytes int64) bool {
 	return behind
 }
 
-// run stores outcomes until stop is closed and everything is stored. While the store fails, run
-// keeps trying. If ctx is done before everything is stored, run returns an error.
+// run stores outcomes until the channel stop is closed and everything is stored. While the store
+// fails, run keeps trying. If ctx is done before everything is stored, run returns an error.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	again := time.NewTimer(longestPause) // ends the wait after a failure
 	defer again.Stop()
@@ -178,7 +179,8 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	return true
 }
 
-// move appends from to to, and returns both, from without its elements. Both keep their arrays.
+// move moves all elements of the argument from to the end of the argument to. It returns both
+// slices, the destination first. Both keep their arrays.
 func move(to, from []Settlement) (_, _ []Settlement) {
 	to = append(to, from...)
 	clear(from)
@@ -211,9 +213,10 @@ func (s *settler) finish(ss []Settlement) {
 	s.stored(ss, late)
 }
 
-// setFailing records, at the end of a flush, whether the store stores nothing at all. The end of an
-// outage must not be recorded before: claims may have ended during the outage, so an earlier fetch
-// could return deliveries whose outcomes are not stored yet, and they would be attempted again.
+// setFailing records, at the end of a flush, whether the store stores nothing at all. Recording the
+// end of an outage earlier would let the fetcher go on too early. Claims may have ended during the
+// outage. So the fetcher could get deliveries whose outcomes are not stored yet, and workers would
+// attempt them again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing

@@ -9,14 +9,15 @@ import (
 // once. Each node stores a heartbeat at intervals. When the last heartbeat of a node is too old,
 // its claims end, and it may no longer settle them.
 //
-// A node stops fetching and settling before others may judge it dead. It measures the age of its
-// last heartbeat by both the wall clock and the monotonic clock, and goes by the larger one. It
-// judges another one dead only if its own heartbeats had no gap for the age at which one is too
-// old.
+// A node stops fetching and settling before other nodes may judge it dead. It measures the age of
+// its last heartbeat by both the wall clock and the monotonic clock, and goes by the larger age.
+// Let A be the age at which a heartbeat is too old: a node judges another node dead only if its own
+// heartbeats had no gap during the last A.
 type Shared interface {
-	// Present makes the store call note for each heartbeat, until Close. note returns a text that
-	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes
-	// is left out. While the node is not alive, the store sends no heartbeat. note must not block.
+	// Present makes the store call the function note for each heartbeat, until Close. The function
+	// returns a text that Nodes shows for this node, and whether the node is alive. A text of more
+	// than MaxNote bytes is left out. While the node is not alive, the store sends no heartbeat.
+	// The function must not block.
 	Present(note func() (note []byte, alive bool))
 	// Release lets other nodes fetch the deliveries that the store holds ready for this node and
 	// has not handed out by Fetch or Put. After Release, other nodes can also fetch each delivery
@@ -32,7 +33,7 @@ const MaxNote = 4096
 
 // A Node is one Store value that is open on a shared store.
 type Node struct {
-	Name string // as its process has given it
+	Name string // the name that its process has given it
 	// Self marks the node on which Nodes was called.
 	Self bool
 	// Opened is when the node was opened, or when it started over after other nodes had judged it

@@ -24,8 +24,8 @@ type Stats struct {
 	// and are repeated later.
 	Delivered, Retried int64
 	// Resent counts the requests that were made twice within an attempt, because the receiver
-	// closed the kept connection without an answer, or with the 408 or 400 that some send on an
-	// idle connection. The receiver may have got both requests.
+	// closed the kept connection without an answer, or with the 408 or 400 that some receivers send
+	// on an idle connection. The receiver may have got both requests.
 	Resent int64
 	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
 	Dead map[Reason]int64
@@ -58,8 +58,9 @@ type DestinationStats struct {
 
 	// Since is when this node began to count for the destination: at its first attempt, filtered
 	// event or error of Transform. Delivered, Retried, Dead, Latency, Filtered and TransformErrors
-	// count from then on; see Stats. The node starts again from zero if 16,384 other destinations
-	// were used more recently. Since is zero if there was nothing to count.
+	// count from then on; see Stats. If over 16,384 destinations are in use, the node drops the
+	// counts of those used least recently, which start again from zero. Since is zero if there was
+	// nothing to count.
 	Since                     time.Time
 	Delivered, Retried        int64
 	Dead                      map[Reason]int64

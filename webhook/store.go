@@ -115,7 +115,7 @@ type Head struct {
 	Fresh, Retry time.Time
 }
 
-// Earliest returns the earlier of the two times that is not zero.
+// Earliest returns the earlier of Fresh and Retry. It ignores a zero time, unless both are zero.
 func (h Head) Earliest() time.Time {
 	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
 		return h.Retry
@@ -142,7 +142,8 @@ const (
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
 	Verdict Verdict
-	// Delivery is the claimed one. Only what the Verdict names may have changed. Body may be nil.
+	// Delivery is the claimed delivery. Only the fields that the comment of its Verdict names may
+	// have changed. Body may be nil.
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried

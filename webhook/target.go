@@ -41,8 +41,8 @@ type endpoint struct {
 	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
 	raw       string                                                          // the URL as it was given, for authorize
 
-	// secrets are the secret texts of a request. They are redacted if the endpoint sends them
-	// back. The longest come first, because one may contain another.
+	// secrets are the secret texts of a request. They are redacted if the endpoint sends them back.
+	// The longest come first, because a secret may contain a shorter one.
 	secrets []string
 }
 
@@ -56,7 +56,7 @@ func compile(d *Destination, c *Config) (*target, faults) {
 	wrong.refuse(d.MaxConcurrent < 0, "MaxConcurrent", "%d is negative", d.MaxConcurrent)
 	wrong.refuse(d.Timeout < 0 || d.Timeout > c.Timeout, "Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
 	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
-	wrong.refuse(!known, "Schedule", "is not known; there are eager, patient and, if it is empty, the default")
+	wrong.refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
 	wrong.addUnder("Filter", d.Filter.faults())
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
@@ -138,8 +138,9 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	}, nil
 }
 
-// queryValues returns the values of a query that may be secrets, both as they are and unescaped.
-// One of less than eight bytes is more likely a setting, and may occur in any answer.
+// queryValues returns the values of a query that may be secrets, both as they are and unescaped. It
+// leaves out values of less than eight bytes: they are more likely settings, and an answer may
+// contain them by chance.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")

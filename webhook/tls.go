@@ -26,8 +26,9 @@ type TLS struct {
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used. A certificate must come with its private key:
-// those with the same certificates share connections, and a certificate alone is public.
+// check refuses certificates that cannot be used. A certificate must come with its private key.
+// Otherwise anybody who knows the certificate, which is public, could use connections of a
+// destination with its key: destinations with the same certificates share connections.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {
 		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
@@ -72,7 +73,7 @@ func (t *TLS) config(base *tls.Config) *tls.Config {
 	if t.RootCAs != nil {
 		c.RootCAs = t.RootCAs
 	}
-	c.ClientSessionCache = nil // each host gets one of its own
+	c.ClientSessionCache = nil // package wire makes a session cache for each host
 	return c
 }
 
@@ -112,7 +113,8 @@ func newTLSConfigs(base *tls.Config) *tlsConfigs {
 	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
 }
 
-// of returns the configuration for t, or nil, which stands for that of the forwarder, if t is nil.
+// of returns the configuration for t. For a nil t it returns nil, which stands for the
+// configuration of the forwarder.
 func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	if t == nil {
 		return nil

@@ -14,10 +14,11 @@ import (
 
 const (
 	transformTime  = time.Second               // for an event
-	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; without a Transform it has at most half as many
+	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; other bodies have at most half as many
 )
 
-// transform returns the body of e for this destination. left says that Transform leaves e out.
+// transform returns the body of e for this destination. The result left says that Transform leaves
+// e out.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
 	if d.Transform == nil {
 		return e.Body, false, nil

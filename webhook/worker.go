@@ -91,16 +91,17 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	return answered
 }
 
-// settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
-// fetch share an array, and those that are in flight for long must not keep the memory of d.
+// settle passes the outcome of d to the settler, logs it, and empties d. The deliveries of one
+// fetch share an array, which stays in memory until the slowest of them has ended. Emptying d frees
+// the body and the other parts of d before that.
 func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	w.settler.add(s)
 	w.log(l, &s)
 	*d = Delivery{}
 }
 
-// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint
-// answered and refused the delivery for good: then the destination does not count as failing.
+// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint has a
+// permanent outcome, such as a 404: then the destination does not count as failing.
 func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
 	f.Reason = string(lastReason(&s.Delivery))
 	if s.Verdict == Retry {
