@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// An Update is a function that changes an audience in a store. Its methods are those of Roster that
+// An Update is a function that changes an audience in a store. It has the methods of Roster that
 // change an audience. A store embeds an Update, and implements only Members and Audiences itself.
 //
 // The function calls f with the record and the members of the audience. It stores either all

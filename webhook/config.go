@@ -64,8 +64,9 @@ type Config struct {
 	// addresses and "localhost" in them only if AllowAddresses or TrustLookup does.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
-	// TrustLookup makes the guard trust the URLs that Lookup returns as those of Destinations. Set
-	// it if the operator wrote them, for example in a file that is reloaded when it changes.
+	// TrustLookup makes the guard trust the URLs that Lookup returns, as it trusts those of
+	// Destinations. Set it if the operator wrote them, for example in a file that is reloaded when
+	// it changes.
 	TrustLookup bool
 
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then
@@ -151,9 +152,9 @@ type Config struct {
 	// as the endpoint's.
 	Proxy *url.URL
 
-	// DialContext opens connections in place of a net.Dialer, and of the address guard. It must
+	// DialContext opens connections. It replaces both a net.Dialer and the address guard. It must
 	// return when its context ends. Closing a connection must end its reads and writes. The
-	// connections need not support deadlines: those of some tunnels do not.
+	// connections need not support deadlines, which some tunnels lack.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its

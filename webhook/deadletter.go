@@ -24,8 +24,8 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 }
 
 // CountDead returns how many dead letters filter selects. For the zero filter it asks the store.
-// For any other, it reads every dead letter that died between From and To. With an error, it also
-// returns the number that it has counted so far.
+// For any other filter, it reads every dead letter that died between From and To. With an error, it
+// also returns the number that it has counted so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -41,7 +41,7 @@ func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, erro
 	return n, nil
 }
 
-// Replay turns the dead letters with these keys into deliveries. They are due now and get a new
+// Replay turns the dead letters with these keys into deliveries, which are due now and get a new
 // retry window. Replay returns how many it has replayed. An unknown key is no error, because the
 // dead letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
 func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {

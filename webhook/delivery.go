@@ -111,8 +111,8 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// If one of these is not empty, the dead letter must have the same value. ID may equal either
-	// the ID or the MessageID of the delivery.
+	// If one of these fields is not empty, the dead letter must have the same value. ID may equal
+	// either the ID or the MessageID of the delivery.
 	Destination, ID, Type, User string
 	Reason                      Reason
 	// From and To bound Died: From <= Died < To. A bound that is zero does not apply.

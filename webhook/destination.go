@@ -51,8 +51,8 @@ type Destination struct {
 	// means those of Config.TLSClientConfig.
 	TLS *TLS
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
-	// for a receiver whose answers that client refuses as malformed (ReasonProtocol) although other
-	// clients accept them. A request then costs two to four times as much CPU, and about 60
+	// for a receiver whose answers this package refuses as malformed (ReasonProtocol) although
+	// other clients accept them. A request then costs two to four times as much CPU, and about 60
 	// allocations. All limits and the address guard still apply. HTTP/2, proxies and
 	// internationalised host names use net/http anyway.
 	NetHTTP bool

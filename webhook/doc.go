@@ -23,8 +23,8 @@
 // # Delivery
 //
 // An attempt posts the body to every endpoint of the destination at once, and each has five seconds
-// for a whole answer. With the first 2xx from any of them the event is delivered, and the others
-// get no further request. Requests to them that are in flight may still arrive.
+// for a whole answer. With the first 2xx from any of them the event is delivered, and the other
+// endpoints get no further request. Requests to them that are in flight may still arrive.
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx, 408, 425 and 429 are
 // retried. The waits are random, and their bound grows from a second to ten minutes. An endpoint

@@ -18,11 +18,11 @@ const MaxCertificates = 5
 // TLS holds the TLS settings of one destination.
 type TLS struct {
 	// Certificates are shown to an endpoint that asks for a client certificate: at most
-	// MaxCertificates, as tls.LoadX509KeyPair reads them. Empty means those of
+	// MaxCertificates, as tls.LoadX509KeyPair reads them. Empty means the certificates of
 	// Config.TLSClientConfig.
 	Certificates []tls.Certificate
-	// RootCAs are the only authorities that may have signed the certificates of the endpoints.
-	// Nil means those of Config.TLSClientConfig.
+	// RootCAs are the only authorities that may have signed the certificates of the endpoints. Nil
+	// means the authorities of Config.TLSClientConfig.
 	RootCAs *x509.CertPool
 }
 

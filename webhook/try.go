@@ -20,7 +20,8 @@ import (
 type Trial struct {
 	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
 	Destination *Destination
-	// Trusted makes the guard trust the URLs of Destination as those of Config.Destinations.
+	// Trusted makes the guard trust the URLs of Destination, as it trusts those of
+	// Config.Destinations.
 	Trusted bool
 	Event   event.Event
 }
