@@ -152,7 +152,8 @@ func (x *exchange) misstate(step Step) {
 	x.raw(func(c net.Conn) { x.writeAnswer(c, step, step.length, body) })
 }
 
-// writeAnswer writes an answer with a wrong Content-Length, or a part of its body, to a connection.
+// writeAnswer writes a faulty answer to a connection. Either the Content-Length is wrong, or the body
+// is only a part of the whole one.
 func (x *exchange) writeAnswer(c net.Conn, step Step, contentLength int, body string) {
 	header, _ := x.content(step)
 	x.server.answered(x.batch, step.code(), step.rejected)

@@ -112,7 +112,8 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 // sources and addresses soon send the next request.
 const idleHolders = 1000
 
-// leave counts one request less for a holder, and may drop the holder.
+// leave subtracts one request from the count of the holder h. It removes h from holders if h has no
+// requests and there are more than idleHolders holders.
 func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	if h.requests--; h.requests == 0 && len(holders) > idleHolders {
 		delete(holders, key)

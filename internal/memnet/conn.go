@@ -1,8 +1,8 @@
 // Package memnet implements TCP connections in memory, for servers and clients that are
 // tested in one process.
 //
-// Its blocking calls are durably blocking in the sense of testing/synctest. So a goroutine
-// that waits in such a call does not keep the time of a synctest bubble from advancing.
+// Its blocking calls are durably blocking in the sense of testing/synctest. So the time of a bubble
+// can advance while a goroutine waits in such a call.
 package memnet
 
 import (

@@ -286,8 +286,9 @@ func (ld *loader) segments(g *segment, r *record) {
 	}
 }
 
-// remember notes a key for the dedup window. It keeps up to twice DedupMax keys. The window evicts
-// the oldest of them, and so ends up with the same keys as before the restart.
+// remember notes a key for the dedup window. The loader keeps up to twice DedupMax keys. When it
+// fills the window, the window evicts the oldest of these keys. So the window has the same keys as
+// before the restart.
 func (ld *loader) remember(key storekit.Key, at int64) {
 	if len(ld.keys) < 2*ld.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})

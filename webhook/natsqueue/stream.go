@@ -72,7 +72,7 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	}
 	n, err := strconv.Atoi(have.Metadata[metaPartitions])
 	if err != nil || n < 1 || n > maxPartitions {
-		return nil, fmt.Errorf("natsqueue: stream %s has %q partitions", c.Stream, have.Metadata[metaPartitions])
+		return nil, fmt.Errorf("natsqueue: stream %s has an impossible number of partitions in its metadata: %q", c.Stream, have.Metadata[metaPartitions])
 	}
 	if c.Partitions > 0 && c.Partitions != n {
 		c.Logger.Warn("natsqueue: the number of partitions cannot be changed; it stays as it was", "stream", c.Stream, "partitions", n, "wanted", c.Partitions)

@@ -32,8 +32,8 @@ type answerHead struct {
 
 // answer reads the final answer, and appends the beginning of the body to kept. keep reports
 // whether the connection can be used again, because nothing follows the answer. answer accepts the
-// same answers as net/http, except some about whose end two HTTP readers could disagree; see
-// Target.NetHTTP.
+// same answers as net/http, with one exception: it refuses some answers that two HTTP readers could
+// see as ending at different places; see Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
 	// Skip interim answers, which come first. in.budget bounds their number. A 101 is the final

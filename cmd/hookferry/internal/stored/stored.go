@@ -74,7 +74,7 @@ type Document struct {
 	By          string         `json:"by"`
 }
 
-// changes is the value of the setting that lists the most recent changes.
+// changes lists the most recent changes of destinations. The list is stored as the value of a setting.
 type changes struct {
 	Count uint64   `json:"count"` // the number of all changes ever made
 	IDs   []string `json:"ids"`   // the ids of the most recent changes, oldest first
