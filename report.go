@@ -89,7 +89,8 @@ func (r *reporter) logDigest(kind, n int, err error) {
 	}
 }
 
-// logPending logs, for each digest, the count since its latest line.
+// logPending writes one log line for each digest, with the number of dropped messages since the
+// previous line of the same digest.
 func (r *reporter) logPending() {
 	now := time.Now()
 	for kind := range r.digests {

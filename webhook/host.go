@@ -64,8 +64,8 @@ func isInternational(c rune) bool {
 }
 
 // folded returns the ASCII character that c stands for in a host name, or -1 if c is dropped. It
-// imitates the translation of internationalised names (UTS #46), roughly: any foreign number
-// becomes 0.
+// roughly imitates the translation of internationalised names (UTS #46). For example, any number
+// character outside ASCII becomes 0, whatever its value.
 func folded(c rune) rune {
 	switch {
 	case c == '\u3002' || c == '\uff61': // ideographic full stops

@@ -27,8 +27,8 @@ func Append(dst, src []byte) ([]byte, error) {
 	return out, nil
 }
 
-// appendAt does the same as Append for a text that is nested in depth arrays and
-// objects.
+// appendAt does the same as Append, for a text inside other arrays and objects. The argument depth
+// says how many of them enclose the text.
 func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 	c := copiers.Get().(*copier)
 	defer c.release()

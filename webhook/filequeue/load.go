@@ -269,8 +269,8 @@ func (ld *loader) apply(g *segment, r *record) {
 	x.note(&x.notes, entryOf(r, g.number))
 }
 
-// segments reads a kindSegments record. It notes where segments end and, from the latest such
-// record only, which segments are needed.
+// segments reads a kindSegments record. It notes where segments end, from each of these records. The
+// list of needed segments comes from the latest such record alone.
 func (ld *loader) segments(g *segment, r *record) {
 	latest := ld.needed == nil
 	if latest {

@@ -316,7 +316,8 @@ func (l *log) secure(now time.Time) (err error) {
 	return err
 }
 
-// makeReserve opens the reserve. If necessary, it creates or completes the file first.
+// makeReserve opens the file called reserve; see log. It creates the file if it is missing, and fills
+// it up if it is too short.
 func (l *log) makeReserve() (disk.File, error) {
 	f, err := l.disk.Open(reserveName)
 	if errors.Is(err, fs.ErrNotExist) {

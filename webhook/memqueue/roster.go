@@ -24,8 +24,8 @@ type members struct {
 	order []string
 }
 
-// changeAudience is the audience.Update of the store. Users who join count toward Config.MaxBytes
-// from Join on, even before Confirm.
+// changeAudience is the audience.Update of the store. The bytes of users who join count toward
+// Config.MaxBytes as soon as Join is called, before Confirm.
 func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := s.lock(ctx); err != nil {
 		return err

@@ -151,8 +151,8 @@ const (
 	contended = 10 * time.Millisecond
 )
 
-// ask runs one query for want i and for the later wants that need it. The query claims chunks, and
-// finds the due time of the first chunk that stays in the database. ask releases s.mu during the
+// ask runs one query for want i and for the later wants that need a query. The query claims chunks. It
+// also finds the due time of the first chunk that it does not claim. ask releases s.mu during the
 // query.
 func (f *fetch) ask(ctx context.Context, i int) error {
 	s := f.s

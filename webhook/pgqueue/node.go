@@ -128,8 +128,8 @@ func (s *Store) resign(ctx context.Context) error {
 	}
 	var b pgx.Batch
 	b.Queue(byIndex)
-	// This frees damaged chunks. It keeps their due times, which are right for the unreadable
-	// deliveries.
+	// Give back the damaged chunks, too. They keep their due times, because the deliveries in them,
+	// which cannot be read, have not changed.
 	b.Queue(s.in(giveBackSQL), node, []int64{})
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()

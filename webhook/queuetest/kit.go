@@ -154,7 +154,8 @@ func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.
 // noLimit is more bytes than any case fetches.
 const noLimit = 1 << 40
 
-// wants returns wants for up to max deliveries of both queues of each destination.
+// wants returns two wants for each destination: one for up to max fresh deliveries, and one for up to
+// max retries.
 func wants(max int, destinations ...string) (ws []webhook.Want) {
 	for _, name := range destinations {
 		ws = append(ws, webhook.Want{Destination: name, Max: max}, webhook.Want{Destination: name, Retries: true, Max: max})

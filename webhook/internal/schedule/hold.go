@@ -11,8 +11,9 @@ const maxHold = 30 * time.Second
 
 // Hold suspends the destination of l, because it cannot be used. The argument why is the reason.
 // Hold returns the ready deliveries of l, which the caller returns to the store, and how long the
-// destination waits. That time is maxHold or, if the argument soon is true, one second for the
-// first Hold in a row, and twice as long for each further one, up to maxHold.
+// destination waits. If the argument soon is false, it waits for maxHold. Otherwise the first Hold
+// in a row waits for one second. Each further Hold waits twice as long as the one before it, but at
+// most for maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -215,8 +215,8 @@ func keysOf(t reflect.Type) (keys []string) {
 }
 
 // bounds checks v, the value at key, and all values in it against the allow tags of their fields. A
-// tag is a range such as "1s to 1h", "0 or " and a range, or a list of texts such as "text or
-// json".
+// tag is a range ("1s to 1h"), zero or a range ("0 or 1s to 1h"), or a list of texts ("text or
+// json").
 func (r *reader) bounds(key string, v reflect.Value) {
 	if v.Kind() == reflect.Slice {
 		for i := range v.Len() {

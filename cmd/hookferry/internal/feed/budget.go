@@ -19,7 +19,7 @@ const (
 	eventDebt = 1000
 )
 
-// A budget is a token bucket that limits how many events are told.
+// A budget is a token bucket that limits how many events the feed sends to its readers.
 type budget struct {
 	tokens float64
 	at     time.Time // of the last refill
