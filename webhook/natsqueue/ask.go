@@ -76,7 +76,7 @@ const (
 
 // ask sends q to the node that owns the partition n and returns the answer. If this node is the
 // owner, ask answers q itself. While no owner answers, ask repeats the question, until callTimeout.
-func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error) {
+func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
 	}
@@ -110,7 +110,7 @@ func (s *Store) ask(ctx context.Context, n int, q question) (a answer, err error
 }
 
 // asked handles the question of another node. It answers if this node owns the partition.
-func (s *Store) asked(m *nats.Msg) {
+func (s *node) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
 	if err != nil || decode(m.Data, &q) != nil || s.calls.Enter(s.background) != nil {
@@ -127,7 +127,7 @@ func (s *Store) asked(m *nats.Msg) {
 }
 
 // reply answers a question if this node owns the partition n.
-func (s *Store) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
+func (s *node) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.owned[n].state == reading || s.lapsed() != nil {
@@ -191,7 +191,7 @@ func (p *partition) places(q *question) (all []place) {
 // deliveries in them that q selects. a.Next is the field From of the question that continues, or 0
 // at the end. The caller holds the lock of the store; change releases the lock while it asks the
 // server.
-func (s *Store) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
+func (s *node) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
 	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
 		return e != nil && !e.damaged && (erase && e.user == user || e.lane.name == q.Destination)
@@ -345,7 +345,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 
 // deliveries reads the deliveries at the given places of a lane. It leaves out deliveries that are
 // no longer there.
-func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
+func (s *conn) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -385,7 +385,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 }
 
 // changeAll asks the owner of the partition until the owner has processed all messages.
-func (s *Store) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *node) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From > 0 {
 		a, err := s.ask(ctx, partition, q)

@@ -20,6 +20,13 @@ const (
 	maxMoves = 16
 )
 
+// A cleaner bounds the size of the stream. It purges messages whose deliveries have all ended, and
+// it refuses puts for which there is no room.
+type cleaner struct {
+	*recorder
+	room room
+}
+
 // A keyMessage is a message with n dedup keys of purged deliveries.
 type keyMessage struct {
 	seq uint64
@@ -29,7 +36,7 @@ type keyMessage struct {
 // runCleaner purges messages whose deliveries have all ended, until the Store is closed. The
 // package comment says when it moves deliveries to the end of a log. Records are purged together
 // with the other messages, because a record matters only as long as the messages before it exist.
-func (s *Store) runCleaner() {
+func (s *cleaner) runCleaner() {
 	tick := time.NewTicker(cleanEvery)
 	defer tick.Stop()
 	failing := false
@@ -56,7 +63,7 @@ func (s *Store) runCleaner() {
 
 // clean cleans the logs of all partitions of this node. If the argument short is true, clean moves
 // deliveries until each log has at most 1.25 times the bytes of its waiting deliveries.
-func (s *Store) clean(ctx context.Context, short bool) error {
+func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write
 		more = false
@@ -80,7 +87,7 @@ func (s *Store) clean(ctx context.Context, short bool) error {
 // cleanOne purges the log of p. If w is not nil, the caller must record the write w before another
 // call of cleanOne can purge more. If urgent is true, the caller should then make that call at
 // once.
-func (s *Store) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
+func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
 	s.mu.Lock()
 	if p.state != open {
 		s.mu.Unlock()
@@ -139,7 +146,7 @@ func (s *Store) cleanOne(ctx context.Context, p *partition, short bool) (w *writ
 // keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.
 // The server deletes these messages after DedupWindow. If the partition has more than DedupMax
 // keys, keep purges the oldest of these messages.
-func (s *Store) keep(ctx context.Context, p *partition, blocks []*block) error {
+func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
 	s.mu.Lock()
 	for _, b := range blocks {

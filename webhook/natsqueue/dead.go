@@ -98,7 +98,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 // buckets returns, in the order of f, the buckets that may have dead letters which f selects. If
 // the argument after is the key of a dead letter, buckets begins with the bucket of that letter. If
 // it is empty, buckets begins with the first one.
-func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
+func (s *conn) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
 		return nil, fmt.Errorf("%q is not the key of a dead letter", after)
@@ -128,7 +128,7 @@ func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, after string)
 
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
 // after is not empty, it is a key, and bucket returns only the keys that follow this key.
-func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
+func (s *conn) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after
 
 // letters reads the dead letters with the given keys from the stream. It leaves out dead letters
 // that no longer exist.
-func (s *Store) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
+func (s *conn) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}

@@ -6,12 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook"
 )
+
+// A node is this process among the processes that share the store. It sends heartbeats, takes
+// partitions and gives them away. It asks other nodes about their partitions, and answers their
+// questions.
+type node struct {
+	*recorder
+	speak  chan struct{} // asks for a heartbeat
+	ruling sync.Mutex    // held while the node checks the owners of partitions
+
+	// Guarded by index.mu.
+	opened  int64 // when the Store was opened, by the server's clock, in microseconds; 0 until it is known
+	leaving bool  // the node takes no more partitions
+	note    func() ([]byte, bool)
+	steady  time.Time // all heartbeats since then were stored
+	latest  uint64    // the sequence of the latest heartbeat
+}
 
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
 // previous heartbeat.
@@ -27,7 +44,7 @@ type heartbeat struct {
 func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
 
 // live sends heartbeats until the Store is closed.
-func (s *Store) live() {
+func (s *node) live() {
 	tick := time.NewTicker(s.config.Claim / 3)
 	defer tick.Stop()
 	silent := false
@@ -64,7 +81,7 @@ func (s *Store) live() {
 // beat stores a heartbeat, unless the forwarder makes no progress. If the previous heartbeat is so
 // old that other nodes may have taken over, beat also writes a record in each partition. Such a
 // record fails if another node owns the partition now.
-func (s *Store) beat(ctx context.Context) error {
+func (s *node) beat(ctx context.Context) error {
 	s.mu.Lock()
 	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
 	note := s.note
@@ -116,7 +133,7 @@ const newStream = 1 << 32
 // restore creates the stream again if somebody has deleted it. The sequences of the new stream
 // begin far beyond the old ones. So a late purge that was meant for the old stream removes nothing
 // from the new one.
-func (s *Store) restore() {
+func (s *node) restore() {
 	ctx, cancel := context.WithTimeout(s.background, callTimeout)
 	defer cancel()
 	if _, err := s.js.Stream(ctx, s.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -142,7 +159,7 @@ type peer struct {
 // peers returns the live nodes, including this one. A node is dead if its last heartbeat is older
 // than Claim. But no node can store heartbeats while the servers are away. So this node calls
 // others dead only if it has stored all of its own heartbeats for at least Claim.
-func (s *Store) peers(ctx context.Context) ([]peer, error) {
+func (s *node) peers(ctx context.Context) ([]peer, error) {
 	var all []peer
 	var now time.Time
 	for now.IsZero() {
@@ -181,7 +198,7 @@ func (s *Store) peers(ctx context.Context) ([]peer, error) {
 }
 
 // Present implements webhook.Shared.
-func (s *Store) Present(note func() ([]byte, bool)) {
+func (s *node) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
@@ -192,7 +209,7 @@ func (s *Store) Present(note func() ([]byte, bool)) {
 const maxNodes = 1000
 
 // Nodes implements webhook.Shared.
-func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
+func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // rule checks the owners of all partitions after each signal on look, until the Store is closed.
-func (s *Store) rule() {
+func (s *node) rule() {
 	for {
 		select {
 		case <-s.look:
@@ -38,7 +38,7 @@ const drainEvery = 20 * time.Millisecond
 
 // oversee takes each partition that this node should own and that has no live owner. It gives away
 // each partition that another node should own. The function rightful decides who should own which.
-func (s *Store) oversee(ctx context.Context) error {
+func (s *node) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
 	// A leader that is out of reach does not answer, so bound the wait. The next check asks another
@@ -115,7 +115,7 @@ func rightful(peers []peer, n int) string {
 // holdings returns the owners of all partitions, as their last records name them. The answer may be
 // a little out of date. That is safe: if the last record of a partition has changed since, take
 // does nothing.
-func (s *Store) holdings(ctx context.Context) ([]holding, error) {
+func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (s *Store) holdings(ctx context.Context) ([]holding, error) {
 
 // take makes this node the owner of the partition n. It does nothing if the last record of n is no
 // longer the one in h.
-func (s *Store) take(ctx context.Context, n int, h holding) error {
+func (s *node) take(ctx context.Context, n int, h holding) error {
 	s.mu.Lock()
 	s.serial++
 	r := record{node: s.id, serial: s.serial}
@@ -166,16 +166,21 @@ func (s *Store) take(ctx context.Context, n int, h holding) error {
 	return nil
 }
 
+// leave makes this node take no more partitions.
+func (s *node) leave() {
+	s.mu.Lock()
+	s.leaving = true
+	s.mu.Unlock()
+}
+
 // Release implements webhook.Shared. A partition with claimed deliveries is given away once these
 // are settled.
-func (s *Store) Release(ctx context.Context) error {
+func (s *node) Release(ctx context.Context) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()
-	s.mu.Lock()
-	s.leaving = true
-	s.mu.Unlock()
+	s.leave()
 	err := s.beat(ctx)
 	if err == nil {
 		err = s.oversee(ctx)

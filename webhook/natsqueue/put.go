@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -28,6 +29,22 @@ const (
 	// A live owner answers at once.
 	answerPatience = 250 * time.Millisecond
 )
+
+// A putter stores the puts of this node. It combines the puts of concurrent calls.
+type putter struct {
+	*index
+	cleaner *cleaner // makes room
+	puts    *storekit.Batcher[put]
+}
+
+func newPutter(c *cleaner) *putter {
+	s := &putter{index: c.index, cleaner: c}
+	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
+	return s
+}
+
+// putters is how many groups of puts are stored concurrently.
+const putters = 4
 
 // A put is a call of Put, or the revival of a dead letter.
 type put struct {
@@ -63,7 +80,7 @@ type part struct {
 }
 
 // newPut checks and encodes deliveries.
-func (s *Store) newPut(ds ...webhook.Put) (*put, error) {
+func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 	p := &put{items: make([]item, len(ds)), packing: newPacking(), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
@@ -117,13 +134,13 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 
 // put stores p. Then it waits, up to answerPatience, for the owners to say which deliveries are
 // duplicates. After an error it ends the claims that were made for p, and no further ones are made.
-func (s *Store) put(ctx context.Context, p *put) error {
+func (s *putter) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
 	if len(p.packing.parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
-	if err := s.takeRoom(ctx, int64(p.size)); err != nil {
+	if err := s.cleaner.takeRoom(ctx, int64(p.size)); err != nil {
 		return err
 	}
 	s.puts.Add(p, p.size)
@@ -186,7 +203,7 @@ func (k *packing) add(size int, items ...*item) {
 // one atomic batch, because a server without replicas writes each batch to a file of its own, which
 // takes 2 to 3 ms. A revival has its own message, with an id: if two nodes revive the same dead
 // letter, the server stores the message only once.
-func (s *Store) storePuts(puts []*put) {
+func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := newPacking(), newPacking()
 	for _, p := range puts {
@@ -216,7 +233,7 @@ func (s *Store) storePuts(puts []*put) {
 }
 
 // parcel encodes each part as a message, and registers it in s.parts to await the owner's answer.
-func (s *Store) parcel(parts ...*part) *parcel {
+func (s *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
 		r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
@@ -237,7 +254,7 @@ func (s *Store) parcel(parts ...*part) *parcel {
 
 // heardOfPut processes the answer of an owner on another node. The answer consists of the serial of
 // the record that was put and a bit for each delivery, which is set for a duplicate.
-func (s *Store) heardOfPut(m *nats.Msg) {
+func (s *putter) heardOfPut(m *nats.Msg) {
 	serial, n := binary.Uvarint(m.Data)
 	if n <= 0 {
 		return

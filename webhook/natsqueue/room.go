@@ -19,7 +19,7 @@ type room struct {
 }
 
 // takeRoom counts size bytes as used, or returns webhook.ErrQueueFull.
-func (s *Store) takeRoom(ctx context.Context, size int64) error {
+func (s *cleaner) takeRoom(ctx context.Context, size int64) error {
 	r, most := &s.room, s.config.MaxBytes
 	if most == 0 {
 		return nil

@@ -3,7 +3,6 @@ package natsqueue
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,28 +11,21 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store that several nodes share, and an audience.Roster. Its conn reads and
-// writes the stream, and its index is the state of this node in memory.
+// A Store is a webhook.Store that several nodes share, and an audience.Roster.
 type Store struct {
+	// The parts, each with a state of its own. conn reads and writes the stream, and index has the
+	// partitions of this node in memory. The other parts build on these two.
 	*conn
 	*index
+	*recorder
+	*cleaner
+	*putter
+	*node
 	*roster
-	puts   *storekit.Batcher[put]
-	writes *storekit.Batcher[write]
-	subs   []*nats.Subscription
-	room   room
-	speak  chan struct{} // asks for a heartbeat
-	ruling sync.Mutex    // held while the node checks the owners of partitions
 
-	// Guarded by index.mu.
-	opened  int64 // when the Store was opened, by the server's clock, in microseconds; 0 until it is known
-	leaving bool  // the node takes no more partitions
-	note    func() ([]byte, bool)
-	steady  time.Time // all heartbeats since then were stored
-	latest  uint64    // the sequence of the latest heartbeat
+	subs []*nats.Subscription
 }
 
 var (
@@ -41,9 +33,6 @@ var (
 	_ webhook.Shared  = (*Store)(nil)
 	_ audience.Roster = (*Store)(nil)
 )
-
-// putters is how many groups of puts are stored concurrently.
-const putters = 4
 
 // Open opens the store on the servers that nc is connected to, which must have version 2.12.1 or
 // newer. The caller closes nc after the Store. nc should reconnect without limit
@@ -65,7 +54,9 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 		return nil, err
 	}
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
-	s := &Store{conn: c, index: newIndex(c), roster: &roster{conn: c}, speak: make(chan struct{}, 1)}
+	r := newRecorder(newIndex(c))
+	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, roster: &roster{conn: c}}
+	s.putter, s.node = newPutter(s.cleaner), &node{recorder: r, speak: make(chan struct{}, 1)}
 	s.update = s.roster.change
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
@@ -76,8 +67,6 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 // begin stores a heartbeat, takes partitions, and starts the goroutines of the Store.
 func (s *Store) begin(ctx context.Context) (err error) {
 	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
-	s.writes = storekit.NewBatcher(1, maxGroup, s.storeWrites)
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -120,7 +109,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	return nil // also if ctx has ended: the store is open
 }
 
-// end stops everything that begin started, after background has ended.
+// end stops everything that Open started, after background has ended.
 func (s *Store) end() {
 	s.goroutines.Wait()
 	s.puts.Close()
@@ -150,9 +139,7 @@ func (s *Store) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(s.config.Claim, callTimeout))
 	defer cancel()
-	s.mu.Lock()
-	s.leaving = true // from here on this node takes no partitions
-	s.mu.Unlock()
+	s.leave()
 	err := s.write(ctx, writesOf(s.mine(), true)...)
 	if err == nil {
 		err = s.purge(ctx, s.config.heartbeat(s.id), 0)

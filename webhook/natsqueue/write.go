@@ -19,6 +19,19 @@ const (
 	maxDropped = 256
 )
 
+// A recorder writes the records of the partitions of this node. Other parts queue writes, and the
+// recorder combines all queued writes of a partition in one record.
+type recorder struct {
+	*index
+	writes *storekit.Batcher[write]
+}
+
+func newRecorder(x *index) *recorder {
+	s := &recorder{index: x}
+	s.writes = storekit.NewBatcher(1, maxGroup, s.storeWrites)
+	return s
+}
+
 // A write collects changes of a partition for its next record. An empty write becomes a record,
 // too, which proves that this node still owns the partition.
 type write struct {
@@ -44,7 +57,7 @@ func writesOf(partitions []*partition, release bool) (ws []*write) {
 }
 
 // hand queues writes.
-func (s *Store) hand(ws ...*write) {
+func (s *recorder) hand(ws ...*write) {
 	for _, w := range ws {
 		size := 64 * len(w.endings)
 		for _, e := range w.endings {
@@ -55,7 +68,7 @@ func (s *Store) hand(ws ...*write) {
 }
 
 // write queues writes and waits until they are recorded.
-func (s *Store) write(ctx context.Context, ws ...*write) error {
+func (s *recorder) write(ctx context.Context, ws ...*write) error {
 	s.hand(ws...)
 	return await(ctx, ws)
 }
@@ -76,7 +89,7 @@ func await(ctx context.Context, ws []*write) error {
 }
 
 // storeWrites records writes. One goroutine calls it.
-func (s *Store) storeWrites(writes []*write) {
+func (s *recorder) storeWrites(writes []*write) {
 	of := make(map[*partition][]*write)
 	for _, w := range writes {
 		of[w.p] = append(of[w.p], w)
@@ -90,7 +103,7 @@ func (s *Store) storeWrites(writes []*write) {
 
 // record stores writes of one partition in records. It retries until it knows whether the stream
 // has them.
-func (s *Store) record(p *partition, writes []*write) {
+func (s *recorder) record(p *partition, writes []*write) {
 	all := write{p: p}
 	for _, w := range writes {
 		all.endings, all.moves = append(all.endings, w.endings...), append(all.moves, w.moves...)
@@ -134,7 +147,7 @@ type draft struct {
 
 // compose takes as much from w as fits into one record, and returns a draft of the record. The rest
 // stays in w. The store is locked.
-func (s *Store) compose(w *write) *draft {
+func (s *recorder) compose(w *write) *draft {
 	d := &draft{p: w.p}
 	size := 0
 	room := func(n int) bool {
@@ -197,7 +210,7 @@ func (s *Store) compose(w *write) *draft {
 }
 
 // finish completes the record of d. The store is locked.
-func (s *Store) finish(d *draft) {
+func (s *recorder) finish(d *draft) {
 	p, r := d.p, &d.record
 	s.serial++
 	r.serial, r.cursor = s.serial, p.cursor
@@ -210,7 +223,7 @@ func (s *Store) finish(d *draft) {
 }
 
 // storeDraft stores a record. It retries until it knows whether the record is stored.
-func (s *Store) storeDraft(d *draft) error {
+func (s *recorder) storeDraft(d *draft) error {
 	for {
 		err := s.store(s.background, &d.parcel)
 		if err == nil {
@@ -229,7 +242,7 @@ func (s *Store) storeDraft(d *draft) error {
 // doubted finds out why the server refused a record. It returns false if the caller has to send the
 // record again. It returns true if the record is stored and only an earlier answer was lost, or if
 // another node has written a record and so owns the partition.
-func (s *Store) doubted(d *draft) bool {
+func (s *recorder) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {
 		return false
@@ -248,7 +261,7 @@ func (s *Store) doubted(d *draft) bool {
 }
 
 // recorded updates the index after d was stored with the sequence seq.
-func (s *Store) recorded(d *draft, seq uint64) {
+func (s *recorder) recorded(d *draft, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := d.p
