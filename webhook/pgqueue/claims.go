@@ -4,15 +4,36 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// A claimer claims chunks, hands out their deliveries, and gives the chunks back.
+type claimer struct {
+	memory
+	releasing   atomic.Bool  // this node makes no more claims; see Release
+	fetching    semaphore    // held by Fetch, and by calls during which no item may be handed out
+	fetched     atomic.Int64 // when Fetch was last called, in microseconds since 1970
+	firstClaims atomic.Int64 // the result of FirstClaims
+
+	// claiming keeps giveBack from freeing a claim that is in the database but not yet in memory.
+	// While there may be such a claim, the function claim holds a read lock. giveBack takes the
+	// write lock. Both acquire a connection before they lock claiming, so that no holder of the
+	// lock waits for a connection.
+	//
+	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
+	// the database may hold claims that are not in memory. doubted is 0 if there can be none.
+	claiming sync.RWMutex
+	doubted  atomic.Int64
+}
+
 // claim runs fn, which claims chunks in the database and puts them into memory. If fn fails but may
 // have claimed chunks, claim sets doubted.
-func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
+func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
@@ -31,7 +52,7 @@ func (s *Store) claim(ctx context.Context, fn func(context.Context, *pgxpool.Con
 // adopt puts the chunks of rows into memory, except those that a node had claimed before. The
 // argument node is the id by which this node has claimed the others. adopt fails if the node has a
 // new id by now: then other nodes have taken over its claims.
-func (s *Store) adopt(rows []row, node int64) error {
+func (s *claimer) adopt(rows []row, node int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.node != node {
@@ -49,11 +70,11 @@ func (s *Store) adopt(rows []row, node int64) error {
 	return nil
 }
 
-func (s *Store) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
+func (s *claimer) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
 // are settled.
-func (s *Store) Release(ctx context.Context) error {
+func (s *claimer) Release(ctx context.Context) error {
 	return s.call(ctx, "giving back unclaimed deliveries", func() error {
 		s.releasing.Store(true)
 		return s.release(ctx, 0)
@@ -65,7 +86,7 @@ const idleClaim = 10 * time.Second
 
 // release gives back the chunks of which the forwarder has no delivery. If the argument idle is not
 // 0, chunks that were used within that time stay claimed.
-func (s *Store) release(ctx context.Context, idle time.Duration) error {
+func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
 	node := s.node
@@ -97,7 +118,7 @@ func (s *Store) release(ctx context.Context, idle time.Duration) error {
 
 // giveBack gives back the claims of this node that are not in memory. Such claims exist after a
 // transaction was committed and its answer was lost.
-func (s *Store) giveBack(ctx context.Context) error {
+func (s *claimer) giveBack(ctx context.Context) error {
 	since := s.doubted.Load()
 	if since == 0 {
 		return nil

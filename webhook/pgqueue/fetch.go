@@ -15,7 +15,7 @@ import (
 
 // A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
 type fetch struct {
-	s        *Store
+	s        *claimer
 	wants    []webhook.Want
 	maxBytes int64
 	now      time.Time // by the database's clock
@@ -29,7 +29,7 @@ type fetch struct {
 
 // Fetch implements webhook.Store. It asks the database only if memory does not have enough
 // deliveries. One query then serves many of wants.
-func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.acquire(ctx); err != nil {
@@ -225,7 +225,7 @@ WHERE c.part = p.part AND c.id = p.id
 RETURNING ` + rowColumns + `, p.outbox`
 
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed.
-func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
+func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return func(yield func(webhook.Head, error) bool) {
 		s.mu.Lock()
 		all := all || s.allNew
@@ -249,7 +249,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 // look reads heads from the database: of all destinations if the argument all is true, else of the
 // destinations in names. It combines the heads with the deliveries in memory. If all is true, look
 // also removes empty queues from memory.
-func (s *Store) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
+func (s *memory) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {
 		sql, args = headsSQL, []any{bytesOf(names)}

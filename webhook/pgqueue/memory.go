@@ -1,12 +1,26 @@
 package pgqueue
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 )
+
+// A memory is what this node knows of the store: the chunks that it has claimed, and the due times of
+// the first unclaimed chunks. heartbeat.mu guards all its fields except changed.
+type memory struct {
+	heartbeat
+	changed chan struct{} // of Changed; capacity 1
+	queues  map[queueKey]*queue
+	reports uint64           // incremented by each report and for each queue in heard; see learn
+	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
+	bytes   int64            // of the chunks
+	claims  map[uint64]*item
+	serial  uint64          // the number of the latest claim
+	news    map[string]bool // destinations that others have changed
+	allNew  bool            // others may have changed any destination
+	looked  time.Duration   // how long it took to read all heads last time
+}
 
 // A queue is what this node knows of a queue of the store.
 type queue struct {
@@ -16,14 +30,14 @@ type queue struct {
 	beyond int64
 	known  bool
 	per    int    // how many deliveries the first unclaimed chunk has, as far as is known
-	report uint64 // Store.reports when this queue was last reported
+	report uint64 // memory.reports when this queue was last reported
 }
 
 const never = math.MaxInt64
 
 // queueOf returns the queue with this key. The caller holds s.mu. This is true of all functions in
 // this file that do not lock s.mu themselves.
-func (s *Store) queueOf(key queueKey) *queue {
+func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
 		q = &queue{beyond: never, per: chunkItems}
@@ -33,7 +47,7 @@ func (s *Store) queueOf(key queueKey) *queue {
 }
 
 // report notes that a queue has an unclaimed chunk.
-func (s *Store) report(key queueKey, due int64, waiting int) {
+func (s *memory) report(key queueKey, due int64, waiting int) {
 	q := s.queueOf(key)
 	s.reports++
 	q.report = s.reports
@@ -52,7 +66,7 @@ type head struct {
 // learn stores the head of a queue that the database has returned. reports is the value of
 // s.reports before the query. A report with a higher number may be about a chunk that the query has
 // not seen. Then learn keeps what was reported, unless the head is due earlier.
-func (s *Store) learn(h head, reports uint64) {
+func (s *memory) learn(h head, reports uint64) {
 	if h.waiting == 0 {
 		h.due, h.waiting = never, chunkItems
 	}
@@ -97,7 +111,7 @@ func (q *queue) pop() *item {
 }
 
 // putBack adds items to their queue.
-func (s *Store) putBack(key queueKey, items ...*item) {
+func (s *memory) putBack(key queueKey, items ...*item) {
 	q := s.queueOf(key)
 	for _, it := range items {
 		it.state, it.claim = free, 0
@@ -107,13 +121,13 @@ func (s *Store) putBack(key queueKey, items ...*item) {
 }
 
 // tidy removes the items that are no longer free from a queue.
-func (s *Store) tidy(key queueKey) {
+func (s *memory) tidy(key queueKey) {
 	q := s.queueOf(key)
 	q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
 }
 
 // hand claims an item. The caller of hand removes the item from its queue.
-func (s *Store) hand(it *item, now time.Time) uint64 {
+func (s *memory) hand(it *item, now time.Time) uint64 {
 	s.serial++
 	it.state, it.claim = inHand, s.serial
 	s.claims[it.claim] = it
@@ -123,7 +137,7 @@ func (s *Store) hand(it *item, now time.Time) uint64 {
 }
 
 // unhand ends the claim of an item and sets its new state.
-func (s *Store) unhand(it *item, state itemState) {
+func (s *memory) unhand(it *item, state itemState) {
 	delete(s.claims, it.claim)
 	it.chunk.inHand--
 	it.claim, it.state = 0, state
@@ -131,7 +145,7 @@ func (s *Store) unhand(it *item, state itemState) {
 
 // takeBack ends the claims of those items that are still handed out, and puts these items back into
 // their queues.
-func (s *Store) takeBack(items []*item) {
+func (s *memory) takeBack(items []*item) {
 	for _, it := range items {
 		if it.state == inHand {
 			s.unhand(it, free)
@@ -141,7 +155,7 @@ func (s *Store) takeBack(items []*item) {
 }
 
 // read decodes the chunk of a row that this node has claimed. It logs if the chunk is damaged.
-func (s *Store) read(r *row) *chunk {
+func (s *memory) read(r *row) *chunk {
 	c, err := readChunk(r)
 	if err != nil {
 		c.damaged = true
@@ -153,7 +167,7 @@ func (s *Store) read(r *row) *chunk {
 
 // install adds a claimed chunk to memory, and its free items to their queue. A free item is neither
 // handed out nor done.
-func (s *Store) install(c *chunk, now time.Time) {
+func (s *memory) install(c *chunk, now time.Time) {
 	c.used = now
 	s.chunks[c.id] = c
 	s.bytes += c.size
@@ -167,7 +181,7 @@ func (s *Store) install(c *chunk, now time.Time) {
 }
 
 // forget removes a chunk from memory, and ends the claims of its items.
-func (s *Store) forget(c *chunk) {
+func (s *memory) forget(c *chunk) {
 	if s.chunks[c.id] == c {
 		delete(s.chunks, c.id)
 		s.bytes -= c.size
@@ -187,7 +201,7 @@ func (s *Store) forget(c *chunk) {
 }
 
 // leaveOut ends the claim of an item that cannot be read, and logs that.
-func (s *Store) leaveOut(it *item, err error) {
+func (s *memory) leaveOut(it *item, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if it.state == inHand {
@@ -198,39 +212,10 @@ func (s *Store) leaveOut(it *item, err error) {
 		"chunk", it.chunk.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
 }
 
-var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
-
-// expired returns an error once other nodes may consider this node dead. It checks the age of the
-// last heartbeat by the wall clock and by the monotonic clock. It returns an error if the age is
-// too high by one of them.
-func (s *Store) expired() error {
-	now, trusted := time.Now(), s.config.trusted()
-	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
-		return nil
-	}
-	if s.lastErr != nil {
-		return fmt.Errorf("claims have expired, no heartbeat was stored in time: %w", s.lastErr)
-	}
-	return errors.New("claims have expired, no heartbeat was stored in time")
-}
-
-func (s *Store) nodeNow() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node
-}
-
-// Now implements webhook.Store.
-func (s *Store) Now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond)
-}
-
 // Changed implements webhook.Store.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
+func (s *memory) Changed() <-chan struct{} { return s.changed }
 
-func (s *Store) signal() {
+func (s *memory) signal() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -238,7 +223,7 @@ func (s *Store) signal() {
 }
 
 // heard notes that other nodes have changed these destinations.
-func (s *Store) heard(names ...string) {
+func (s *memory) heard(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
 		s.news[name] = true
@@ -254,7 +239,7 @@ func (s *Store) heard(names ...string) {
 }
 
 // heardAny notes that other nodes may have changed any destination.
-func (s *Store) heardAny() {
+func (s *memory) heardAny() {
 	s.mu.Lock()
 	s.allNew = true
 	for _, q := range s.queues {

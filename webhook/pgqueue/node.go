@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +15,24 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// A heartbeat makes this process a node of the schema, and proves to the other nodes that it is
+// alive.
+type heartbeat struct {
+	*database
+	presented chan struct{} // makes live send a heartbeat; capacity 1
+
+	// mu guards all below. It also guards memory, so that the id of the node does not change while
+	// chunks that were claimed with this id are added to memory.
+	mu      sync.Mutex
+	node    int64                 // the id of this node
+	note    func() ([]byte, bool) // of Present
+	sent    time.Time             // when the latest stored heartbeat was sent
+	offset  time.Duration         // how far the database's clock is ahead
+	lastErr error                 // the error of the latest heartbeat
+}
+
 // enroll makes this process a new node. The claims of the node are valid from then on.
-func (s *Store) enroll(ctx context.Context) error {
+func (s *heartbeat) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
 	err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
@@ -31,7 +49,7 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 micro
 
 // beat sends a heartbeat, unless the scheduler makes no progress. It returns errEnded if another
 // node has judged this one dead.
-func (s *Store) beat(ctx context.Context) error {
+func (s *heartbeat) beat(ctx context.Context) error {
 	s.mu.Lock()
 	node, present := s.node, s.note
 	s.mu.Unlock()
@@ -70,6 +88,35 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 	return nil
 }
 
+var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
+
+// expired returns an error once other nodes may consider this node dead. It checks the age of the
+// last heartbeat by the wall clock and by the monotonic clock. It returns an error if the age is
+// too high by one of them.
+func (s *heartbeat) expired() error {
+	now, trusted := time.Now(), s.config.trusted()
+	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
+		return nil
+	}
+	if s.lastErr != nil {
+		return fmt.Errorf("claims have expired, no heartbeat was stored in time: %w", s.lastErr)
+	}
+	return errors.New("claims have expired, no heartbeat was stored in time")
+}
+
+func (s *heartbeat) nodeNow() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// Now implements webhook.Store.
+func (s *heartbeat) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond)
+}
+
 // live sends heartbeats until the Store is closed.
 func (s *Store) live() {
 	tick := time.NewTicker(s.config.Claim / 4)
@@ -101,7 +148,7 @@ func (s *Store) live() {
 }
 
 // again makes this process a new node, after other nodes have taken over the claims of its old one.
-func (s *Store) again(ctx context.Context) error {
+func (s *claimer) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
 	s.mu.Lock()
 	for _, c := range s.chunks {
@@ -116,7 +163,7 @@ func (s *Store) again(ctx context.Context) error {
 }
 
 // resign gives back all claims and removes this node from the table of nodes.
-func (s *Store) resign(ctx context.Context) error {
+func (s *claimer) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node
 	for _, it := range s.claims {
@@ -186,7 +233,7 @@ func (s *Store) maintain() {
 // An outage of the database makes no node dead. So this node judges others only if its own
 // heartbeats have been stored for at least Config.term up to now, and none of them was late. In the
 // statement, $2 is the id of this node; $3 is Config.term and $4 is Config.late, in microseconds.
-func (s *Store) takeOver(ctx context.Context) error {
+func (s *claimer) takeOver(ctx context.Context) error {
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
 		s.channel(), s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds())
 	if err != nil || len(names) == 0 {
@@ -209,7 +256,7 @@ const takeOverSQL = `WITH dead AS (
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // Present implements webhook.Shared.
-func (s *Store) Present(note func() ([]byte, bool)) {
+func (s *heartbeat) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
@@ -220,7 +267,7 @@ func (s *Store) Present(note func() ([]byte, bool)) {
 }
 
 // Nodes implements webhook.Shared.
-func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
+func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	self := s.nodeNow()
 	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n webhook.Node, err error) {
 		var id int64
@@ -245,7 +292,7 @@ func (s *database) channel() string {
 }
 
 // connect returns a connection that receives notifications.
-func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+func (s *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -260,7 +307,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 
 // listen receives notifications until the Store is closed. It begins with conn, and reconnects
 // after an error.
-func (s *Store) listen(conn *pgx.Conn) {
+func (s *memory) listen(conn *pgx.Conn) {
 	for {
 		n, err := conn.WaitForNotification(s.background)
 		if err == nil {
@@ -284,7 +331,7 @@ func (s *Store) listen(conn *pgx.Conn) {
 	}
 }
 
-func (s *Store) notified(payload string) {
+func (s *memory) notified(payload string) {
 	sender, name, _ := strings.Cut(payload, " ")
 	destination, err := hex.DecodeString(name)
 	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {

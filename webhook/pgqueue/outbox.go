@@ -76,4 +76,4 @@ var arrays = [13]uint32{
 var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
 // FirstClaims implements webhook.Outbox.
-func (s *Store) FirstClaims() int64 { return s.firstClaims.Load() }
+func (s *claimer) FirstClaims() int64 { return s.firstClaims.Load() }

@@ -33,14 +33,21 @@ const (
 	aloneWait = "500ms"
 )
 
+// A putter stores deliveries, and claims those that this node delivers itself.
+type putter struct {
+	*claimer
+	puts  *storekit.Batcher[put] // the calls of Put that wait for a transaction
+	alone semaphore              // held by a single put that waits for a transaction which is adding its keys
+}
+
 // A put is a call of Put.
 type put struct {
 	ctx     context.Context
 	entries []entry
 	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
-	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by Store.mu
-	ended   bool // its result is in memory; guarded by Store.mu
+	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by heartbeat.mu
+	ended   bool // its result is in memory; guarded by heartbeat.mu
 }
 
 // Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
@@ -48,7 +55,7 @@ type put struct {
 // stored or not. If they are stored and put again, Put recognises them as duplicates. If an open
 // transaction of PutTx has put one of ps, Put waits for the end of that transaction, for half a
 // minute at most.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
 		size := 0
@@ -93,7 +100,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 
 // abandonPut handles a put whose context has ended. It returns nil if the caller must wait for the
 // transaction, and otherwise the error for the caller.
-func (s *Store) abandonPut(p *put) error {
+func (s *putter) abandonPut(p *put) error {
 	err := p.ctx.Err()
 	if s.puts.Drop(p) {
 		return err
@@ -109,7 +116,7 @@ func (s *Store) abandonPut(p *put) error {
 
 // storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
 // uses several transactions, so that the other puts do not wait.
-func (s *Store) storeBatch(puts []*put) {
+func (s *putter) storeBatch(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -133,7 +140,7 @@ func (s *Store) storeBatch(puts []*put) {
 }
 
 // store stores puts in one transaction. The argument wait is the lock_timeout of the transaction.
-func (s *Store) store(puts []*put, wait string) error {
+func (s *putter) store(puts []*put, wait string) error {
 	var all []*entry
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
@@ -166,7 +173,7 @@ func (s *Store) store(puts []*put, wait string) error {
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
 // fits into CacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
 // returns the id of this node, or 0 if this node may claim nothing.
-func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
+func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
@@ -199,7 +206,7 @@ const putCall = `S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::bool
 	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
-func (s *Store) queuePut(b *pgx.Batch, args []any, r *putResult) {
+func (s *database) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	if len(args) > 0 {
 		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.known, &r.chunks) })
 	}
@@ -208,7 +215,7 @@ func (s *Store) queuePut(b *pgx.Batch, args []any, r *putResult) {
 // putArgs returns the arguments of putCall, or nil if there are no drafts. The argument node is the
 // id of the node that claims the drafts whose field mine is set. About the other drafts, PostgreSQL
 // notifies all nodes except the sender, or no node if the argument sender is nil.
-func (s *Store) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
+func (s *database) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
 	}
@@ -241,7 +248,7 @@ func (s *Store) putArgs(node int64, drafts []*draft, outbox bool, sender *int64)
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims.
-func (s *Store) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
+func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
 	place := int32(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()

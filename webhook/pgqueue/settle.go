@@ -10,6 +10,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// A settler stores the outcomes of claimed deliveries: those that the caller settles, and those that
+// a sweep selects.
+type settler struct {
+	*claimer
+	settling semaphore // held by calls that store outcomes
+	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
+	// database was lost. settling guards it.
+	unsure map[*chunk]bool
+}
+
 // An outcome is an item with the verdict on it.
 type outcome struct {
 	item    *item
@@ -20,7 +30,7 @@ type outcome struct {
 }
 
 // Settle implements webhook.Store.
-func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	err = s.call(ctx, "settling", func() (err error) {
 		if err := s.settling.acquire(ctx); err != nil {
 			return err
@@ -40,7 +50,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 }
 
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
-func (s *Store) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for n < len(ss) {
 		outcomes, taken, refused := s.outcomesOf(ss[n:])
 		if err := s.settle(ctx, outcomes); err != nil {
@@ -56,7 +66,7 @@ func (s *Store) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, 
 // outcomesOf returns the outcomes of the first settlements of ss, as many as fit into one
 // transaction, and the number of these settlements. If it returns an error, the error is about the
 // next settlement.
-func (s *Store) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
+func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
 	size := 0
 	settled := make(map[*item]bool, len(ss))
 	for i := range ss {
@@ -103,7 +113,7 @@ func (o *outcome) change(v *webhook.Settlement) error {
 }
 
 // settle stores outcomes, and then ends their claims.
-func (s *Store) settle(ctx context.Context, outcomes []outcome) error {
+func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 	if len(outcomes) == 0 {
 		return nil
 	}
@@ -116,7 +126,7 @@ func (s *Store) settle(ctx context.Context, outcomes []outcome) error {
 	return err
 }
 
-func (s *Store) settleOnce(ctx context.Context, outcomes []outcome) (err error) {
+func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error) {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -162,7 +172,7 @@ func (s *Store) settleOnce(ctx context.Context, outcomes []outcome) (err error) 
 
 // settled updates memory after the transaction that was to store outcomes and the drafts of
 // retries. If err is not nil, the transaction may have been committed or not.
-func (s *Store) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draft, err error) {
+func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draft, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
@@ -195,7 +205,7 @@ func (s *Store) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draf
 
 // verify finds out which outcomes of the unsure chunks were stored. If their transaction is still
 // open, verify waits for its end.
-func (s *Store) verify(ctx context.Context) error {
+func (s *settler) verify(ctx context.Context) error {
 	if len(s.unsure) == 0 {
 		return nil
 	}
@@ -239,7 +249,7 @@ func (s *Store) verify(ctx context.Context) error {
 
 // queueEnded queues the statement that marks deliveries of chunks as done. The statement fails
 // unless this node still claims all the chunks. s.mu is held.
-func (s *Store) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
+func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 	var (
 		ids             []int64
 		before, waiting []int32

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -99,51 +97,15 @@ func (c *Config) late() time.Duration { return c.Claim / 2 }
 // stops before other nodes take over.
 func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
-// A Store is a webhook.Store, webhook.Shared and audience.Roster.
+// A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers: claimer
+// embeds memory, memory embeds heartbeat, and heartbeat embeds database. putter and settler use the
+// same claimer.
 type Store struct {
-	*database
+	claimer
+	putter
+	settler
 	update
-	changed   chan struct{}          // of Changed; capacity 1
-	presented chan struct{}          // makes live send a heartbeat; capacity 1
-	farewell  time.Duration          // how long Close waits for the database
-	puts      *storekit.Batcher[put] // the calls of Put that wait for a transaction
-	alone     semaphore              // held by a single put that waits for a transaction which is adding its keys
-	releasing atomic.Bool            // this node makes no more claims; see Release
-	fetching  semaphore              // held by Fetch, and by calls during which no item may be handed out
-	fetched   atomic.Int64           // when Fetch was last called, in microseconds since 1970
-
-	firstClaims atomic.Int64 // the result of FirstClaims
-
-	// claiming keeps giveBack from freeing a claim that is in the database but not yet in memory.
-	// While there may be such a claim, the function claim holds a read lock. giveBack takes the
-	// write lock. Both acquire a connection before they lock claiming, so that no holder of the
-	// lock waits for a connection.
-	//
-	// doubted is when storing a claim last failed, in microseconds since 1970. After such a failure,
-	// the database may hold claims that are not in memory. doubted is 0 if there can be none.
-	claiming sync.RWMutex
-	doubted  atomic.Int64
-
-	settling semaphore // held by calls that store outcomes
-	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
-	// database was lost. settling guards it.
-	unsure map[*chunk]bool
-
-	mu      sync.Mutex // guards all below: what this node knows of the store
-	node    int64
-	note    func() ([]byte, bool) // of Present
-	sent    time.Time             // when the latest stored heartbeat was sent
-	offset  time.Duration         // how far the database's clock is ahead
-	lastErr error                 // the error of the latest heartbeat
-	queues  map[queueKey]*queue
-	reports uint64           // incremented by each report and for each queue in heard; see learn
-	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
-	bytes   int64            // of the chunks
-	claims  map[uint64]*item
-	serial  uint64          // the number of the latest claim
-	news    map[string]bool // destinations that others have changed
-	allNew  bool            // others may have changed any destination
-	looked  time.Duration   // how long it took to read all heads last time
+	farewell time.Duration // how long Close waits for the database
 }
 
 var (
@@ -164,12 +126,15 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
-		database: &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")},
-		changed:  make(chan struct{}, 1), presented: make(chan struct{}, 1), farewell: min(c.Claim, writeTimeout),
-		alone: make(semaphore, 1), fetching: make(semaphore, 1), settling: make(semaphore, 1), unsure: make(map[*chunk]bool),
+	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")}
+	s := &Store{farewell: min(c.Claim, writeTimeout)}
+	s.memory = memory{
+		heartbeat: heartbeat{database: db, presented: make(chan struct{}, 1)}, changed: make(chan struct{}, 1),
 		queues: make(map[queueKey]*queue), chunks: make(map[int64]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
 	}
+	s.fetching = make(semaphore, 1)
+	s.putter = putter{claimer: &s.claimer, alone: make(semaphore, 1)}
+	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1), unsure: make(map[*chunk]bool)}
 	s.update = s.changeAudience
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, oneLine(err))

@@ -62,7 +62,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 
 // sweep processes all chunks, page by page. Meanwhile this node hands out only deliveries that it
 // puts itself.
-func (s *Store) sweep(ctx context.Context, w *sweep) error {
+func (s *settler) sweep(ctx context.Context, w *sweep) error {
 	for _, held := range []semaphore{s.fetching, s.settling} {
 		if err := held.acquire(ctx); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (s *Store) sweep(ctx context.Context, w *sweep) error {
 
 // claimPage reads the chunks that follow the id after, and claims the unclaimed ones. The field
 // node of a row is the node that had claimed the chunk before, or 0.
-func (s *Store) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
+func (s *settler) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
 		rows, err = indexed(ctx, conn, func(r pgx.CollectableRow) (row row, err error) {
@@ -121,7 +121,7 @@ RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 }
 
 // take claims the matching deliveries of chunks, and returns them with their settlements.
-func (s *Store) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
+func (s *settler) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)

@@ -33,7 +33,7 @@ const (
 
 // upkeep keeps the tables small. Only one node at a time does it. Each step is a short transaction
 // of its own.
-func (s *Store) upkeep(ctx context.Context) error {
+func (s *database) upkeep(ctx context.Context) error {
 	var errs []error
 	for _, step := range []func(context.Context, pgx.Tx) error{s.rotateDedup, s.rotateChunks, s.heal} {
 		errs = append(errs, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -52,7 +52,7 @@ func (s *Store) upkeep(ctx context.Context) error {
 
 // rotateDedup removes the older half of the dedup window when the newer half is full, or has taken
 // keys for DedupWindow. New keys then go to the empty half.
-func (s *Store) rotateDedup(ctx context.Context, tx pgx.Tx) error {
+func (s *database) rotateDedup(ctx context.Context, tx pgx.Tx) error {
 	var next int
 	err := tx.QueryRow(ctx, s.in(`SELECT 1 - dedup_part FROM S.state, pg_relation_size(('S.dedup_' || dedup_part)::regclass) size
 WHERE size > 0 AND (size >= $1 OR dedup_since <= clock_timestamp() - $2::bigint * interval '1 microsecond')`),
@@ -90,7 +90,7 @@ FROM S.state, generate_series(0, 3) n, LATERAL (
 // rotateChunks directs new chunks to an empty partition when the current one is full, or old and
 // not small. It truncates other partitions that are empty, and moves the chunks of nearly empty
 // ones to the current one. If all partitions hold a backlog, only vacuum removes finished chunks.
-func (s *Store) rotateChunks(ctx context.Context, tx pgx.Tx) error {
+func (s *database) rotateChunks(ctx context.Context, tx pgx.Tx) error {
 	all, err := collect(ctx, tx, pgx.RowToStructByPos[partition], s.in(partitionsSQL), fewChunks, oldAge.Microseconds())
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ SELECT %[2]d, nextval('S.ids') * 4 + %[2]d, destination, retry, due, node, waiti
 
 // heal frees chunks that are claimed by nodes which no longer exist. Such claims arise if a claim
 // is stored while another node removes the claiming node.
-func (s *Store) heal(ctx context.Context, tx pgx.Tx) error {
+func (s *database) heal(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, s.in(healSQL))
 	return err
 }
