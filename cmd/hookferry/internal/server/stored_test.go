@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -67,6 +68,7 @@ func TestStoredDestinationGetsCallsAtOnce(t *testing.T) {
 		made.want("stored")
 		change("DELETE", path+"?waiting=keep", "", 200)
 		call("web-key", "deleted")
+		synctest.Wait() // the outcomes are stored: a destination with waiting deliveries is listed
 		var all api.Destinations
 		if s.read(api.DestinationsPath, &all); all.Total != 0 {
 			t.Errorf("%d destinations, want none", all.Total)
