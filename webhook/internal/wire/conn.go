@@ -87,9 +87,10 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
+	turns := len(rest) == 0 && cn.tap.turns()
 	// A TLS connection is not probed before it has served a request: until then, TLS may be
 	// in the middle of messages of its own.
-	if cn.kept || !cn.tap.secure {
+	if !turns && (cn.kept || !cn.tap.secure) {
 		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
 		} else if err != nil {
@@ -99,17 +100,24 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	if len(rest) > 0 {
 		return cn.exchangeLarge(b, rest)
 	}
-	_, err = cn.nc.Write(b.out)
-	if isTimeout(err) {
-		return a, false, err
+	var werr error
+	if turns {
+		cn.tap.request = b.out
+	} else if _, werr = cn.nc.Write(b.out); isTimeout(werr) {
+		return a, false, werr
 	}
 	// Read the answer even if the write failed: a receiver may answer and close before it
 	// has read the whole request.
-	a, keep, rerr := b.in.answer(b.kept[:0])
-	if rerr == nil {
-		return a, keep && err == nil, nil
+	a, keep, err = b.in.answer(b.kept[:0])
+	if turns {
+		if werr = cn.tap.werr; cn.tap.unsent && cn.kept {
+			return a, false, errStale
+		}
 	}
-	return a, false, cmp.Or(err, rerr)
+	if err == nil {
+		return a, keep && werr == nil, nil
+	}
+	return a, false, cmp.Or(werr, err)
 }
 
 // exchangeLarge is exchange for a request of more than maxInline bytes. It reads the answer while a
