@@ -148,11 +148,10 @@ func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
 	return h, h.tag <= h.length
 }
 
+// headerSum returns the checksum of a header. It begins with the place of the record instead of
+// zero, so a copy of the header elsewhere has another checksum.
 func headerSum(b []byte, salt uint64, off int64) uint32 {
-	var place [16]byte
-	binary.LittleEndian.PutUint64(place[:], salt)
-	binary.LittleEndian.PutUint64(place[8:], uint64(off))
-	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, b)
+	return crc32.Update(uint32(salt)^uint32(salt>>32)^uint32(off), castagnoli, b)
 }
 
 // A record holds the header and the payload of a record that was read from a segment, or that is
