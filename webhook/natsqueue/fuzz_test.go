@@ -10,7 +10,7 @@ import (
 // value and reading it again gives an equal value.
 func FuzzStored(f *testing.F) {
 	f.Add((&record{node: "n", serial: 7, records: [][]byte{[]byte("a"), nil}}).append(nil))
-	f.Add((&record{node: "n", serial: 1, cursor: 2, ends: []ref{{1, 2}, {1, 3}, {1 << 60, 0}}, noDedup: true}).append(nil))
+	f.Add((&record{node: "n", serial: 1, cursor: 2, ends: []ref{{1, 2}, {1, 3}, {1 << 60, 0}}, records: [][]byte{nil, nil}, noDedup: []uint32{1}}).append(nil))
 	f.Add([]byte("7"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := parseRecord(b); err == nil {

@@ -57,7 +57,7 @@ type block struct {
 	size    int64
 	judged  bool           // its deliveries are known to be no duplicates
 	damaged bool           // the message cannot be read, and has one damaged entry
-	keys    []storekit.Key // for the dedup window; zero for a delivery that the window does not remember
+	keys    []storekit.Key // for the dedup window; zero for a delivery that the window ignores
 	entries []*entry       // nil for a delivery that has ended
 	left    int            // how many entries are not nil
 	asker   string         // the node that waits for the answer, and the serial of its record
@@ -82,7 +82,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		if r, err = parseRecord(m.Data); err != nil {
 			p.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
 				"partition", p.n, "sequence", seq, "error", err)
-			r = &record{noDedup: true, records: [][]byte{nil}}
+			r = &record{records: [][]byte{nil}}
 		}
 	}
 	damaged := err != nil
@@ -204,11 +204,14 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delive
 		d.Destination = l.name
 		l.waiting++
 		e := &entry{lane: l, stored: uint32(len(r.records[i])), key: storekit.KeyOf(d.Destination, d.ID)}
-		if !r.noDedup {
-			b.keys[i] = e.key
-		}
+		b.keys[i] = e.key
 		p.describe(e, d)
 		b.set(i, e)
+	}
+	for _, i := range r.noDedup {
+		if int(i) < len(b.keys) {
+			b.keys[i] = storekit.Key{}
+		}
 	}
 	return b
 }

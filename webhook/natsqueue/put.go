@@ -191,7 +191,7 @@ func newPacking() *packing { return &packing{last: make(map[int]*part)} }
 func (k *packing) add(size int, items ...*item) {
 	first := items[0]
 	x := k.last[first.partition]
-	if x == nil || x.size+size > blockBytes || x.items[0].noDedup != first.noDedup || len(x.items)+len(items) > blockLen {
+	if x == nil || x.size+size > blockBytes || len(x.items)+len(items) > blockLen {
 		x = new(part)
 		k.parts, k.last[first.partition] = append(k.parts, x), x
 	}
@@ -236,9 +236,12 @@ func (s *putter) storePuts(puts []*put) {
 func (s *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
-		r := record{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
+		r := record{node: s.id, records: make([][]byte, len(x.items))}
 		for i, it := range x.items {
 			r.records[i], it.put.parcel = it.record, c
+			if it.noDedup {
+				r.noDedup = append(r.noDedup, uint32(i))
+			}
 		}
 		s.mu.Lock()
 		s.serial++

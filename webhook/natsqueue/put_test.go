@@ -163,6 +163,41 @@ func TestPutWithoutOwner(t *testing.T) {
 	})
 }
 
+// The next owner of a partition does not remember a put with NoDedup either, even if the delivery
+// has been retried, or moved to the end of the log.
+func TestNextOwnerForgetsPutWithNoDedup(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 1, Claim: time.Minute}
+		q := ready(s.open(t, c))
+		ds := deliveries("d", 0, 4)
+		ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+		for i, d := range ds {
+			ps[i] = webhook.Put{Delivery: d, NoDedup: i%2 == 0}
+		}
+		if err := q.Put(t.Context(), ps, out); err != nil {
+			t.Fatal(err)
+		}
+		again := fetch(t, q, len(ds), "d")[:2] // the other two stay claimed
+		for i := range again {
+			again[i].Expires = time.Now().Add(time.Hour)
+		}
+		settle(t, q, webhook.Retry, again...)
+		if err := q.clean(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q = ready(s.open(t, c))
+		defer q.Close()
+		fetch(t, q, len(ds), "d")
+		if n, err := q.tryPut(t.Context(), ds...); n != 2 || err != nil {
+			t.Errorf("Put of all deliveries again = %d, %v; want 2, those that were put with NoDedup", n, err)
+		}
+		fetch(t, q, 2, "d")
+	})
+}
+
 // After the stream was deleted, each call still returns in time. The store goes on once another
 // node opens the store, which creates the stream again.
 func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 )
 
 // formatVersion is the first byte of every record.
-const formatVersion = 1
+const formatVersion = 2
 
 // A ref names a delivery: the sequence of its message, and its place among the records.
 type ref struct {
@@ -18,22 +18,18 @@ type ref struct {
 // owner stores its changes in records. The field node of an owner's last record names the present
 // owner.
 type record struct {
-	noDedup bool     // skip the dedup window: do not look for duplicates, and remember no keys
 	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
 	serial  uint64   // the node's own number of the record: no two records are the same
 	cursor  uint64   // of the owner: puts up to this sequence have been checked for duplicates
 	ends    []ref    // of the owner: deliveries that were settled, moved or left out as duplicates
 	records [][]byte // one encoded delivery each, which is put, put back or moved
+	noDedup []uint32 // the places of the deliveries that the dedup window ignores: they are no duplicates, and their keys are not remembered
 }
 
 // append appends the fields in their order to b. For the deliveries, it first writes the lengths of
 // all of them, and then the deliveries themselves.
 func (r *record) append(b []byte) []byte {
-	flags := byte(0)
-	if r.noDedup {
-		flags = 1
-	}
-	b = append(b, formatVersion, flags)
+	b = append(b, formatVersion)
 	b = binary.AppendUvarint(b, uint64(len(r.node)))
 	b = append(b, r.node...)
 	b = binary.AppendUvarint(b, r.serial)
@@ -43,6 +39,10 @@ func (r *record) append(b []byte) []byte {
 	for _, x := range r.ends { // each as the distance from the previous sequence
 		b = binary.AppendUvarint(binary.AppendVarint(b, int64(x.seq-last)), uint64(x.i))
 		last = x.seq
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.noDedup)))
+	for _, i := range r.noDedup {
+		b = binary.AppendUvarint(b, uint64(i))
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.records)))
 	for _, d := range r.records {
@@ -60,11 +60,15 @@ func parseRecord(b []byte) (*record, error) {
 	if p.byte() != formatVersion {
 		return nil, errFormat
 	}
-	r := &record{noDedup: p.byte() == 1, node: string(p.bytes(p.count())), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
+	r := &record{node: string(p.bytes(p.count())), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
 	last := uint64(0)
 	for i := range r.ends {
 		last += uint64(p.varint())
 		r.ends[i] = ref{last, uint32(p.uvarint())}
+	}
+	r.noDedup = make([]uint32, p.count())
+	for i := range r.noDedup {
+		r.noDedup[i] = uint32(p.uvarint())
 	}
 	sizes := make([]int, p.count())
 	for i := range sizes {

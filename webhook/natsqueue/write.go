@@ -158,6 +158,9 @@ func (s *recorder) compose(w *write) *draft {
 		return true
 	}
 	begin := func(e *entry, record []byte) {
+		if e.block.keys[e.i] == (storekit.Key{}) {
+			d.record.noDedup = append(d.record.noDedup, uint32(len(d.moved)))
+		}
 		d.moved = append(d.moved, e)
 		d.record.records = append(d.record.records, record)
 	}
