@@ -187,6 +187,9 @@ func (p *partition) places(q *question) (all []place) {
 	return all[:min(len(all), answerLen)]
 }
 
+// errLost is the error of a change that may be made in part.
+var errLost = errors.New("another node has taken over the partition")
+
 // change reads up to loadBlocks messages of p, a partition of this node. It makes q.Change to the
 // deliveries in them that q selects. a.Next is the field From of the question that continues, or 0
 // at the end. The caller holds the lock of the store; change releases the lock while it asks the
@@ -211,13 +214,16 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	s.mu.Unlock()
 	contents, err := s.contents(ctx, blocks)
 	s.mu.Lock()
+	if err == nil && p.state == lost {
+		err = errLost
+	}
 	if err != nil {
 		return a, err
 	}
 	w := newWrite(p)
 	for at, b := range contents {
 		for i, e := range entries[at] {
-			if !may(e) || e.gone {
+			if !may(e) || e.block.entries[e.i] != e { // e has ended in the meantime
 				continue
 			}
 			if e.block != b.block { // the cleaner has moved e in the meantime
@@ -240,6 +246,8 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 					continue
 				}
 			}
+			s.claim(e) // from here on nobody else can
+			e.write = w
 			w.endings = append(w.endings, s.ending(e, d, &by))
 		}
 	}
@@ -249,17 +257,16 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	s.mu.Unlock()
 	err = s.write(ctx, w)
 	s.mu.Lock()
+	if err == nil && p.state == lost {
+		err = errLost
+	}
 	if err != nil {
 		return a, err
 	}
 	for _, e := range w.endings {
-		if !e.done {
-			a.Claimed++
-			continue
-		}
-		a.Changed++
 		s.tell(e.lane.name)
 	}
+	a.Changed = len(w.endings)
 	if erase { // the cleaner then moves the other deliveries out of these messages, and purges these
 		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -138,9 +139,30 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *wr
 	if !record {
 		return nil, false, nil
 	}
-	w = newWrite(p)
-	w.moves, err = s.contents(ctx, moved)
+	w, err = s.moving(ctx, p, moved)
 	return w, erasing || short && len(moved) > 0, err
+}
+
+// moving returns a write that moves the waiting deliveries of blocks into records, so that the
+// messages of blocks can be purged. It sets damaged deliveries aside.
+func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
+	all, err := s.contents(ctx, blocks)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := newWrite(p)
+	for _, b := range all {
+		for i, e := range b.entries {
+			if e == nil {
+				continue
+			}
+			end := &ending{entry: e, verdict: webhook.Return, record: b.records[i], from: b.block}
+			if e.damaged {
+				end.verdict, end.subject = webhook.Bury, p.prefix+kindDamaged
+			}
+			w.endings = append(w.endings, end)
+		}
+	}
+	return w, err
 }
 
 // keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.

@@ -81,6 +81,36 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 	})
 }
 
+// A message with more damaged deliveries than an atomic batch has messages is set aside in several
+// batches.
+func TestManyDamagedDeliveriesAreSetAside(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		p := partitionOf(q)
+		const n = maxBatch + 200
+		damaged := record{records: slices.Repeat([][]byte{[]byte("?")}, n)}
+		if err := q.store(t.Context(), one(p.prefix+kindPut, damaged.append(nil))); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, q, deliveries("d", 0, 1)...)
+		settle(t, q, webhook.Done, fetch(t, q, 1, "d")...)
+		if err := q.clean(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
+		aside := 0
+		for _, err := range q.list(t.Context(), p.prefix+kindDamaged) {
+			if aside++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if aside != n {
+			t.Errorf("%d deliveries were set aside, want %d", aside, n)
+		}
+	})
+}
+
 // Erase removes the bytes of the user's deliveries from the stream. It keeps the other deliveries
 // of the same messages.
 func TestEraseLeavesNoBytes(t *testing.T) {
@@ -267,9 +297,8 @@ func TestMovedDeliveryIsFound(t *testing.T) {
 				q.mu.Lock()
 				moving := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 })
 				q.mu.Unlock()
-				w := newWrite(p)
-				var err error
-				if w.moves, err = q.contents(t.Context(), moving); err == nil {
+				w, err := q.moving(t.Context(), p, moving)
+				if err == nil {
 					err = q.write(t.Context(), w)
 				}
 				if err != nil {
@@ -299,13 +328,15 @@ func TestTwoWritesMoveADeliveryOnce(t *testing.T) {
 		const n = 3
 		mustPut(t, q, deliveries("d", 0, n)...)
 		p := partitionOf(q)
-		moves, err := q.contents(t.Context(), slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
-		if err != nil {
-			t.Fatal(err)
+		var both []*write
+		for range 2 {
+			w, err := q.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			both = append(both, w)
 		}
-		a, b := newWrite(p), newWrite(p)
-		a.moves, b.moves = moves, moves
-		q.storeWrites([]*write{a, b})
+		q.storeWrites(both)
 		moved := 0
 		for _, m := range logMessages(t, q) {
 			if r, err := parseRecord(m.data); err == nil && strings.HasSuffix(m.subject, kindOwn) {

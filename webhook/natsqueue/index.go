@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"sync"
@@ -104,8 +103,9 @@ func (s *index) describe(e *entry, d *webhook.Delivery) {
 	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
 }
 
-// claim claims e, which is in no queue. The store is locked.
+// claim claims e, and takes it out of its queue. The store is locked.
 func (s *index) claim(e *entry) uint64 {
+	e.lane.leave(e)
 	s.serial++
 	e.claim = s.serial
 	s.claims[e.claim] = e
@@ -118,7 +118,7 @@ func (s *index) claim(e *entry) uint64 {
 func (s *index) unclaim(e *entry) {
 	if e.claim != 0 {
 		delete(s.claims, e.claim)
-		e.claim = 0
+		e.claim, e.write = 0, nil
 		e.lane.claimed--
 		e.lane.p.claimed--
 	}
@@ -136,8 +136,8 @@ func (s *index) putBack(e *entry) {
 // remove removes e from the index. The store is locked.
 func (s *index) remove(e *entry) {
 	s.unclaim(e)
-	e.gone = true
 	if l := e.lane; l != nil {
+		l.leave(e)
 		if l.waiting--; l.waiting == 0 {
 			delete(s.lanes, l.name)
 		}
@@ -156,14 +156,13 @@ func (s *index) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
 		}
 		q := l.queue(w.Retries)
 		for range w.Max {
-			e := q.first()
-			if e == nil || e.due > at {
+			if len(*q) == 0 || (*q)[0].due > at {
 				break
 			}
+			e := (*q)[0]
 			if bytes += int64(e.size); bytes > maxBytes && len(picked) > 0 {
 				return picked
 			}
-			heap.Pop(q)
 			s.claim(e)
 			picked = append(picked, e)
 		}

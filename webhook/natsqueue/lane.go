@@ -20,7 +20,7 @@ type entry struct {
 	stored  uint32 // bytes in the message
 	retry   bool   // it has been attempted
 	damaged bool   // it cannot be read; the cleaner sets it aside
-	gone    bool   // it is ended or replaced, but a queue may still hold it
+	queued  int32  // its place in its queue, from 1; 0 if it is in none
 	due     int64  // in microseconds
 	order   uint64 // among entries with the same due
 	claim   uint64 // 0 if it is not claimed
@@ -58,12 +58,18 @@ func (l *lane) queue(retries bool) *queue {
 
 func (l *lane) push(e *entry) { heap.Push(l.queue(e.retry), e) }
 
+// leave takes e out of its queue, if it is in one.
+func (l *lane) leave(e *entry) {
+	if e.queued > 0 {
+		heap.Remove(l.queue(e.retry), int(e.queued)-1)
+	}
+}
+
 func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
-// A queue is a heap of entries, the earliest first. An entry whose field gone is set counts as
-// removed, but stays in the heap until it is the first.
+// A queue is a heap of entries, the earliest first.
 type queue []*entry
 
 // The methods of heap.Interface.
@@ -71,33 +77,30 @@ func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].order, q[j].order)) < 0
 }
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(e any)   { *q = append(*q, e.(*entry)) }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].queued, q[j].queued = int32(i+1), int32(j+1)
+}
+func (q *queue) Push(x any) {
+	e := x.(*entry)
+	*q = append(*q, e)
+	e.queued = int32(len(*q))
+}
 func (q *queue) Pop() any {
 	n := len(*q) - 1
 	e := (*q)[n]
 	(*q)[n] = nil
+	e.queued = 0
 	if *q = (*q)[:n]; n == 0 {
 		*q = nil // frees the array
 	}
 	return e
 }
 
-// first returns the first entry, or nil.
-func (q *queue) first() *entry {
-	for len(*q) > 0 {
-		if e := (*q)[0]; !e.gone {
-			return e
-		}
-		heap.Pop(q)
-	}
-	return nil
-}
-
 // due returns when the first entry is due, or the zero time if there is none.
-func (q *queue) due() time.Time {
-	if e := q.first(); e != nil {
-		return time.UnixMicro(e.due).UTC()
+func (q queue) due() time.Time {
+	if len(q) == 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	return time.UnixMicro(q[0].due).UTC()
 }

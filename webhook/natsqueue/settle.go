@@ -65,16 +65,18 @@ type ending struct {
 	*entry
 	verdict webhook.Verdict
 	again   *webhook.Delivery // for a Retry: the delivery to put back
-	record  []byte            // the encoded delivery to put back, or the encoded dead letter
-	subject string            // the subject of the dead letter
-	free    bool              // the entry was not claimed
-	done    bool              // it is recorded
+	record  []byte            // the encoded delivery to put back, or the message to store beside the record
+	subject string            // the subject of that message: a dead letter, or a damaged delivery
+	from    *block            // for a move: the block that record was read from
 }
+
+// putsBack reports whether the delivery goes on in the record.
+func (e *ending) putsBack() bool { return e.verdict == webhook.Retry || e.verdict == webhook.Return }
 
 // ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
 // fit into a message, ending leaves them out. The store is locked.
 func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *ending {
-	end := &ending{entry: e, verdict: by.Verdict, free: e.claim == 0}
+	end := &ending{entry: e, verdict: by.Verdict}
 	if by.Verdict == webhook.Done {
 		return end
 	}

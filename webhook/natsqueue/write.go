@@ -6,8 +6,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
@@ -37,8 +35,7 @@ func newRecorder(x *index) *recorder {
 type write struct {
 	p       *partition
 	endings []*ending
-	moves   []content // blocks whose entries are moved to the record, so that they can be purged
-	release bool      // the partition is given away
+	release bool // the partition is given away
 	done    chan struct{}
 	err     error // set before done is closed
 }
@@ -104,125 +101,78 @@ func (s *recorder) storeWrites(writes []*write) {
 // record stores writes of one partition in records. It retries until it knows whether the stream
 // has them.
 func (s *recorder) record(p *partition, writes []*write) {
-	all := write{p: p}
+	var endings []*ending
+	release := false
 	for _, w := range writes {
-		all.endings, all.moves = append(all.endings, w.endings...), append(all.moves, w.moves...)
-		all.release = all.release || w.release
+		endings = append(endings, w.endings...)
+		release = release || w.release
 	}
 	var err error
 	s.mu.Lock()
-	for more := true; more && err == nil && p.state != lost; {
-		d := s.compose(&all)
-		more = len(all.endings)+len(all.moves) > 0
-		if d.record.node = s.id; all.release && !more {
-			d.record.node = ""
-		}
-		s.finish(d)
+	for more := true; more && err == nil && p.state != lost; more = len(endings) > 0 {
+		var d *draft
+		d, endings = s.compose(p, endings, release)
 		s.mu.Unlock()
 		err = s.storeDraft(d)
 		s.mu.Lock()
 	}
+	s.mu.Unlock()
 	for _, w := range writes {
-		for _, e := range w.endings {
-			if e.write == w {
-				e.write = nil
-			}
-		}
 		w.err = err
 		close(w.done)
 	}
-	s.mu.Unlock()
 }
 
-// A draft is the next record of a partition.
+// A draft is the next record of a partition. Its parcel has the record, and before it the dead
+// letters and the damaged deliveries.
 type draft struct {
 	p       *partition
 	record  record
 	endings []*ending
-	moved   []*entry
 	dropped int
-	aside   []*nats.Msg // dead letters and damaged deliveries, stored in one batch with the record
 	parcel
 }
 
-// compose takes as much from w as fits into one record, and returns a draft of the record. The rest
-// stays in w. The store is locked.
-func (s *recorder) compose(w *write) *draft {
-	d := &draft{p: w.p}
+// compose returns a draft of a record with as many endings as fit, and the endings that are left.
+// With release, the record that leaves none gives the partition away. The store is locked.
+func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
+	d := &draft{p: p, record: record{node: s.id, cursor: p.cursor}}
+	r := &d.record
 	size := 0
-	room := func(n int) bool {
-		if size > 0 && size+n > blockBytes || len(d.aside) >= maxBuries || len(d.endings) >= blockLen {
-			return false
-		}
-		size += n + 8
-		return true
-	}
-	begin := func(e *entry, record []byte) {
-		if e.block.keys[e.i] == (storekit.Key{}) {
-			d.record.noDedup = append(d.record.noDedup, uint32(len(d.moved)))
-		}
-		d.moved = append(d.moved, e)
-		d.record.records = append(d.record.records, record)
-	}
 	taken := make(map[*entry]bool)
-	for ; len(w.endings) > 0; w.endings = w.endings[1:] {
-		e := w.endings[0]
-		if e.block.entries[e.i] != e.entry || e.free && (e.claim != 0 || e.gone) {
-			continue // the entry has ended, or was claimed in the meantime
+	for ; len(endings) > 0; endings = endings[1:] {
+		e := endings[0]
+		if e.block.entries[e.i] != e.entry || e.from != nil && (e.from != e.block || taken[e.entry]) {
+			continue // it has ended, or it is moved already
 		}
-		if !room(len(e.record)) {
-			return d
+		if taken[e.entry] || size > 0 && size+len(e.record) > blockBytes || len(d.messages) == maxBuries || len(d.endings) == blockLen {
+			break
 		}
-		e.gone = e.gone || e.free // from here on it cannot be claimed
-		d.endings = append(d.endings, e)
-		d.record.ends = append(d.record.ends, ref{e.block.seq, e.i})
 		taken[e.entry] = true
-		switch e.verdict {
-		case webhook.Retry:
-			begin(e.entry, e.record)
-		case webhook.Bury:
-			d.aside = append(d.aside, one(e.subject, e.record).messages...)
+		size += len(e.record) + 8
+		d.endings = append(d.endings, e)
+		r.ends = append(r.ends, ref{e.block.seq, e.i})
+		if e.putsBack() {
+			if e.block.keys[e.i] == (storekit.Key{}) {
+				r.noDedup = append(r.noDedup, uint32(len(r.records)))
+			}
+			r.records = append(r.records, e.record)
+		} else if e.subject != "" {
+			d.messages = append(d.messages, one(e.subject, e.record).messages...)
 		}
 	}
-	for ; len(w.moves) > 0; w.moves = w.moves[1:] {
-		m := w.moves[0]
-		total := 0
-		for i, e := range m.entries {
-			if e != nil {
-				total += len(m.records[i])
-			}
-		}
-		if !room(total) {
-			return d
-		}
-		for i, e := range m.entries {
-			if e == nil || taken[e] { // taken also if the cleaner and a Put asked for the same move
-				continue
-			}
-			taken[e] = true
-			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
-			if e.damaged {
-				d.endings = append(d.endings, &ending{entry: e})
-				d.aside = append(d.aside, one(d.p.prefix+kindDamaged, m.records[i]).messages...)
-			} else {
-				begin(e, m.records[i])
-			}
-		}
-	}
-	return d
-}
-
-// finish completes the record of d. The store is locked.
-func (s *recorder) finish(d *draft) {
-	p, r := d.p, &d.record
-	s.serial++
-	r.serial, r.cursor = s.serial, p.cursor
 	if d.dropped = min(len(p.dropped), maxDropped); d.dropped < len(p.dropped) {
 		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
 	}
 	r.ends = append(r.ends, p.dropped[:d.dropped]...)
-	d.messages = append(d.aside, one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(p.last)).messages...)
+	if release && len(endings) == 0 {
+		r.node = ""
+	}
+	s.serial++
+	r.serial = s.serial
+	d.messages = append(d.messages, one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(p.last)).messages...)
 	d.vital = true
+	return d, endings
 }
 
 // storeDraft stores a record. It retries until it knows whether the record is stored.
@@ -273,28 +223,21 @@ func (s *recorder) recorded(d *draft, seq uint64) {
 	}
 	p.last = seq
 	p.dropped = p.dropped[d.dropped:]
-	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.moved))
+	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.record.records))
 	b.judged = true
-	for i, e := range d.moved {
-		old, at := e.block, e.i
-		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has the key
-		old.drop(e)
-		e.stored = uint32(len(d.record.records[i]))
-		b.set(i, e)
-	}
+	n := 0
 	for _, e := range d.endings {
-		e.done, e.entry.write = true, nil
-		switch {
-		case e.verdict != webhook.Retry:
+		if !e.putsBack() {
 			s.remove(e.entry)
-		case e.free: // a queue may still have the old entry
-			again := *e.entry
-			again.gone = false
-			b.entries[e.i] = &again
-			s.describe(&again, e.again)
-			again.lane.push(&again)
-			s.tell(again.lane.name)
-		default:
+			continue
+		}
+		old, at := e.block, e.i
+		b.keys[n], old.keys[at] = old.keys[at], storekit.Key{} // the new block has the key
+		old.drop(e.entry)
+		e.stored = uint32(len(e.record))
+		b.set(n, e.entry)
+		n++
+		if e.verdict == webhook.Retry {
 			s.describe(e.entry, e.again)
 			s.unclaim(e.entry)
 			e.lane.push(e.entry)
