@@ -27,6 +27,13 @@ func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 	return died, seq, deadKey(died, seq) == key
 }
 
+// letterOf decodes the dead letter in a message, and gives it its key.
+func letterOf(m *stored) (d webhook.DeadLetter, err error) {
+	err = d.UnmarshalBinary(m.data)
+	d.Key = deadKey(d.Died, m.seq)
+	return d, err
+}
+
 // deadBucket is the time span of a bucket of dead letters. Dead sorts one bucket at a time in
 // memory.
 const deadBucket = time.Hour
@@ -137,13 +144,13 @@ func (s *conn) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after 
 		if err != nil {
 			return nil, err
 		}
-		var d webhook.DeadLetter
-		if err := d.UnmarshalBinary(m.data); err != nil {
+		d, err := letterOf(&m)
+		if err != nil {
 			s.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", m.seq, "error", err)
 			continue
 		}
-		if key := deadKey(d.Died, m.seq); after == "" || key != after && key > after != f.NewestFirst {
-			keys = append(keys, key)
+		if after == "" || d.Key != after && d.Key > after != f.NewestFirst {
+			keys = append(keys, d.Key)
 		}
 	}
 	if slices.Sort(keys); f.NewestFirst {
@@ -170,11 +177,8 @@ func (s *conn) letters(ctx context.Context, keys ...string) (found []webhook.Dea
 		return nil, fmt.Errorf("natsqueue: reading dead letters: %w", err)
 	}
 	for _, m := range slices.Concat(pages...) {
-		var d webhook.DeadLetter
-		if !strings.HasPrefix(m.subject, s.config.Stream+".dead.") || d.UnmarshalBinary(m.data) != nil {
-			continue
-		}
-		if d.Key = deadKey(d.Died, m.seq); slices.Contains(keys, d.Key) {
+		d, err := letterOf(&m)
+		if err == nil && slices.Contains(keys, d.Key) && strings.HasPrefix(m.subject, s.config.Stream+".dead.") {
 			found = append(found, d)
 		}
 	}
