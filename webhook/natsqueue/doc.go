@@ -67,8 +67,8 @@
 //     to a second, or longer if many deliveries wait before them. Older messages may still have
 //     deliveries of the user that have been delivered or retried. They stay until the cleaner
 //     purges these messages.
-//   - Settings are read from a replica that has caught up with the leader. Lists of members,
-//     audiences and dead letters may be some milliseconds old.
+//   - Settings are read from the leader of the stream. Lists of members, audiences and dead letters
+//     may be some milliseconds old.
 //
 // # Partitions
 //

@@ -1,12 +1,10 @@
 package natsqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,36 +22,40 @@ const (
 	settingValue = 'v'
 )
 
-// Settings implements webhook.Keeper. It keeps all settings with the prefix in memory.
+// Settings implements webhook.Keeper. It reads the names of all settings, and then the settings with
+// the prefix. Both come from the leader of the stream. While the servers elect one, any replica may
+// answer with the names, so Settings checks that this replica has not missed a setting.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return page(ctx, s.conn, func() ([]webhook.Setting, error) {
+	return page(ctx, s.conn, func() (all []webhook.Setting, _ error) {
 		last, _, err := s.last(ctx, s.config.setting("*"))
-		for wait := behind; err == nil; wait *= 2 {
-			all := make(map[string]webhook.Setting)
-			var seen uint64
-			for m, failed := range s.list(ctx, s.config.setting("*")) {
-				if err = failed; err != nil {
-					break
-				}
-				seen = m.seq
-				name, bad := lastToken(m.subject)
-				if bad != nil || len(m.data) <= settingID {
-					s.config.Logger.Error("natsqueue: ignoring a setting that cannot be read", "sequence", m.seq)
-					continue
-				}
-				delete(all, name)
-				if strings.HasPrefix(name, prefix) && m.data[settingID] == settingValue {
-					all[name] = webhook.Setting{Name: name, Value: m.data[settingID+1:], Version: m.seq}
-				}
+		if err != nil {
+			return nil, fmt.Errorf("natsqueue: settings: %w", err)
+		}
+		info, err := s.info(ctx, s.config.setting("*"))
+		if err == nil && info.State.LastSeq < last {
+			err = errors.New("the replica that answered lags behind the leader")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsqueue: settings: %w", err)
+		}
+		for subject := range info.State.Subjects {
+			name, bad := lastToken(subject)
+			if bad == nil && !strings.HasPrefix(name, prefix) {
+				continue
 			}
-			if err == nil && seen >= last { // the replica that answered has all that the leader had
-				return slices.SortedFunc(maps.Values(all), func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) }), nil
-			}
-			if err = cmp.Or(err, sleep(ctx, wait)); err == nil { // the last setting may be gone by now
-				last, _, err = s.last(ctx, s.config.setting("*"))
+			seq, data, err := s.last(ctx, subject)
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("natsqueue: settings: %w", err)
+			case seq == 0: // it was removed in the meantime
+			case bad != nil || len(data) <= settingID:
+				s.config.Logger.Error("natsqueue: ignoring a setting that cannot be read", "sequence", seq)
+			case data[settingID] == settingValue:
+				all = append(all, webhook.Setting{Name: name, Value: data[settingID+1:], Version: seq})
 			}
 		}
-		return nil, fmt.Errorf("natsqueue: settings: %w", err)
+		slices.SortFunc(all, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
+		return all, nil
 	})
 }
 
