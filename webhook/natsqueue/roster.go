@@ -93,28 +93,25 @@ type members struct {
 	seq        uint64 // of the record
 }
 
-// A member is a user's message in an audience. The message holds the generation, 0 for a user who
-// has left.
+// A member is a user's message in an audience.
 type member struct {
-	audience.Member
-	seq uint64 // 0 if there is no message
+	user       string
+	generation uint64 // 0 for a user who has left
+	seq        uint64
 }
 
 func memberOf(m *stored) (x member, err error) {
 	x.seq = m.seq
-	if x.Generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
+	if x.generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
 		return x, fmt.Errorf("natsqueue: a member: %w", err)
 	}
-	x.User, err = lastToken(m.subject)
+	x.user, err = lastToken(m.subject)
 	return x, err
 }
 
-// find returns a member for each of users, in their order. users must be sorted.
-func (m *members) find(users []string) ([]member, error) {
-	all := make([]member, len(users))
-	for i, user := range users {
-		all[i].User = user
-	}
+// find returns the messages of users, by user.
+func (m *members) find(users []string) (map[string]member, error) {
+	all := make(map[string]member)
 	for some := range slices.Chunk(users, maxMembers) {
 		q := request{Batch: len(some)}
 		for _, user := range some {
@@ -129,9 +126,7 @@ func (m *members) find(users []string) ([]member, error) {
 			if err != nil {
 				return nil, err
 			}
-			if j, found := slices.BinarySearch(users, x.User); found {
-				all[j] = x
-			}
+			all[x.user] = x
 		}
 	}
 	return all, nil
@@ -140,9 +135,9 @@ func (m *members) find(users []string) ([]member, error) {
 // Get implements audience.Members.
 func (m *members) Get(users []string) ([]audience.Member, error) {
 	found, err := m.find(users)
-	all := make([]audience.Member, len(found))
-	for i, x := range found {
-		all[i] = x.Member
+	all := make([]audience.Member, len(users))
+	for i, user := range users {
+		all[i] = audience.Member{User: user, Generation: found[user].generation}
 	}
 	return all, err
 }
@@ -177,15 +172,16 @@ func (m *members) Set(users []string, generation uint64) error {
 		return cmp.Or(err, errChanged)
 	}
 	var marks []*parcel
-	for _, x := range found {
-		if x.Generation == generation {
+	for _, user := range users {
+		x := found[user]
+		if x.generation == generation {
 			continue
 		}
 		headers := []string{headerExpected, decimal(x.seq), headerRollup, "sub"}
 		if generation == 0 {
 			headers = append(headers, headerTTL, goneTTL)
 		}
-		marks = append(marks, one(m.config.member(token(m.audience), token(x.User)), []byte(decimal(generation)), headers...))
+		marks = append(marks, one(m.config.member(token(m.audience), token(user)), []byte(decimal(generation)), headers...))
 	}
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }
@@ -201,8 +197,8 @@ func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if all[x.User] = true; x.Generation == 0 {
-			delete(all, x.User)
+		if all[x.user] = true; x.generation == 0 {
+			delete(all, x.user)
 		}
 	}
 	return slices.Sorted(maps.Keys(all)), nil
