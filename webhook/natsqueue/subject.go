@@ -1,9 +1,9 @@
 package natsqueue
 
 import (
-	"encoding/base64"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -37,32 +37,20 @@ func (c *Config) partition(destination string) int {
 	return int(hash(destination) % uint32(c.Partitions))
 }
 
-// token encodes a name as one token of a subject. A name of letters, digits, "-" and "_" stays as
-// it is. Any other name becomes "=" and its bytes in base64.
+// token encodes a name as one token of a subject. A name of letters, digits, "-", "_" and "~" stays
+// as it is.
 func token(name string) string {
-	plain := name != ""
-	for i := 0; i < len(name) && plain; i++ {
-		c := name[i]
-		plain = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	if name == "" {
+		return "="
 	}
-	if plain {
-		return name
-	}
-	return "=" + base64.RawURLEncoding.EncodeToString([]byte(name))
+	return strings.ReplaceAll(url.QueryEscape(name), ".", "%2E")
 }
 
 // lastToken decodes the last token of a subject. It rejects tokens that token does not return.
 func lastToken(subject string) (string, error) {
 	t := subject[strings.LastIndexByte(subject, '.')+1:]
-	name := t
-	if text, ok := strings.CutPrefix(t, "="); ok {
-		b, err := base64.RawURLEncoding.DecodeString(text)
-		if err != nil {
-			return "", fmt.Errorf("natsqueue: %q in a subject: %w", t, err)
-		}
-		name = string(b)
-	}
-	if token(name) != t {
+	name, err := url.QueryUnescape(strings.TrimPrefix(t, "="))
+	if err != nil || token(name) != t {
 		return "", fmt.Errorf("natsqueue: %q in a subject is not an encoded name", t)
 	}
 	return name, nil
