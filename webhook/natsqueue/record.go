@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// formatVersion is the first byte of every record.
+// formatVersion is the first number of every record.
 const formatVersion = 2
 
 // A ref names a delivery: the sequence of its message, and its place among the records.
@@ -26,30 +26,24 @@ type record struct {
 	noDedup []uint32 // the places of the deliveries that the dedup window ignores: they are no duplicates, and their keys are not remembered
 }
 
-// append appends the fields in their order to b. For the deliveries, it first writes the lengths of
-// all of them, and then the deliveries themselves.
+// append appends the fields in their order to b, lists and texts after their length.
 func (r *record) append(b []byte) []byte {
-	b = append(b, formatVersion)
+	b = binary.AppendUvarint(b, formatVersion)
 	b = binary.AppendUvarint(b, uint64(len(r.node)))
 	b = append(b, r.node...)
 	b = binary.AppendUvarint(b, r.serial)
 	b = binary.AppendUvarint(b, r.cursor)
 	b = binary.AppendUvarint(b, uint64(len(r.ends)))
-	last := uint64(0)
-	for _, x := range r.ends { // each as the distance from the previous sequence
-		b = binary.AppendUvarint(binary.AppendVarint(b, int64(x.seq-last)), uint64(x.i))
-		last = x.seq
+	for _, x := range r.ends {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, x.seq), uint64(x.i))
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.records)))
+	for _, d := range r.records {
+		b = append(binary.AppendUvarint(b, uint64(len(d))), d...)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.noDedup)))
 	for _, i := range r.noDedup {
 		b = binary.AppendUvarint(b, uint64(i))
-	}
-	b = binary.AppendUvarint(b, uint64(len(r.records)))
-	for _, d := range r.records {
-		b = binary.AppendUvarint(b, uint64(len(d)))
-	}
-	for _, d := range r.records {
-		b = append(b, d...)
 	}
 	return b
 }
@@ -57,26 +51,20 @@ func (r *record) append(b []byte) []byte {
 // parseRecord parses the result of append. The deliveries share the memory of b.
 func parseRecord(b []byte) (*record, error) {
 	p := parser{b: b}
-	if p.byte() != formatVersion {
+	if p.uvarint() != formatVersion {
 		return nil, errFormat
 	}
-	r := &record{node: string(p.bytes(p.count())), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
-	last := uint64(0)
+	r := &record{node: string(p.bytes()), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
 	for i := range r.ends {
-		last += uint64(p.varint())
-		r.ends[i] = ref{last, uint32(p.uvarint())}
+		r.ends[i] = ref{p.uvarint(), uint32(p.uvarint())}
+	}
+	r.records = make([][]byte, p.count())
+	for i := range r.records {
+		r.records[i] = p.bytes()
 	}
 	r.noDedup = make([]uint32, p.count())
 	for i := range r.noDedup {
 		r.noDedup[i] = uint32(p.uvarint())
-	}
-	sizes := make([]int, p.count())
-	for i := range sizes {
-		sizes[i] = p.count()
-	}
-	r.records = make([][]byte, len(sizes))
-	for i, n := range sizes {
-		r.records[i] = p.bytes(n)
 	}
 	if p.failed || len(p.b) != 0 {
 		return nil, errFormat
@@ -97,13 +85,6 @@ func (p *parser) fail() {
 	p.b, p.failed = nil, true
 }
 
-func (p *parser) byte() byte {
-	if b := p.bytes(1); len(b) == 1 {
-		return b[0]
-	}
-	return 0
-}
-
 func (p *parser) uvarint() uint64 {
 	v, n := binary.Uvarint(p.b)
 	if n <= 0 {
@@ -112,12 +93,6 @@ func (p *parser) uvarint() uint64 {
 	}
 	p.b = p.b[n:]
 	return v
-}
-
-// varint reads what binary.AppendVarint has written: the sign is in the lowest bit.
-func (p *parser) varint() int64 {
-	v := p.uvarint()
-	return int64(v>>1) ^ -int64(v&1)
 }
 
 // count reads the number of elements that follow. It fails if fewer bytes than elements are left.
@@ -130,11 +105,9 @@ func (p *parser) count() int {
 	return int(v)
 }
 
-func (p *parser) bytes(n int) []byte {
-	if n > len(p.b) {
-		p.fail()
-		return nil
-	}
+// bytes reads the bytes that follow their length.
+func (p *parser) bytes() []byte {
+	n := p.count()
 	b := p.b[:n:n]
 	p.b = p.b[n:]
 	return b
