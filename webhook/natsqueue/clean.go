@@ -62,21 +62,26 @@ func (s *cleaner) runCleaner() {
 	}
 }
 
-// clean cleans the logs of all partitions of this node. If the argument short is true, clean moves
-// deliveries until each log has at most 1.25 times the bytes of its waiting deliveries.
+// clean cleans the logs of all partitions of this node. It moves deliveries until each log is short
+// enough. If the argument short is true, a log may have only 1.25 times the bytes of its waiting
+// deliveries.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
-		var writes []*write
 		more = false
+		var writes []*write
 		for _, p := range s.mine() {
-			w, urgent, err := s.cleanOne(ctx, p, short)
+			if err := s.purgeEnded(ctx, p); err != nil {
+				return err
+			}
+			blocks := s.movable(p, short)
+			w, err := s.moving(ctx, p, blocks)
 			if err != nil {
 				return err
 			}
 			if w != nil {
 				writes = append(writes, w)
-				more = more || urgent
 			}
+			more = more || len(blocks) > 0
 		}
 		if err := s.write(ctx, writes...); err != nil {
 			return err
@@ -85,66 +90,66 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 	return nil
 }
 
-// cleanOne purges the log of p. If w is not nil, the caller must record the write w before another
-// call of cleanOne can purge more. If urgent is true, the caller should then make that call at
-// once.
-func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
-	s.mu.Lock()
+// purgeable returns the sequence below which messages may be purged. The last record names the
+// owner, and unread messages may have waiting deliveries. The store is locked.
+func (p *partition) purgeable() uint64 {
 	if p.state != open {
-		s.mu.Unlock()
-		return nil, false, nil
+		return 0
 	}
-	// Keep the last record, because it names the owner. Keep unread messages, because they may have
-	// waiting deliveries.
-	below := min(p.last, p.read+1)
-	n, bytes := 0, p.bytes
-	for ; n < len(p.order) && p.order[n].left == 0 && p.order[n].seq < below; n++ {
-		bytes -= p.order[n].size
+	return min(p.last, p.read+1)
+}
+
+// purgeEnded purges the messages of p before the first one that has a waiting delivery.
+func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
+	s.mu.Lock()
+	below := p.purgeable()
+	n, _ := p.search(below)
+	if i := slices.IndexFunc(p.order[:n], func(b *block) bool { return b.left > 0 }); i >= 0 {
+		n, below = i, p.order[i].seq
 	}
-	ended, rest := slices.Clone(p.order[:n]), p.order[n:]
+	ended := slices.Clone(p.order[:n])
+	s.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	if err := s.keep(ctx, p, ended); err != nil {
+		return err
+	}
+	if err := s.purge(ctx, p.prefix+"log.*", below); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, _ = p.search(below)
+	for _, b := range p.order[:n] {
+		p.bytes -= b.size
+	}
+	p.order = slices.Delete(p.order, 0, n)
+	return nil
+}
+
+// movable returns the first messages of p whose deliveries are to be moved to the end of the log.
+func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	bound := 4*p.alive + slack
 	if short {
 		bound = p.alive + p.alive/4
 	}
-	var moved []*block
-	for _, b := range rest {
-		if b.seq >= below || len(moved) == maxMoves || bytes <= bound && b.seq > p.erased {
+	for _, b := range p.order {
+		if b.seq >= p.purgeable() || len(blocks) == maxMoves || p.bytes <= bound && b.seq > p.erased {
 			break
 		}
 		if b.left > 0 {
-			moved = append(moved, b)
+			blocks = append(blocks, b)
 		}
 	}
-	if len(rest) > 0 {
-		below = min(below, rest[0].seq)
-	}
-	erasing := below <= p.erased
-	record := len(moved) > 0 || len(p.dropped) > 0
-	s.mu.Unlock()
-	if err := s.keep(ctx, p, ended); err != nil {
-		return nil, false, err
-	}
-	if n > 0 {
-		if err := s.purge(ctx, p.prefix+"log.*", below); err != nil {
-			return nil, false, err
-		}
-		s.mu.Lock()
-		purged, _ := p.search(below)
-		for _, b := range p.order[:purged] {
-			p.bytes -= b.size
-		}
-		p.order = slices.Delete(p.order, 0, purged)
-		s.mu.Unlock()
-	}
-	if !record {
-		return nil, false, nil
-	}
-	w, err = s.moving(ctx, p, moved)
-	return w, erasing || short && len(moved) > 0, err
+	return blocks
 }
 
 // moving returns a write that moves the waiting deliveries of blocks into records, so that the
-// messages of blocks can be purged. It sets damaged deliveries aside.
+// messages of blocks can be purged. It sets damaged deliveries aside. It returns nil if there is
+// nothing to record.
 func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
 	all, err := s.contents(ctx, blocks)
 	s.mu.Lock()
@@ -162,6 +167,9 @@ func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*w
 			w.endings = append(w.endings, end)
 		}
 	}
+	if len(w.endings)+len(p.dropped) == 0 {
+		return nil, err
+	}
 	return w, err
 }
 
@@ -178,14 +186,12 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 			}
 		}
 	}
-	all, n := 0, 0
-	for _, k := range p.keys {
-		all += k.n
-	}
-	below := uint64(0)
-	for ; all > s.config.DedupMax; n++ {
-		all -= p.keys[n].n
-		below = p.keys[n].seq + 1
+	n, below := 0, uint64(0)
+	for _, k := range slices.Backward(p.keys) {
+		if n += k.n; n > s.config.DedupMax {
+			below = k.seq + 1
+			break
+		}
 	}
 	s.mu.Unlock()
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
@@ -195,7 +201,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 			return err
 		}
 	}
-	if n == 0 {
+	if below == 0 {
 		return nil
 	}
 	if err := s.purge(ctx, p.prefix+kindKey, below); err != nil {
