@@ -248,7 +248,9 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 			}
 			s.claim(e) // from here on nobody else can
 			e.write = w
-			w.endings = append(w.endings, s.ending(e, d, &by))
+			end := s.ending(e, d, &by)
+			end.news = true
+			w.endings = append(w.endings, end)
 		}
 	}
 	if len(w.endings) == 0 {
@@ -262,9 +264,6 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	}
 	if err != nil {
 		return a, err
-	}
-	for _, e := range w.endings {
-		s.tell(e.lane.name)
 	}
 	a.Changed = len(w.endings)
 	if erase { // the cleaner then moves the other deliveries out of these messages, and purges these

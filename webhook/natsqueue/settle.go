@@ -68,6 +68,7 @@ type ending struct {
 	record  []byte            // the encoded delivery to put back, or the message to store beside the record
 	subject string            // the subject of that message: a dead letter, or a damaged delivery
 	from    *block            // for a move: the block that record was read from
+	news    bool              // Heads has to yield the lane, because no caller of Settle knows of the ending
 }
 
 // putsBack reports whether the delivery goes on in the record.

@@ -227,6 +227,9 @@ func (s *recorder) recorded(d *draft, seq uint64) {
 	b.judged = true
 	n := 0
 	for _, e := range d.endings {
+		if e.news {
+			s.tell(e.lane.name)
+		}
 		if !e.putsBack() {
 			s.remove(e.entry)
 			continue
