@@ -24,7 +24,7 @@ const (
 
 // Settings implements webhook.Keeper. It reads the names of all settings, and then the settings with
 // the prefix. Both come from the leader of the stream. While the servers elect one, any replica may
-// answer with the names, so Settings checks that this replica has not missed a setting.
+// answer with the names, so Settings waits until this replica has all settings.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return page(ctx, s.conn, func() (all []webhook.Setting, _ error) {
 		last, _, err := s.last(ctx, s.config.setting("*"))
@@ -32,8 +32,10 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 			return nil, fmt.Errorf("natsqueue: settings: %w", err)
 		}
 		info, err := s.info(ctx, s.config.setting("*"))
-		if err == nil && info.State.LastSeq < last {
-			err = errors.New("the replica that answered lags behind the leader")
+		for wait := behind; err == nil && info.State.LastSeq < last; wait *= 2 {
+			if err = sleep(ctx, wait); err == nil {
+				info, err = s.info(ctx, s.config.setting("*"))
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: settings: %w", err)
