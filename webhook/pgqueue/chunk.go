@@ -35,17 +35,17 @@ type row struct {
 	node    int64 // the node that had claimed the chunk before; 0 if none had, or if not read
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
-	outbox  bool   // PutTx stored the chunk, and this is its first claim
+	outbox  bool   // PutTx stored the chunk, and no node has counted its deliveries as accepted yet
 	items   []byte
 }
 
 // rowColumns are the columns that scanRow reads, of chunk c.
-const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
+const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.outbox, c.items`
 
 // scanRow reads rowColumns into row, and the columns that follow them into more.
 func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	var name []byte
-	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
+	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.outbox, &row.items}, more...)...)
 	row.queue.destination = string(name)
 	return err
 }

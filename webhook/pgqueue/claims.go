@@ -49,8 +49,9 @@ func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.C
 	return err
 }
 
-// adopt puts the chunks of rows into memory, except those that a node had claimed before. The
-// argument node is the id by which this node has claimed the others. adopt fails if the node has a
+// adopt puts the chunks of rows into memory, except those that a node had claimed before. It counts
+// the deliveries of PutTx as accepted; the chunk is marked as counted when it is given back. The
+// argument node is the id by which this node has claimed the chunks. adopt fails if the node has a
 // new id by now: then other nodes have taken over its claims.
 func (s *claimer) adopt(rows []row, node int64) error {
 	s.mu.Lock()
@@ -148,7 +149,7 @@ func (s *claimer) giveBack(ctx context.Context) error {
 }
 
 const releaseSQL = `WITH freed AS (
-	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
+	UPDATE S.chunk c SET node = 0, due = u.due, outbox = false FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
 	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $2 RETURNING c.destination
 )` + notifyFreed
 

@@ -182,7 +182,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		b.Queue(byIndex)
 		b.Queue(s.in(claimSQL), f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
 			rows, err = pgx.CollectRows(rs, func(r pgx.CollectableRow) (row row, err error) {
-				err = scanRow(r, &row, &row.outbox)
+				err = scanRow(r, &row)
 				return row, err
 			})
 			return err
@@ -213,16 +213,16 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 }
 
 const claimSQL = `WITH picked AS MATERIALIZED (
-	SELECT c.part, c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
+	SELECT c.part, c.id FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
 	LATERAL (
-		SELECT part, id, outbox FROM S.chunk
+		SELECT part, id FROM S.chunk
 		WHERE node = 0 AND destination = q.destination AND retry = q.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c
 )
-UPDATE S.chunk c SET node = $1, outbox = false FROM picked p
+UPDATE S.chunk c SET node = $1 FROM picked p
 WHERE c.part = p.part AND c.id = p.id
-RETURNING ` + rowColumns + `, p.outbox`
+RETURNING ` + rowColumns
 
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed.
 func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {

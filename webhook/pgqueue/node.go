@@ -177,7 +177,7 @@ func (s *claimer) resign(ctx context.Context) error {
 	b.Queue(byIndex)
 	// Give back the damaged chunks, too. They keep their due times, because the deliveries in them,
 	// which cannot be read, have not changed.
-	b.Queue(s.in(giveBackSQL), node, []int64{})
+	b.Queue(s.in(`UPDATE S.chunk SET node = 0, outbox = false WHERE node <> 0 AND node = $1`), node)
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()
 }
@@ -251,7 +251,7 @@ const takeOverSQL = `WITH dead AS (
 		AND judge.seen > clock_timestamp() - $4::bigint * interval '1 microsecond')
 	RETURNING id, name
 ), freed AS (
-	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0, outbox = false FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 

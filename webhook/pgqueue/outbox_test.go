@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -133,5 +134,71 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	}
 	if accepted != delivered+dead {
 		t.Errorf("got %d accepted, want the sum of %d delivered and %d dead", accepted, delivered, dead)
+	}
+}
+
+// A delivery of a transaction counts as accepted once, also if it is changed, discarded or erased
+// before it was first fetched, and if its chunk is given back and claimed again.
+func TestPutTxIsCountedBeforeChange(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir())}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	ctx := t.Context()
+	wantCounts := func(what string, wantA, wantB int64) {
+		t.Helper()
+		if gotA, gotB := a.FirstClaims(), b.FirstClaims(); gotA != wantA || gotB != wantB {
+			t.Errorf("after %s: the nodes count %d and %d first claims, want %d and %d", what, gotA, gotB, wantA, wantB)
+		}
+	}
+	ds := deliveries("crm", 0, 30) // ten each are due now, in an hour, and in two hours
+	for i := range ds {
+		ds[i].User = fmt.Sprint("u", i/10)
+		ds[i].Due = ds[i].Due.Add(time.Duration(i/10) * time.Hour)
+	}
+	if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := b.PutTx(ctx, tx, ds)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts("PutTx", 0, 0)
+	if n, _, err := a.Change(ctx, webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.Discarded); n != 10 || err != nil {
+		t.Fatalf("Change to Discarded = %d, %v; want 10", n, err)
+	}
+	wantCounts("Change to Discarded", 30, 0) // the sweep has claimed all chunks of the destination
+	if n, _, err := b.Erase(ctx, "u1"); n != 10 || err != nil {
+		t.Fatalf("Erase = %d, %v; want 10", n, err)
+	}
+	if n, _, err := b.Change(ctx, webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); n != 10 || err != nil {
+		t.Fatalf("Change to DueNow = %d, %v; want 10", n, err)
+	}
+	settleAll(t, b, webhook.Done, fetchUntil(t, b, 10, "crm"))
+	wantCounts("the last delivery", 30, 0)
+	wantWaiting(t, a, 0)
+}
+
+// If the answer to a claim is lost, the node gives the chunk back, and the next claim counts its
+// deliveries as accepted.
+func TestPutTxIsCountedAfterLostClaim(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	ctx := t.Context()
+	if err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+		_, err := q.PutTx(ctx, tx, deliveries("crm", 0, 10))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".chunk SET node = $1", q.nodeNow()); err != nil {
+		t.Fatal(err)
+	}
+	q.doubt()
+	if err := q.giveBack(ctx); err != nil {
+		t.Fatal(err)
+	}
+	settleAll(t, q, webhook.Done, fetchUntil(t, q, 10, "crm"))
+	if got := q.FirstClaims(); got != 10 {
+		t.Errorf("FirstClaims = %d, want 10", got)
 	}
 }
