@@ -113,7 +113,7 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	if err != nil {
 		s.doubt()
 	}
-	s.heard(names...) // a query that ran meanwhile has not seen the chunks as unclaimed
+	s.hear(names...) // a query that ran meanwhile has not seen the chunks as unclaimed
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
@@ -78,8 +79,8 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	if err := s.expired(); err != nil {
 		return err
 	}
-	for i := range f.wants { // so that Next is known even for wants that are not served
-		if !f.queue(i).known {
+	for i := range f.wants { // so that Next is right even for wants that are not served
+		if f.queue(i).stale() {
 			if err := f.ask(ctx, i); err != nil {
 				return err
 			}
@@ -109,12 +110,10 @@ func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
 		it := q.first()
-		switch {
-		case it == nil || it.due > f.at:
-			return q.known && q.beyond > f.at
-		case !q.known || q.beyond < it.due:
-			return false
-		case len(f.items) > 0 && f.bytes+int64(it.body) > f.maxBytes:
+		if it == nil || it.due > min(f.at, q.beyond) {
+			return q.beyond > f.at
+		}
+		if len(f.items) > 0 && f.bytes+int64(it.body) > f.maxBytes {
 			f.full = true
 			return true
 		}
@@ -135,12 +134,12 @@ func (f *fetch) missing(i int) int {
 	chunks := (need + q.per - 1) / q.per
 	it := q.first()
 	switch {
-	case !q.known:
+	case q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due):
+		return max(chunks, 1)
+	case q.stale():
 		return chunks
-	case q.beyond > f.at, it != nil && it.due <= q.beyond && need == 0:
-		return -1
 	}
-	return max(chunks, 1)
+	return -1
 }
 
 const (
@@ -173,7 +172,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		names, retries, most = append(names, []byte(w.Destination)), append(retries, w.Retries), append(most, int32(n))
 		none[queueKey{w.Destination, w.Retries}] = n > 0
 	}
-	reports := s.reports
+	asked := s.event()
 	s.mu.Unlock()
 	var rows []row
 	var heads []head
@@ -204,7 +203,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		none[rows[i].queue] = false
 	}
 	for _, h := range heads {
-		s.learn(h, reports)
+		s.learn(h, asked)
 		if q := s.queueOf(h.queue); none[h.queue] && q.beyond <= f.at {
 			q.beyond = f.now.Add(contended).UnixMicro()
 		}
@@ -224,80 +223,62 @@ UPDATE S.chunk c SET node = $1 FROM picked p
 WHERE c.part = p.part AND c.id = p.id
 RETURNING ` + rowColumns
 
-// Heads implements webhook.Store. It may yield destinations that this node itself has changed.
+// Heads implements webhook.Store. It may yield destinations that this node itself has changed. If it
+// reads all heads, it also removes empty queues from memory.
 func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return func(yield func(webhook.Head, error) bool) {
+	return storekit.Page(func() (heads []webhook.Head, err error) {
+		began := time.Now()
 		s.mu.Lock()
 		all := all || s.allNew
-		names := s.news
-		s.news, s.allNew = make(map[string]bool), false
+		names := slices.Collect(maps.Keys(s.news))
+		clear(s.news)
+		s.allNew = false
+		asked := s.event()
 		s.mu.Unlock()
-		heads, err := s.look(ctx, all, slices.Collect(maps.Keys(names)))
-		for _, h := range heads {
-			if !yield(h, nil) {
-				s.heardAny() // so that the next call yields the heads that this one did not
-				return
-			}
+		sql, args := headsAllSQL, []any(nil)
+		if !all {
+			sql, args = headsSQL, []any{bytesOf(names)}
 		}
+		var found []head
+		err = s.call(ctx, "looking for due deliveries", func() error {
+			if !all && len(names) == 0 {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+			defer cancel()
+			found, err = indexed(ctx, s.pool, scanHead, s.in(sql), args...)
+			return err
+		})
 		if err != nil {
-			s.heardAny()
-			yield(webhook.Head{}, err)
+			s.hearAny() // the next call yields what this one did not
+			return nil, err
 		}
-	}
-}
-
-// look reads heads from the database: of all destinations if the argument all is true, else of the
-// destinations in names. It combines the heads with the deliveries in memory. If all is true, look
-// also removes empty queues from memory.
-func (s *memory) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
-	sql, args := headsAllSQL, []any(nil)
-	if !all {
-		sql, args = headsSQL, []any{bytesOf(names)}
-	}
-	began := time.Now()
-	s.mu.Lock()
-	reports := s.reports
-	s.mu.Unlock()
-	var found []head
-	err = s.call(ctx, "looking for due deliveries", func() error {
-		if !all && len(names) == 0 {
-			return nil
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, h := range found {
+			s.learn(h, asked)
 		}
-		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-		defer cancel()
-		found, err = indexed(ctx, s.pool, scanHead, s.in(sql), args...)
-		return err
+		if all {
+			rest := make(map[string]bool)
+			for key, q := range s.queues {
+				if q.asked < asked { // the database has no unclaimed chunk
+					s.learn(head{queue: key}, asked)
+				}
+				if len(q.free) == 0 && q.beyond == never && !q.stale() {
+					delete(s.queues, key)
+				} else {
+					rest[key.destination] = true
+				}
+			}
+			names = slices.Collect(maps.Keys(rest))
+			s.looked = time.Since(began)
+		}
+		for _, name := range names {
+			fresh, retries := s.queueOf(queueKey{name, false}), s.queueOf(queueKey{name, true})
+			heads = append(heads, webhook.Head{Destination: name, Fresh: fresh.next(), Retry: retries.next()})
+		}
+		return heads, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := make(map[queueKey]bool)
-	for _, h := range found {
-		s.learn(h, reports)
-		seen[h.queue] = true
-	}
-	if all {
-		rest := make(map[string]bool)
-		for key, q := range s.queues {
-			if !seen[key] {
-				s.learn(head{queue: key}, reports)
-			}
-			if len(q.free) == 0 && q.beyond == never {
-				delete(s.queues, key)
-				continue
-			}
-			rest[key.destination] = true
-		}
-		names = slices.Collect(maps.Keys(rest))
-		s.looked = time.Since(began)
-	}
-	for _, name := range names {
-		fresh, retries := s.queueOf(queueKey{name, false}), s.queueOf(queueKey{name, true})
-		heads = append(heads, webhook.Head{Destination: name, Fresh: fresh.next(), Retry: retries.next()})
-	}
-	return heads, nil
 }
 
 func scanHead(r pgx.CollectableRow) (h head, err error) {

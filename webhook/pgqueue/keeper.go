@@ -131,10 +131,9 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		})
 		if err != nil {
 			n = 0
-			return err
 		}
-		s.heard(names...)
-		return nil
+		s.hear(names...) // also after an error: the answer may be lost
+		return err
 	})
 	return n, err
 }

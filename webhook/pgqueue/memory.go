@@ -12,7 +12,7 @@ type memory struct {
 	heartbeat
 	changed chan struct{} // of Changed; capacity 1
 	queues  map[queueKey]*queue
-	reports uint64           // incremented by each report and for each queue in heard; see learn
+	events  uint64           // the number of the latest event; see event
 	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
@@ -26,17 +26,28 @@ type memory struct {
 type queue struct {
 	free []*item // of the claimed chunks, in the order of itemOrder
 	// beyond is the due time of the first unclaimed chunk in the database, or never if there is none.
-	// While known is set, beyond may be too early, but not too late.
+	// It may be too early. Only while the queue is stale, it may also be too late.
 	beyond int64
-	known  bool
-	per    int    // how many deliveries the first unclaimed chunk has, as far as is known
-	report uint64 // memory.reports when this queue was last reported
+	per    int // how many deliveries the first unclaimed chunk has, as far as is known
+
+	// The numbers of the latest events: a chunk was reported, other nodes may have stored a chunk, a
+	// query began that has returned the head.
+	reported, heard, asked uint64
 }
+
+// stale says that other nodes may have stored a chunk that the latest query has not seen.
+func (q *queue) stale() bool { return q.asked <= q.heard }
 
 const never = math.MaxInt64
 
-// queueOf returns the queue with this key. The caller holds s.mu. This is true of all functions in
-// this file that do not lock s.mu themselves.
+// event returns the number of a new event. Events are numbered in the order in which they happen.
+func (s *memory) event() uint64 {
+	s.events++
+	return s.events
+}
+
+// queueOf returns the queue with this key. A new queue is stale. The caller holds s.mu. This is true
+// of all functions in this file that do not lock s.mu themselves.
 func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
@@ -46,13 +57,19 @@ func (s *memory) queueOf(key queueKey) *queue {
 	return q
 }
 
-// report notes that a queue has an unclaimed chunk.
+// report notes that a queue may have an unclaimed chunk, which this node has stored.
 func (s *memory) report(key queueKey, due int64, waiting int) {
 	q := s.queueOf(key)
-	s.reports++
-	q.report = s.reports
+	q.reported = s.event()
 	if due < q.beyond {
 		q.beyond, q.per = due, max(1, waiting)
+	}
+}
+
+// reportAll notes that the queues of drafts may have these drafts as unclaimed chunks.
+func (s *memory) reportAll(drafts []*draft) {
+	for _, d := range drafts {
+		s.report(d.queue, d.due, len(d.entries))
 	}
 }
 
@@ -63,18 +80,18 @@ type head struct {
 	waiting int
 }
 
-// learn stores the head of a queue that the database has returned. reports is the value of
-// s.reports before the query. A report with a higher number may be about a chunk that the query has
-// not seen. Then learn keeps what was reported, unless the head is due earlier.
-func (s *memory) learn(h head, reports uint64) {
+// learn stores the head of a queue that a query has returned. The argument asked is the number of
+// the event that the query began. The query may not have seen a chunk that was reported later, or
+// that a query which began later has returned. Then learn keeps an earlier due time.
+func (s *memory) learn(h head, asked uint64) {
 	if h.waiting == 0 {
 		h.due, h.waiting = never, chunkItems
 	}
 	q := s.queueOf(h.queue)
-	if q.report <= reports || h.due < q.beyond {
+	if asked > max(q.reported, q.asked) || h.due < q.beyond {
 		q.beyond, q.per = h.due, h.waiting
 	}
-	q.known = true
+	q.asked = max(q.asked, asked)
 }
 
 // first returns the first delivery that is in memory and not handed out, or nil. q may be nil.
@@ -222,28 +239,25 @@ func (s *memory) signal() {
 	}
 }
 
-// heard notes that other nodes have changed these destinations.
-func (s *memory) heard(names ...string) {
+// hear notes that other nodes may have stored chunks of these destinations.
+func (s *memory) hear(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
 		s.news[name] = true
 		for _, retries := range []bool{false, true} {
-			if q := s.queues[queueKey{name, retries}]; q != nil {
-				s.reports++
-				q.report, q.known = s.reports, false
-			}
+			s.queueOf(queueKey{name, retries}).heard = s.event()
 		}
 	}
 	s.mu.Unlock()
 	s.signal()
 }
 
-// heardAny notes that other nodes may have changed any destination.
-func (s *memory) heardAny() {
+// hearAny notes that other nodes may have stored chunks of any destination.
+func (s *memory) hearAny() {
 	s.mu.Lock()
 	s.allNew = true
 	for _, q := range s.queues {
-		q.known = false
+		q.heard = s.event()
 	}
 	s.mu.Unlock()
 	s.signal()

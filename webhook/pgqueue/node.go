@@ -142,7 +142,7 @@ func (s *Store) live() {
 		case err == nil && silent:
 			silent = false
 			s.config.Logger.Info("pgqueue: heartbeats are stored again")
-			s.heardAny()
+			s.hearAny()
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (s *claimer) again(ctx context.Context) error {
 	if err := s.enroll(ctx); err != nil {
 		return err
 	}
-	s.heardAny()
+	s.hearAny()
 	return nil
 }
 
@@ -208,8 +208,8 @@ func (s *Store) maintain() {
 		case <-s.background.Done():
 			return
 		}
-		s.heardAny()
 		try(s.giveBack)
+		s.hearAny()
 		idle := idleClaim
 		if s.releasing.Load() {
 			idle = 0
@@ -240,7 +240,7 @@ func (s *claimer) takeOver(ctx context.Context) error {
 		return err
 	}
 	s.config.Logger.Warn("pgqueue: took over the claims of nodes without heartbeats; the attempts that they had in flight may be repeated", "nodes", names)
-	s.heardAny()
+	s.hearAny()
 	return nil
 }
 
@@ -324,7 +324,7 @@ func (s *memory) listen(conn *pgx.Conn) {
 				return
 			}
 			if conn, err = s.connect(s.background); err == nil {
-				s.heardAny() // notifications were missed meanwhile
+				s.hearAny() // notifications were missed meanwhile
 				break
 			}
 		}
@@ -335,6 +335,6 @@ func (s *memory) notified(payload string) {
 	sender, name, _ := strings.Cut(payload, " ")
 	destination, err := hex.DecodeString(name)
 	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
-		s.heard(string(destination))
+		s.hear(string(destination))
 	}
 }

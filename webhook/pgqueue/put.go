@@ -163,6 +163,9 @@ func (s *putter) store(puts []*put, wait string) error {
 		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
 		s.queuePut(&b, s.putArgs(node, drafts, false, &sender), &r)
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.reportAll(drafts) // the answer may be lost
 			return err
 		}
 		s.stored(drafts, node, &r, now)

@@ -196,11 +196,7 @@ func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*dr
 			s.forget(c)
 		}
 	}
-	if err == nil {
-		for _, d := range drafts {
-			s.report(d.queue, d.due, len(d.entries))
-		}
-	}
+	s.reportAll(drafts) // also after an error: the answer may be lost
 }
 
 // verify finds out which outcomes of the unsure chunks were stored. If their transaction is still

@@ -69,7 +69,7 @@ func (s *settler) sweep(ctx context.Context, w *sweep) error {
 		}
 		defer held.release()
 	}
-	defer s.heardAny()
+	defer s.hearAny()
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
