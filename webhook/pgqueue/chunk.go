@@ -35,20 +35,33 @@ type row struct {
 	node    int64 // the node that had claimed the chunk before; 0 if none had, or if not read
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
-	outbox  bool   // PutTx stored the chunk, and no node has counted its deliveries as accepted yet
+	outbox  bool   // PutTx stored the chunk, and this is its first claim
 	items   []byte
 }
 
 // rowColumns are the columns that scanRow reads, of chunk c.
-const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.outbox, c.items`
+const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
 
 // scanRow reads rowColumns into row, and the columns that follow them into more.
 func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	var name []byte
-	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.outbox, &row.items}, more...)...)
+	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
 	row.queue.destination = string(name)
 	return err
 }
+
+// scanClaimed reads a row that claimSQL or a sweep returns.
+func scanClaimed(r pgx.CollectableRow) (row row, err error) {
+	err = scanRow(r, &row, &row.node, &row.outbox)
+	return row, err
+}
+
+// claimPicked claims the chunks that a CTE named picked has locked, unless another node has claimed
+// them. It returns all of them as they were before. $1 is the id of this node.
+const claimPicked = `
+UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END, outbox = false FROM picked p
+WHERE c.part = p.part AND c.id = p.id
+RETURNING ` + rowColumns + `, p.node, p.outbox`
 
 // A chunk is a row that was read into memory. Usually this node has claimed it.
 type chunk struct {
@@ -58,10 +71,9 @@ type chunk struct {
 	items   []item // all readable deliveries, done or not
 	size    int64
 	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
-	inHand  int       // how many items have the state inHand or storing
-	// damaged says that a delivery in the chunk cannot be read. The chunk stays claimed until this
-	// node ends, so that other nodes do not claim it again and again.
-	damaged bool
+	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more.
+	// So it stays claimed until this node ends, and other nodes do not claim it again and again.
+	inHand int
 }
 
 // An item is a delivery of a chunk.
@@ -78,11 +90,10 @@ type item struct {
 type itemState uint8
 
 const (
-	free       itemState = iota // in its queue
-	inHand                      // claimed by the caller
-	storing                     // claimed, and its outcome is being stored
-	done                        // its outcome is stored
-	unreadable                  // damaged, never handed out
+	free    itemState = iota // in its queue
+	inHand                   // claimed by the caller
+	storing                  // claimed, and its outcome is being stored
+	done                     // its outcome is stored
 )
 
 // itemOrder is the order of the items of a queue.

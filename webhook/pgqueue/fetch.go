@@ -45,8 +45,9 @@ func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 	}
 	for _, it := range f.items {
 		d, err := it.delivery()
-		if err != nil {
-			s.leaveOut(it, err)
+		if err != nil { // the item stays claimed, and so does its chunk
+			s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
+				"chunk", it.chunk.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
 			continue
 		}
 		dst = append(dst, d)
@@ -176,14 +177,11 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 	s.mu.Unlock()
 	var rows []row
 	var heads []head
-	err := s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var b pgx.Batch
 		b.Queue(byIndex)
 		b.Queue(s.in(claimSQL), f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
-			rows, err = pgx.CollectRows(rs, func(r pgx.CollectableRow) (row row, err error) {
-				err = scanRow(r, &row)
-				return row, err
-			})
+			rows, err = pgx.CollectRows(rs, scanClaimed)
 			return err
 		})
 		b.Queue(s.in(headsSQL), names).Query(func(rs pgx.Rows) (err error) {
@@ -212,16 +210,13 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 }
 
 const claimSQL = `WITH picked AS MATERIALIZED (
-	SELECT c.part, c.id FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
+	SELECT c.* FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
 	LATERAL (
-		SELECT part, id FROM S.chunk
+		SELECT part, id, node, outbox FROM S.chunk
 		WHERE node = 0 AND destination = q.destination AND retry = q.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c
-)
-UPDATE S.chunk c SET node = $1 FROM picked p
-WHERE c.part = p.part AND c.id = p.id
-RETURNING ` + rowColumns
+)` + claimPicked
 
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed. If it
 // reads all heads, it also removes empty queues from memory.

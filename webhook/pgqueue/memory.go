@@ -175,7 +175,7 @@ func (s *memory) takeBack(items []*item) {
 func (s *memory) read(r *row) *chunk {
 	c, err := readChunk(r)
 	if err != nil {
-		c.damaged = true
+		c.inHand++
 		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; its unreadable deliveries stay in the table until somebody deletes the chunk",
 			"chunk", c.id, "destination", c.queue.destination, "error", err)
 	}
@@ -217,16 +217,20 @@ func (s *memory) forget(c *chunk) {
 	}
 }
 
-// leaveOut ends the claim of an item that cannot be read, and logs that.
-func (s *memory) leaveOut(it *item, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if it.state == inHand {
-		s.unhand(it, unreadable)
+// correct marks the items of a chunk as done whose outcomes are stored according to its row.
+func (s *memory) correct(c *chunk, r *row) {
+	c.waiting = r.waiting
+	for i := range c.items {
+		it := &c.items[i]
+		if !isSet(r.done, i) {
+			continue
+		}
+		if it.state == inHand {
+			s.unhand(it, done)
+		}
+		it.state = done
 	}
-	it.chunk.damaged = true
-	s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
-		"chunk", it.chunk.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
+	s.tidy(c.queue)
 }
 
 // Changed implements webhook.Store.

@@ -175,9 +175,7 @@ func (s *claimer) resign(ctx context.Context) error {
 	}
 	var b pgx.Batch
 	b.Queue(byIndex)
-	// Give back the damaged chunks, too. They keep their due times, because the deliveries in them,
-	// which cannot be read, have not changed.
-	b.Queue(s.in(`UPDATE S.chunk SET node = 0, outbox = false WHERE node <> 0 AND node = $1`), node)
+	b.Queue(s.in(giveBackSQL), s.channel(), node, []int64{}) // damaged chunks, too
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()
 }
@@ -208,8 +206,8 @@ func (s *Store) maintain() {
 		case <-s.background.Done():
 			return
 		}
-		try(s.giveBack)
 		s.hearAny()
+		try(s.reconcile)
 		idle := idleClaim
 		if s.releasing.Load() {
 			idle = 0
@@ -251,7 +249,7 @@ const takeOverSQL = `WITH dead AS (
 		AND judge.seen > clock_timestamp() - $4::bigint * interval '1 microsecond')
 	RETURNING id, name
 ), freed AS (
-	UPDATE S.chunk c SET node = 0, outbox = false FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 

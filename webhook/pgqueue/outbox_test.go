@@ -177,28 +177,3 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 	wantCounts("the last delivery", 30, 0)
 	wantWaiting(t, a, 0)
 }
-
-// If the answer to a claim is lost, the node gives the chunk back, and the next claim counts its
-// deliveries as accepted.
-func TestPutTxIsCountedAfterLostClaim(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
-	defer q.Close()
-	ctx := t.Context()
-	if err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
-		_, err := q.PutTx(ctx, tx, deliveries("crm", 0, 10))
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".chunk SET node = $1", q.nodeNow()); err != nil {
-		t.Fatal(err)
-	}
-	q.doubt()
-	if err := q.giveBack(ctx); err != nil {
-		t.Fatal(err)
-	}
-	settleAll(t, q, webhook.Done, fetchUntil(t, q, 10, "crm"))
-	if got := q.FirstClaims(); got != 10 {
-		t.Errorf("FirstClaims = %d, want 10", got)
-	}
-}

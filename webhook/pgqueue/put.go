@@ -153,7 +153,7 @@ func (s *putter) store(puts []*put, wait string) error {
 			}
 		}
 	}
-	return s.claim(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		now := time.Now()
 		drafts := draftsOf(all, now)
 		node := s.claimDrafts(drafts, now)

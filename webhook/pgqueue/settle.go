@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -15,9 +16,7 @@ import (
 type settler struct {
 	*claimer
 	settling semaphore // held by calls that store outcomes
-	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
-	// database was lost. settling guards it.
-	unsure map[*chunk]bool
+	unsure   bool      // the latest outcomes may be stored or not; settling guards it
 }
 
 // An outcome is an item with the verdict on it.
@@ -52,8 +51,17 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
 func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for n < len(ss) {
+		if err := s.verify(ctx); err != nil {
+			return n, err
+		}
 		outcomes, taken, refused := s.outcomesOf(ss[n:])
-		if err := s.settle(ctx, outcomes); err != nil {
+		err := s.settle(ctx, outcomes)
+		if hasCode(err, claimsEnded, deadlockDetected) {
+			if err = s.verify(ctx); err == nil {
+				err = s.settle(ctx, outcomes)
+			}
+		}
+		if err != nil {
 			return n, err
 		}
 		if n += taken; refused != nil {
@@ -63,26 +71,43 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 	return n, nil
 }
 
+// verify finds out which outcomes were stored, unless that is known.
+func (s *settler) verify(ctx context.Context) (err error) {
+	if s.unsure {
+		err = s.reconcile(ctx)
+		s.unsure = err != nil
+	}
+	return err
+}
+
 // outcomesOf returns the outcomes of the first settlements of ss, as many as fit into one
-// transaction, and the number of these settlements. If it returns an error, the error is about the
-// next settlement.
+// transaction, and the number of these settlements. It has nothing to store for a Return, and
+// executes it at once. If it returns an error, the error is about the next settlement.
 func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
 	size := 0
-	settled := make(map[*item]bool, len(ss))
+	seen := make(map[uint64]bool, len(ss)) // claims
 	for i := range ss {
 		v := &ss[i]
 		if err = v.Check(); err != nil || size > maxBatch {
 			return outcomes, i, err
 		}
-		s.mu.Lock()
-		it := s.claims[v.Delivery.Claim]
-		s.mu.Unlock()
-		if it == nil || settled[it] {
-			continue // the claim no longer holds
+		claim := v.Delivery.Claim
+		if seen[claim] {
+			continue // an earlier settlement ends the claim
 		}
-		settled[it] = true
+		seen[claim] = true
+		s.mu.Lock()
+		it := s.claims[claim]
+		if it != nil && v.Verdict == webhook.Return {
+			it.chunk.used = time.Now().Add(s.offset)
+			s.takeBack([]*item{it})
+		}
+		s.mu.Unlock()
+		if it == nil || v.Verdict == webhook.Return {
+			continue // either the claim had ended, or it has now
+		}
 		o := outcome{item: it, verdict: v.Verdict}
-		if v.Verdict == webhook.Retry || v.Verdict == webhook.Bury {
+		if v.Verdict != webhook.Done {
 			if err := o.change(v); err != nil {
 				return outcomes, i, err
 			}
@@ -112,154 +137,93 @@ func (o *outcome) change(v *webhook.Settlement) error {
 	return err
 }
 
-// settle stores outcomes, and then ends their claims.
+// settle stores outcomes, and then ends their claims. The statement fails unless this node still
+// claims all their chunks.
 func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 	if len(outcomes) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	err := s.settleOnce(ctx, outcomes)
-	if hasCode(err, claimsEnded, deadlockDetected) {
-		err = s.settleOnce(ctx, outcomes)
-	}
-	return err
-}
-
-func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error) {
-	if err := s.verify(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if err := s.expired(); err != nil {
+	return s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		s.mu.Lock()
+		if err := s.expired(); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		var (
+			ended   = make(map[*chunk]int) // for each chunk, how many of its deliveries these outcomes end
+			retries []*entry
+			dead    []*outcome
+		)
+		for i := range outcomes {
+			o := &outcomes[i]
+			if o.item.state != inHand {
+				continue // the claim has ended meanwhile
+			}
+			o.item.state = storing
+			ended[o.item.chunk]++
+			switch o.verdict {
+			case webhook.Retry:
+				retries = append(retries, o.retry)
+			case webhook.Bury:
+				dead = append(dead, o)
+			}
+		}
+		var (
+			ids             []int64
+			before, waiting []int32
+			bits            []string
+		)
+		for c, n := range ended {
+			ids, before, waiting = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n))
+			bits = append(bits, c.doneBits())
+		}
+		node := s.node
 		s.mu.Unlock()
-		return err
-	}
-	var (
-		ended   = make(map[*chunk]int) // for each chunk, how many of its deliveries these outcomes end
-		retries []*entry
-		dead    []*outcome
-	)
-	for i := range outcomes {
-		o := &outcomes[i]
-		if o.verdict == webhook.Return || o.item.state != inHand {
-			continue // there is nothing to store
+		if len(ended) == 0 {
+			return nil
 		}
-		o.item.state = storing
-		ended[o.item.chunk]++
-		switch o.verdict {
-		case webhook.Retry:
-			retries = append(retries, o.retry)
-		case webhook.Bury:
-			dead = append(dead, o)
-		}
-	}
-	drafts := draftsOf(retries, time.Now())
-	var b pgx.Batch
-	s.queueEnded(&b, ended)
-	s.mu.Unlock()
-	if len(ended) > 0 {
+		drafts := draftsOf(retries, time.Now())
+		var b pgx.Batch
+		b.Queue(s.in(settleSQL), node, ids, before, waiting, bits)
 		s.queuePut(&b, s.putArgs(0, drafts, false, nil), new(putResult))
 		for _, o := range dead {
 			d := o.dead
 			b.Queue(s.in(burySQL), d.Died.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User), d.Size(), o.record)
 		}
-		err = s.pool.SendBatch(ctx, &b).Close()
-	}
-	s.settled(outcomes, ended, drafts, err)
-	return err
+		err := conn.SendBatch(ctx, &b).Close()
+		s.settled(outcomes, ended, drafts, err)
+		return err
+	})
 }
 
 // settled updates memory after the transaction that was to store outcomes and the drafts of
 // retries. If err is not nil, the transaction may have been committed or not.
 func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*draft, err error) {
+	s.unsure = err != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
 	for i := range outcomes {
-		it := outcomes[i].item
-		switch {
-		case it.state == storing && err != nil:
+		switch it := outcomes[i].item; {
+		case it.state != storing:
+		case err != nil:
 			it.state = inHand
-		case it.state == storing:
+		default:
 			s.unhand(it, done)
-			it.chunk.used = now
-		case err == nil: // a Return
-			s.takeBack([]*item{it})
 			it.chunk.used = now
 		}
 	}
-	for c, n := range ended {
-		if err != nil {
-			s.unsure[c] = true
-		} else if c.waiting -= n; c.waiting == 0 {
-			s.forget(c)
+	if err == nil {
+		for c, n := range ended {
+			if c.waiting -= n; c.waiting == 0 {
+				s.forget(c)
+			}
 		}
 	}
 	s.reportAll(drafts) // also after an error: the answer may be lost
 }
 
-// verify finds out which outcomes of the unsure chunks were stored. If their transaction is still
-// open, verify waits for its end.
-func (s *settler) verify(ctx context.Context) error {
-	if len(s.unsure) == 0 {
-		return nil
-	}
-	var ids []int64
-	for c := range s.unsure {
-		ids = append(ids, c.id)
-	}
-	stored := make(map[int64]row)
-	_, err := indexed(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
-		err = r.Scan(&row.id, &row.waiting, &row.done)
-		stored[row.id] = row
-		return row, err
-	}, s.in(verifySQL), s.nodeNow(), ids)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.unsure {
-		r, mine := stored[c.id]
-		if !mine || s.chunks[c.id] != c {
-			s.forget(c)
-			continue
-		}
-		c.waiting = r.waiting
-		for i := range c.items {
-			it := &c.items[i]
-			if !isSet(r.done, i) {
-				continue
-			}
-			if it.state == inHand {
-				s.unhand(it, done)
-			}
-			it.state = done
-		}
-		s.tidy(c.queue)
-	}
-	clear(s.unsure)
-	return nil
-}
-
-// queueEnded queues the statement that marks deliveries of chunks as done. The statement fails
-// unless this node still claims all the chunks. s.mu is held.
-func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
-	var (
-		ids             []int64
-		before, waiting []int32
-		bits            []string
-	)
-	for c, n := range ended {
-		ids, before, waiting = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n))
-		bits = append(bits, c.doneBits())
-	}
-	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`), s.node, ids, before, waiting, bits)
-}
+const settleSQL = `SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`
 
 const burySQL = `INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
 VALUES ($1, nextval('S.ids'), $2, $3, $4, $5, $6, $7)`
-
-const verifySQL = `SELECT c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::bigint[]) u (id)
-WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`

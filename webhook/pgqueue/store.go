@@ -134,7 +134,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	s.fetching = make(semaphore, 1)
 	s.putter = putter{claimer: &s.claimer, alone: make(semaphore, 1)}
-	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1), unsure: make(map[*chunk]bool)}
+	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
 	s.update = s.changeAudience
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, oneLine(err))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
@@ -101,17 +100,11 @@ func (s *settler) sweep(ctx context.Context, w *sweep) error {
 // claimPage reads the chunks that follow the id after, and claims the unclaimed ones. The field
 // node of a row is the node that had claimed the chunk before, or 0.
 func (s *settler) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
-	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
-		rows, err = indexed(ctx, conn, func(r pgx.CollectableRow) (row row, err error) {
-			err = scanRow(r, &row, &row.node)
-			return row, err
-		}, s.in(`WITH picked AS MATERIALIZED (
-	SELECT part, id, node FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
-)
-UPDATE S.chunk c SET node = CASE c.node WHEN 0 THEN $1 ELSE c.node END FROM picked p
-WHERE c.part = p.part AND c.id = p.id
-RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
+		rows, err = indexed(ctx, conn, scanClaimed, s.in(`WITH picked AS MATERIALIZED (
+	SELECT part, id, node, outbox FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
+)`+claimPicked), node, after, []byte(w.text), sweepPage)
 		if err != nil {
 			return err
 		}
