@@ -77,7 +77,7 @@ func (s *database) call(ctx context.Context, what string, f func() error) error 
 	}
 	defer s.calls.Leave()
 	if err := f(); err != nil {
-		return fmt.Errorf("pgqueue: %s: %w", what, oneLine(err))
+		return fmt.Errorf("pgqueue: %s: %w", what, lineError{err})
 	}
 	return nil
 }
@@ -133,23 +133,15 @@ func (s semaphore) acquire(ctx context.Context) error {
 
 func (s semaphore) release() { <-s }
 
-// A lineError is an error whose text was brought onto one line.
-type lineError struct {
-	text string
-	err  error
-}
+// A lineError has the text of an error of the driver on one line.
+type lineError struct{ error }
 
-func (e *lineError) Error() string { return e.text }
-func (e *lineError) Unwrap() error { return e.err }
+func (e lineError) Unwrap() error { return e.error }
 
-// oneLine returns err with its text on one line. The driver's text has a line for each attempt to
-// connect. If the driver has tried again without TLS, the lines may be equal. Then oneLine keeps
-// only one of them.
-func oneLine(err error) error {
-	if err == nil || !strings.Contains(err.Error(), "\n") {
-		return err
-	}
-	first, rest, _ := strings.Cut(err.Error(), "\n")
+// Error implements error. The driver's text has a line for each attempt to connect. If the driver
+// has tried again without TLS, the lines may be equal. Then Error keeps only one of them.
+func (e lineError) Error() string {
+	first, rest, _ := strings.Cut(e.error.Error(), "\n")
 	var attempts []string
 	for line := range strings.Lines(rest) {
 		line = strings.TrimSpace(line)
@@ -157,5 +149,5 @@ func oneLine(err error) error {
 			attempts = append(attempts, line)
 		}
 	}
-	return &lineError{strings.TrimSpace(first) + " " + strings.Join(attempts, "; "), err}
+	return strings.TrimSpace(first + " " + strings.Join(attempts, "; "))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-func TestOneLine(t *testing.T) {
+func TestLineError(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"refused", "refused"},
 		{"failed to connect:\n\ta: dial error\n\tb: dial error", "failed to connect: a: dial error; b: dial error"},
@@ -23,12 +23,9 @@ func TestOneLine(t *testing.T) {
 		{"failed to connect:\n\tresolving: no such host\n\tno such host\n", "failed to connect: resolving: no such host"},
 	} {
 		err := errors.New(tt.text)
-		if got := oneLine(err); got.Error() != tt.want || !errors.Is(got, err) {
-			t.Errorf("oneLine(%q) = %q, want %q", tt.text, got, tt.want)
+		if got := error(lineError{err}); got.Error() != tt.want || !errors.Is(got, err) {
+			t.Errorf("lineError of %q = %q, want %q", tt.text, got, tt.want)
 		}
-	}
-	if err := oneLine(nil); err != nil {
-		t.Errorf("oneLine(nil) = %v, want nil", err)
 	}
 }
 

@@ -138,7 +138,7 @@ func (s *Store) live() {
 		switch {
 		case err != nil && s.background.Err() == nil && !silent:
 			silent = true
-			s.config.Logger.Warn("pgqueue: no heartbeat was stored; if that goes on, other nodes take over and deliveries in flight may be repeated", "error", oneLine(err))
+			s.config.Logger.Warn("pgqueue: no heartbeat was stored; if that goes on, other nodes take over and deliveries in flight may be repeated", "error", lineError{err})
 		case err == nil && silent:
 			silent = false
 			s.config.Logger.Info("pgqueue: heartbeats are stored again")

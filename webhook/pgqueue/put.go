@@ -142,15 +142,9 @@ func (s *putter) storeBatch(puts []*put) {
 // store stores puts in one transaction. The argument wait is the lock_timeout of the transaction.
 func (s *putter) store(puts []*put, wait string) error {
 	var all []*entry
-	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
 		for i := range p.entries {
-			if e := &p.entries[i]; e.dedup && first[e.key] {
-				e.known = true
-			} else {
-				first[e.key] = true
-				all = append(all, e)
-			}
+			all = append(all, &p.entries[i])
 		}
 	}
 	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
@@ -296,7 +290,7 @@ type entry struct {
 	record []byte
 	reason string // why the last attempt failed
 	dedup  bool   // the delivery is left out if its key is known; otherwise the key is remembered
-	known  bool   // the key was known
+	known  bool   // the key was known, or that of an earlier entry
 	keep   bool   // the caller wants to claim it
 	claim  uint64 // the caller's claim
 	put    *put
@@ -321,19 +315,14 @@ func newEntry(d *webhook.Delivery, dedup bool) (e entry, err error) {
 	return e, nil
 }
 
-// entriesOf returns the entries of ds. If the argument dedup is true, it leaves out a delivery that
-// repeats an earlier one in ds.
+// entriesOf returns the entries of ds.
 func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
-	first := make(map[storekit.Key]bool)
 	for i := range ds {
 		e, err := newEntry(&ds[i], dedup)
 		if err != nil {
 			return nil, fmt.Errorf("delivery %d: %w", i, err)
 		}
-		if !first[e.key] {
-			first[e.key] = dedup
-			all = append(all, &e)
-		}
+		all = append(all, &e)
 	}
 	return all, nil
 }
@@ -353,8 +342,15 @@ type draft struct {
 // until they are due.
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
-// draftsOf groups entries into chunks.
+// draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one.
 func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
+	seen := make(map[storekit.Key]bool)
+	all = slices.DeleteFunc(all, func(e *entry) bool {
+		if e.known = e.dedup && seen[e.key]; e.dedup {
+			seen[e.key] = true
+		}
+		return e.known
+	})
 	slices.SortStableFunc(all, func(x, y *entry) int { return cmp.Compare(x.due, y.due) })
 	open := make(map[queueKey]*draft) // the last draft of each queue
 	for _, e := range all {

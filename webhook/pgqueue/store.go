@@ -137,7 +137,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
 	s.update = s.changeAudience
 	if err := s.begin(ctx); err != nil {
-		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, oneLine(err))
+		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
 	}
 	return s, nil
 }
