@@ -32,27 +32,20 @@ type queueKey struct {
 type row struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
-	node    int64 // the node that had claimed the chunk before; 0 if none had, or if not read
+	node    int64 // the node that had claimed the chunk before, or 0
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
 	outbox  bool   // PutTx stored the chunk, and this is its first claim
 	items   []byte
 }
 
-// rowColumns are the columns that scanRow reads, of chunk c.
+// rowColumns are the columns that scanRow reads, of chunk c. The columns node and outbox follow.
 const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
 
-// scanRow reads rowColumns into row, and the columns that follow them into more.
-func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
+func scanRow(r pgx.CollectableRow) (row row, err error) {
 	var name []byte
-	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
+	err = r.Scan(&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items, &row.node, &row.outbox)
 	row.queue.destination = string(name)
-	return err
-}
-
-// scanClaimed reads a row that claimSQL or a sweep returns.
-func scanClaimed(r pgx.CollectableRow) (row row, err error) {
-	err = scanRow(r, &row, &row.node, &row.outbox)
 	return row, err
 }
 

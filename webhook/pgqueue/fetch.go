@@ -181,7 +181,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		var b pgx.Batch
 		b.Queue(byIndex)
 		b.Queue(s.in(claimSQL), f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
-			rows, err = pgx.CollectRows(rs, scanClaimed)
+			rows, err = pgx.CollectRows(rs, scanRow)
 			return err
 		})
 		b.Queue(s.in(headsSQL), names).Query(func(rs pgx.Rows) (err error) {

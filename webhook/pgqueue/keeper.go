@@ -1,7 +1,6 @@
 package pgqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -259,35 +258,27 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		const what = "reading waiting deliveries"
-		type first struct{ id, due int64 } // a chunk, and a lower bound of its due times
-		chunks, err := listed(ctx, s.database, what, func(r pgx.CollectableRow) (f first, err error) {
-			err = r.Scan(&f.id, &f.due)
-			return f, err
-		}, waitingSQL, []byte(destination))
-		slices.SortFunc(chunks, func(x, y first) int { return cmp.Compare(x.due, y.due) })
+		type bound struct{ ID, Due int64 } // a chunk, and a lower bound of its due times
+		chunks, err := listed(ctx, s.database, what, pgx.RowToStructByPos[bound], waitingSQL, []byte(destination))
 		var items []*item // read but not yielded yet
 		for err == nil && len(chunks)+len(items) > 0 {
 			var ids []int64
-			for _, f := range chunks[:min(len(chunks), waitingPage)] {
-				ids = append(ids, f.id)
+			for _, c := range chunks[:min(len(chunks), waitingPage)] {
+				ids = append(ids, c.ID)
 			}
 			chunks = chunks[len(ids):]
-			_, err = listed(ctx, s.database, what, func(r pgx.CollectableRow) (none struct{}, err error) {
-				var row row
-				err = scanRow(r, &row)
-				c, _ := readChunk(&row) // ignore the error: a damaged chunk must hide no other
-				for i := range c.items {
-					if c.items[i].state == free {
-						items = append(items, &c.items[i])
+			var rows []row
+			rows, err = listed(ctx, s.database, what, scanRow, chunksSQL, ids)
+			for i := range rows {
+				c, _ := readChunk(&rows[i]) // ignore the error: a damaged chunk must hide no other
+				for j := range c.items {
+					if c.items[j].state == free {
+						items = append(items, &c.items[j])
 					}
 				}
-				return none, err
-			}, chunksSQL, ids)
-			if err != nil {
-				break
 			}
 			slices.SortFunc(items, itemOrder)
-			for len(items) > 0 && (len(chunks) == 0 || items[0].due < chunks[0].due) {
+			for err == nil && len(items) > 0 && (len(chunks) == 0 || items[0].due < chunks[0].Due) {
 				if d, err := items[0].delivery(); err == nil && !yield(d, nil) {
 					return
 				}
@@ -302,7 +293,8 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 
 const waitingSQL = `SELECT id, due FROM S.chunk WHERE node = 0 AND destination = $1
 UNION ALL
-SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1`
+SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1
+ORDER BY due`
 
-const chunksSQL = `SELECT ` + rowColumns + ` FROM S.chunk c, unnest($1::bigint[]) u (id)
+const chunksSQL = `SELECT ` + rowColumns + `, c.node, c.outbox FROM S.chunk c, unnest($1::bigint[]) u (id)
 WHERE c.part = (u.id & 3)::smallint AND c.id = u.id`

@@ -249,7 +249,9 @@ func (s *memory) hear(names ...string) {
 	for _, name := range names {
 		s.news[name] = true
 		for _, retries := range []bool{false, true} {
-			s.queueOf(queueKey{name, retries}).heard = s.event()
+			if q := s.queues[queueKey{name, retries}]; q != nil {
+				q.heard = s.event()
+			}
 		}
 	}
 	s.mu.Unlock()

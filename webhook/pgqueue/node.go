@@ -208,11 +208,7 @@ func (s *Store) maintain() {
 		}
 		s.hearAny()
 		try(s.reconcile)
-		idle := idleClaim
-		if s.releasing.Load() {
-			idle = 0
-		}
-		try(func(ctx context.Context) error { return s.release(ctx, idle) })
+		try(func(ctx context.Context) error { return s.release(ctx, idleClaim) })
 		if time.Since(kept) >= upkeepEvery {
 			kept = time.Now()
 			try(s.upkeep)

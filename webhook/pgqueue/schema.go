@@ -61,32 +61,31 @@ func identifier(schema string) (string, error) {
 
 // migrate brings an older schema to the newest version, unless Config.NoMigrate is set. It returns
 // an error if this program does not work on the version that the schema has afterwards. Several
-// processes may migrate at once.
+// processes may migrate at once. If nothing is to be done, this needs no lock, and no right to
+// create anything.
 func (s *database) migrate(ctx context.Context) error {
+	newest := len(migrations())
 	v, err := versionOf(ctx, s.pool, s.schema)
-	if s.config.NoMigrate && err != nil {
+	if !s.config.NoMigrate && (err != nil || v.number < newest) {
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockOf(s.config.Schema, "migrate")); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, fmt.Sprintf(begin, s.schema), pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
+			if v, err = versionOf(ctx, tx, s.schema); err != nil || v.number >= newest {
+				return err
+			}
+			_, err = tx.Exec(ctx, stepsFrom(v.number), pgx.QueryExecModeSimpleProtocol)
+			v = version{newest, oldest}
+			return err
+		})
+	}
+	if err != nil {
 		return err
 	}
-	if s.config.NoMigrate || err == nil && v.number >= len(migrations()) {
-		return v.check(s.config.Schema) // this needs no lock, and no right to create anything
-	}
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockOf(s.config.Schema, "migrate")); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf(begin, s.schema), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-		v, err := versionOf(ctx, tx, s.schema)
-		if err != nil {
-			return err
-		}
-		if v.number >= len(migrations()) {
-			return v.check(s.config.Schema)
-		}
-		_, err = tx.Exec(ctx, stepsFrom(v.number), pgx.QueryExecModeSimpleProtocol)
-		return err
-	})
+	return v.check(s.config.Schema)
 }
 
 // A version holds the version number of a schema, and the version number of the oldest programs

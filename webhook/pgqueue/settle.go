@@ -19,13 +19,12 @@ type settler struct {
 	unsure   bool      // the latest outcomes may be stored or not; settling guards it
 }
 
-// An outcome is an item with the verdict on it.
+// An outcome is what a Done, a Retry or a Bury of an item stores.
 type outcome struct {
-	item    *item
-	verdict webhook.Verdict
-	retry   *entry // the delivery that a Retry stores
-	dead    *webhook.DeadLetter
-	record  []byte // of the dead letter that a Bury stores
+	item   *item
+	retry  *entry              // of a Retry: the delivery
+	dead   *webhook.DeadLetter // of a Bury
+	record []byte              // of dead
 }
 
 // Settle implements webhook.Store.
@@ -106,7 +105,7 @@ func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken
 		if it == nil || v.Verdict == webhook.Return {
 			continue // either the claim had ended, or it has now
 		}
-		o := outcome{item: it, verdict: v.Verdict}
+		o := outcome{item: it}
 		if v.Verdict != webhook.Done {
 			if err := o.change(v); err != nil {
 				return outcomes, i, err
@@ -161,10 +160,10 @@ func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 			}
 			o.item.state = storing
 			ended[o.item.chunk]++
-			switch o.verdict {
-			case webhook.Retry:
+			if o.retry != nil {
 				retries = append(retries, o.retry)
-			case webhook.Bury:
+			}
+			if o.dead != nil {
 				dead = append(dead, o)
 			}
 		}

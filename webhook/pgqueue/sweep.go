@@ -102,7 +102,7 @@ func (s *settler) sweep(ctx context.Context, w *sweep) error {
 func (s *settler) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
-		rows, err = indexed(ctx, conn, scanClaimed, s.in(`WITH picked AS MATERIALIZED (
+		rows, err = indexed(ctx, conn, scanRow, s.in(`WITH picked AS MATERIALIZED (
 	SELECT part, id, node, outbox FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
 )`+claimPicked), node, after, []byte(w.text), sweepPage)
 		if err != nil {
