@@ -7,6 +7,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // Put returns at the deadline of its context if the database does not answer.
@@ -37,4 +39,21 @@ func TestPutEndsAtItsDeadline(t *testing.T) {
 	if c, err := q.Count(t.Context()); err != nil || c.Waiting != 1 {
 		t.Errorf("Count = %+v, %v; want 1 waiting", c, err)
 	}
+}
+
+// Put stores a delivery with NoDedup, even if all others of the same call were put before.
+func TestPutNoDedupBesideDuplicates(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	ds := deliveries("crm", 0, 2)
+	putAll(t, q, ds...)
+	ps := []webhook.Put{{Delivery: ds[0]}, {Delivery: ds[0], NoDedup: true}, {Delivery: ds[1]}}
+	out := make([]webhook.Result, len(ps))
+	if err := q.Put(t.Context(), ps, out); err != nil {
+		t.Fatal(err)
+	}
+	if out[0].Stored || !out[1].Stored || out[2].Stored {
+		t.Errorf("Put of a delivery with NoDedup between two duplicates = %+v, want that it alone is stored", out)
+	}
+	wantWaiting(t, q, 3)
 }

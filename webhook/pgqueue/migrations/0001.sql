@@ -112,7 +112,8 @@ BEGIN
         SELECT coalesce(array_agg(key), '{}') INTO added FROM inserted;
         stored := cardinality(added);
         IF stored < cardinality(keys) THEN
-            known := ARRAY(SELECT u.place::int FROM unnest(keys) WITH ORDINALITY u (key, place) WHERE u.key NOT IN (SELECT unnest(added)));
+            known := ARRAY(SELECT u.place::int FROM unnest(keys) WITH ORDINALITY u (key, place)
+                WHERE u.key IS NOT NULL AND u.key NOT IN (SELECT unnest(added)));
         END IF;
     END IF;
     chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
