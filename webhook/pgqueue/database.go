@@ -31,18 +31,16 @@ type database struct {
 // in returns SQL statements with the name of the schema in place of S.
 func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
 
-// A querier is a pool, or a transaction.
+// A querier is a pool, a connection or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // collect returns the rows of a query, each converted by scan.
 func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := q.Query(ctx, sql, args...) // CollectRows returns the error
 	return pgx.CollectRows(rows, scan)
 }
 
@@ -56,16 +54,14 @@ const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('e
 
 // indexed does the same as collect, but runs the query in a transaction of its own that begins with
 // byIndex.
-func indexed[T any](ctx context.Context, on interface {
-	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-}, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+func indexed[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	var b pgx.Batch
 	b.Queue(byIndex)
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, scan)
 		return err
 	})
-	err = on.SendBatch(ctx, &b).Close()
+	err = q.SendBatch(ctx, &b).Close()
 	return all, err
 }
 

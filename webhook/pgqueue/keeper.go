@@ -122,10 +122,10 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 				return err
 			}
 			n = len(ds)
-			sender := s.nodeNow()
+			node := s.nodeNow()
 			var b pgx.Batch
 			b.Queue(s.in(discardSQL), found)
-			s.queuePut(&b, s.putArgs(0, draftsOf(all, time.Now()), false, &sender), new(putResult))
+			s.queuePut(&b, s.putArgs(draftsOf(all, time.Now()), &node), new(putResult))
 			return tx.SendBatch(ctx, &b).Close()
 		})
 		if err != nil {

@@ -43,8 +43,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 			return err
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
-		var sender int64
-		args := s.putArgs(0, draftsOf(all, time.Now()), true, &sender)
+		args := s.putArgs(draftsOf(all, time.Now()), new(int64))
 		if args == nil {
 			return nil
 		}
@@ -67,7 +66,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 const putTxSQL = `SELECT stored FROM ` + putCall
 
 // arrays has the type of each argument of putCall that is an array, and 0 for the others.
-var arrays = [13]uint32{
+var arrays = [11]uint32{
 	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
 	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,
 }

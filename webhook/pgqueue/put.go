@@ -151,11 +151,10 @@ func (s *putter) store(puts []*put, wait string) error {
 		now := time.Now()
 		drafts := draftsOf(all, now)
 		node := s.claimDrafts(drafts, now)
-		sender := s.nodeNow()
 		var r putResult
 		var b pgx.Batch
 		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
-		s.queuePut(&b, s.putArgs(node, drafts, false, &sender), &r)
+		s.queuePut(&b, s.putArgs(drafts, &node), &r)
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -169,12 +168,12 @@ func (s *putter) store(puts []*put, wait string) error {
 
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
 // fits into CacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
-// returns the id of this node, or 0 if this node may claim nothing.
+// returns the id of this node.
 func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
-		return 0
+		return s.node // and no draft is mine
 	}
 	room := s.config.CacheBytes - s.bytes
 	soon := now.Add(s.offset + time.Second).UnixMicro()
@@ -200,7 +199,7 @@ type putResult struct {
 const putSQL = `SELECT known, chunks FROM ` + putCall
 
 const putCall = `S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
+	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::text)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
 func (s *database) queuePut(b *pgx.Batch, args []any, r *putResult) {
@@ -209,10 +208,11 @@ func (s *database) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	}
 }
 
-// putArgs returns the arguments of putCall, or nil if there are no drafts. The argument node is the
-// id of the node that claims the drafts whose field mine is set. About the other drafts, PostgreSQL
-// notifies all nodes except the sender, or no node if the argument sender is nil.
-func (s *database) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
+// putArgs returns the arguments of putCall, or nil if there are no drafts. The argument sender is the
+// id of this node, which claims the drafts whose field mine is set. PostgreSQL notifies the other
+// nodes of the other drafts. In a transaction of a caller, sender is 0. For retries it is nil, and no
+// node is notified.
+func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
 	}
@@ -224,15 +224,13 @@ func (s *database) putArgs(node int64, drafts []*draft, outbox bool, sender *int
 		retries = make([]bool, n)
 		counts  = make([]int32, n)
 		mine    = make([]bool, n)
-		reasons = make([]*string, n)
+		reasons = make([]string, n)
 		items   = make([][]byte, n)
 	)
 	dedup := false
 	for i, d := range drafts {
-		names[i], retries[i], counts[i], mine[i], items[i] = []byte(d.queue.destination), d.queue.retries, int32(len(d.entries)), d.mine, d.data
-		if reason := &d.entries[0].reason; *reason != "" {
-			reasons[i] = reason
-		}
+		names[i], retries[i], counts[i], mine[i] = []byte(d.queue.destination), d.queue.retries, int32(len(d.entries)), d.mine
+		reasons[i], items[i] = d.entries[0].reason, d.data
 		for _, e := range d.entries {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
 			dedup = dedup || e.dedup
@@ -241,7 +239,7 @@ func (s *database) putArgs(node int64, drafts []*draft, outbox bool, sender *int
 	if !dedup {
 		keys = nil
 	}
-	return []any{s.lock, node, keys, names, retries, dues, counts, mine, reasons, items, outbox, s.channel(), sender}
+	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel()}
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims.

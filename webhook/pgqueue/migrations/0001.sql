@@ -74,9 +74,10 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 
 -- put adds keys to the dedup window, and stores chunks of the deliveries whose keys are new. A
 -- delivery whose key is null is always stored, and not remembered. keys and dues have an element
--- for each delivery, chunk by chunk; the other arrays have one for each chunk. A chunk whose
--- element of claims is true is claimed by the claimer. Of the destinations of the other chunks it
--- notifies all nodes but the sender, or none if the sender is null.
+-- for each delivery, chunk by chunk; the other arrays have one for each chunk. The sender is a node.
+-- It claims the chunks whose element of claims is true. Of the destinations of the other chunks,
+-- put notifies all other nodes. In a transaction of a caller the sender is 0. For retries it is
+-- null, and put notifies no node.
 --
 -- It returns how many keys were new, and the places of the deliveries whose keys were not: null
 -- if there are none. These deliveries are marked as done in their chunk.
@@ -86,8 +87,8 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- window from changing partitions meanwhile. A transaction that reads as of its beginning does
 -- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
 -- it fail if the partitions have changed.
-CREATE FUNCTION put(lock_key bigint, claimer bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], claims boolean[], reasons text[], records bytea[], outbox boolean, channel text, sender bigint,
+CREATE FUNCTION put(lock_key bigint, sender bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
+    counts int[], claims boolean[], reasons text[], records bytea[], channel text,
     OUT stored int, OUT known int[], OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -118,8 +119,8 @@ BEGIN
     END IF;
     chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
     INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
-    SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN claimer ELSE 0 END,
-        coalesce(k.waiting, c.n), k.done, c.reason, put.outbox, c.items
+    SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN sender ELSE 0 END,
+        coalesce(k.waiting, c.n), k.done, NULLIF(c.reason, ''), sender IS NOT DISTINCT FROM 0, c.items
     FROM (
         SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
         FROM unnest(chunks, destinations, retries, counts, claims, reasons, records) WITH ORDINALITY
