@@ -99,9 +99,7 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 			if c.inHand > 0 || idle > 0 && now.Sub(c.used) <= idle {
 				continue
 			}
-			due := c.due()
-			ids, dues, names = append(ids, c.id), append(dues, due), append(names, c.queue.destination)
-			s.report(c.queue, due, c.waiting)
+			ids, dues, names = append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
 			s.forget(c)
 		}
 		s.mu.Unlock()

@@ -16,7 +16,6 @@ type memory struct {
 	chunks  map[int64]*chunk // the chunks that this node has claimed, by id
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
-	serial  uint64          // the number of the latest claim
 	news    map[string]bool // destinations that others have changed
 	allNew  bool            // others may have changed any destination
 	looked  time.Duration   // how long it took to read all heads last time
@@ -26,7 +25,7 @@ type memory struct {
 type queue struct {
 	free []*item // of the claimed chunks, in the order of itemOrder
 	// beyond is the due time of the first unclaimed chunk in the database, or never if there is none.
-	// It may be too early. Only while the queue is stale, it may also be too late.
+	// It may be too early. While the queue is stale or contended, it may also be too late.
 	beyond int64
 	per    int // how many deliveries the first unclaimed chunk has, as far as is known
 
@@ -40,7 +39,7 @@ func (q *queue) stale() bool { return q.asked <= q.heard }
 
 const never = math.MaxInt64
 
-// event returns the number of a new event. Events are numbered in the order in which they happen.
+// event returns the number of a new event, such as a claim. Later events have higher numbers.
 func (s *memory) event() uint64 {
 	s.events++
 	return s.events
@@ -145,8 +144,7 @@ func (s *memory) tidy(key queueKey) {
 
 // hand claims an item. The caller of hand removes the item from its queue.
 func (s *memory) hand(it *item, now time.Time) uint64 {
-	s.serial++
-	it.state, it.claim = inHand, s.serial
+	it.state, it.claim = inHand, s.event()
 	s.claims[it.claim] = it
 	it.chunk.inHand++
 	it.chunk.used = now
@@ -243,7 +241,8 @@ func (s *memory) signal() {
 	}
 }
 
-// hear notes that other nodes may have stored chunks of these destinations.
+// hear notes that the database may have other unclaimed chunks of these destinations. Then Fetch asks
+// for the queues in memory, and Heads for all.
 func (s *memory) hear(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
@@ -258,7 +257,7 @@ func (s *memory) hear(names ...string) {
 	s.signal()
 }
 
-// hearAny notes that other nodes may have stored chunks of any destination.
+// hearAny does the same for all destinations.
 func (s *memory) hearAny() {
 	s.mu.Lock()
 	s.allNew = true

@@ -42,7 +42,6 @@ type putter struct {
 
 // A put is a call of Put.
 type put struct {
-	ctx     context.Context
 	entries []entry
 	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
@@ -57,7 +56,7 @@ type put struct {
 // minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
-		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
+		p := &put{entries: make([]entry, len(ps)), done: make(chan struct{})}
 		size := 0
 		for i := range ps {
 			e, err := newEntry(&ps[i].Delivery, !ps[i].NoDedup)
@@ -73,7 +72,7 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			if err := s.abandonPut(p); err != nil {
+			if err := s.abandonPut(p, ctx.Err()); err != nil {
 				return err
 			}
 			<-p.done
@@ -98,10 +97,9 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 	})
 }
 
-// abandonPut handles a put whose context has ended. It returns nil if the caller must wait for the
-// transaction, and otherwise the error for the caller.
-func (s *putter) abandonPut(p *put) error {
-	err := p.ctx.Err()
+// abandonPut handles a put whose context has ended with err. It returns nil if the caller must wait
+// for the transaction, and otherwise the error for the caller.
+func (s *putter) abandonPut(p *put, err error) error {
 	if s.puts.Drop(p) {
 		return err
 	}
@@ -117,16 +115,6 @@ func (s *putter) abandonPut(p *put) error {
 // storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
 // uses several transactions, so that the other puts do not wait.
 func (s *putter) storeBatch(puts []*put) {
-	puts = slices.DeleteFunc(puts, func(p *put) bool {
-		if p.err = p.ctx.Err(); p.err != nil {
-			close(p.done)
-			return true
-		}
-		return false
-	})
-	if len(puts) == 0 {
-		return
-	}
 	err := s.store(puts, batchWait)
 	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable, deadlockDetected) {
 		s.storeBatch(puts[:half:half])
