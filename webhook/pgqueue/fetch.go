@@ -80,8 +80,9 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	if err := s.expired(); err != nil {
 		return err
 	}
+	began := s.events
 	for i := range f.wants { // so that Next is right even for wants that are not served
-		if f.queue(i).stale() {
+		if q := f.queue(i); q.stale() && q.asked <= began {
 			if err := f.ask(ctx, i); err != nil {
 				return err
 			}
