@@ -63,7 +63,7 @@ type chunk struct {
 	waiting int    // how many deliveries are not done, according to the row
 	items   []item // all readable deliveries, done or not
 	size    int64
-	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
+	used    time.Time // when it was claimed, or a claim of one of its deliveries last began or ended
 	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more.
 	// So it stays claimed until this node ends, and other nodes do not claim it again and again.
 	inHand int

@@ -63,13 +63,12 @@ func (s *claimer) adopt(rows []row, node int64) error {
 	if s.node != node {
 		return errEnded
 	}
-	now := time.Now().Add(s.offset)
 	for i := range rows {
 		if r := &rows[i]; r.node == 0 {
 			if r.outbox {
 				s.firstClaims.Add(int64(r.waiting))
 			}
-			s.install(s.read(r), now)
+			s.install(s.read(r))
 		}
 	}
 	return nil
@@ -87,16 +86,16 @@ func (s *claimer) Release(ctx context.Context) error {
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks of which the forwarder has no delivery. If the argument idle is not
-// 0, chunks that were used within that time stay claimed.
+// release gives back the chunks of which the forwarder has no delivery, and which were not used for
+// the duration idle.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	return s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var ids, dues []int64
 		var names []string
 		s.mu.Lock()
-		now, node := time.Now().Add(s.offset), s.node
+		node := s.node
 		for _, c := range s.chunks {
-			if c.inHand > 0 || idle > 0 && now.Sub(c.used) <= idle {
+			if c.inHand > 0 || time.Since(c.used) < idle {
 				continue
 			}
 			ids, dues, names = append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)

@@ -19,8 +19,7 @@ type fetch struct {
 	s        *claimer
 	wants    []webhook.Want
 	maxBytes int64
-	now      time.Time // by the database's clock
-	at       int64     // now, in microseconds
+	at       int64 // now by the database's clock, in microseconds
 	node     int64
 	items    []*item // handed out
 	taken    []int   // for each want, how many items are handed out
@@ -70,8 +69,7 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.node = s.node
-	f.now = time.Now().Add(s.offset)
-	f.at = f.now.UnixMicro()
+	f.at = time.Now().Add(s.offset).UnixMicro()
 	defer func() {
 		if err != nil {
 			s.takeBack(f.items)
@@ -120,7 +118,7 @@ func (f *fetch) serve(i int) bool {
 			return true
 		}
 		q.pop()
-		f.s.hand(it, f.now)
+		f.s.hand(it)
 		f.items = append(f.items, it)
 		f.bytes += int64(it.body)
 		f.taken[i]++
@@ -204,7 +202,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 	for _, h := range heads {
 		s.learn(h, asked)
 		if q := s.queueOf(h.queue); none[h.queue] && q.beyond <= f.at {
-			q.beyond = f.now.Add(contended).UnixMicro()
+			q.beyond = f.at + contended.Microseconds()
 		}
 	}
 	return nil

@@ -143,11 +143,11 @@ func (s *memory) tidy(key queueKey) {
 }
 
 // hand claims an item. The caller of hand removes the item from its queue.
-func (s *memory) hand(it *item, now time.Time) uint64 {
+func (s *memory) hand(it *item) uint64 {
 	it.state, it.claim = inHand, s.event()
 	s.claims[it.claim] = it
 	it.chunk.inHand++
-	it.chunk.used = now
+	it.chunk.used = time.Now()
 	return it.claim
 }
 
@@ -155,6 +155,7 @@ func (s *memory) hand(it *item, now time.Time) uint64 {
 func (s *memory) unhand(it *item, state itemState) {
 	delete(s.claims, it.claim)
 	it.chunk.inHand--
+	it.chunk.used = time.Now()
 	it.claim, it.state = 0, state
 }
 
@@ -182,8 +183,8 @@ func (s *memory) read(r *row) *chunk {
 
 // install adds a claimed chunk to memory, and its free items to their queue. A free item is neither
 // handed out nor done.
-func (s *memory) install(c *chunk, now time.Time) {
-	c.used = now
+func (s *memory) install(c *chunk) {
+	c.used = time.Now()
 	s.chunks[c.id] = c
 	s.bytes += c.size
 	var items []*item

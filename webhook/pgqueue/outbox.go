@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -43,7 +42,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 			return err
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
-		args := s.putArgs(draftsOf(all, time.Now()), new(int64))
+		args := s.putArgs(draftsOf(all), new(int64))
 		if args == nil {
 			return nil
 		}

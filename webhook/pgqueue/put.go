@@ -136,9 +136,8 @@ func (s *putter) store(puts []*put, wait string) error {
 		}
 	}
 	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
-		now := time.Now()
-		drafts := draftsOf(all, now)
-		node := s.claimDrafts(drafts, now)
+		drafts := draftsOf(all)
+		node := s.claimDrafts(drafts)
 		var r putResult
 		var b pgx.Batch
 		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
@@ -149,7 +148,7 @@ func (s *putter) store(puts []*put, wait string) error {
 			s.reportAll(drafts) // the answer may be lost
 			return err
 		}
-		s.stored(drafts, node, &r, now)
+		s.stored(drafts, node, &r)
 		return nil
 	})
 }
@@ -157,13 +156,14 @@ func (s *putter) store(puts []*put, wait string) error {
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
 // fits into CacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
 // returns the id of this node.
-func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
+func (s *putter) claimDrafts(drafts []*draft) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
 		return s.node // and no draft is mine
 	}
 	room := s.config.CacheBytes - s.bytes
+	now := time.Now()
 	soon := now.Add(s.offset + time.Second).UnixMicro()
 	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // otherwise this node only puts
 	for _, d := range drafts {
@@ -231,7 +231,7 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims.
-func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
+func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 	place := int32(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,10 +254,10 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time
 			c := s.read(&row)
 			for j, e := range d.entries {
 				if e.keep && !e.known && !e.put.gone {
-					e.claim = s.hand(&c.items[j], now)
+					e.claim = s.hand(&c.items[j])
 				}
 			}
-			s.install(c, now)
+			s.install(c)
 		default:
 			s.report(d.queue, due, row.waiting)
 		}
@@ -329,7 +329,8 @@ type draft struct {
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
 // draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one.
-func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
+func draftsOf(all []*entry) (drafts []*draft) {
+	now := time.Now().UnixMicro()
 	seen := make(map[storekit.Key]bool)
 	all = slices.DeleteFunc(all, func(e *entry) bool {
 		if e.known = e.dedup && seen[e.key]; e.dedup {
@@ -341,7 +342,7 @@ func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
 	open := make(map[queueKey]*draft) // the last draft of each queue
 	for _, e := range all {
 		d := open[e.queue]
-		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes || e.due-d.due > tolerance(d.due-now.UnixMicro()) {
+		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes || e.due-d.due > tolerance(d.due-now) {
 			d = &draft{queue: e.queue, due: e.due}
 			open[e.queue] = d
 			drafts = append(drafts, d)

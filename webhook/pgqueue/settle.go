@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -98,7 +97,6 @@ func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken
 		s.mu.Lock()
 		it := s.claims[claim]
 		if it != nil && v.Verdict == webhook.Return {
-			it.chunk.used = time.Now().Add(s.offset)
 			s.takeBack([]*item{it})
 		}
 		s.mu.Unlock()
@@ -181,7 +179,7 @@ func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 		if len(ended) == 0 {
 			return nil
 		}
-		drafts := draftsOf(retries, time.Now())
+		drafts := draftsOf(retries)
 		var b pgx.Batch
 		b.Queue(s.in(settleSQL), node, ids, before, waiting, bits)
 		s.queuePut(&b, s.putArgs(drafts, nil), new(putResult))
@@ -201,7 +199,6 @@ func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*dr
 	s.unsure = err != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now().Add(s.offset)
 	for i := range outcomes {
 		switch it := outcomes[i].item; {
 		case it.state != storing:
@@ -209,7 +206,6 @@ func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, drafts []*dr
 			it.state = inHand
 		default:
 			s.unhand(it, done)
-			it.chunk.used = now
 		}
 	}
 	if err == nil {

@@ -117,7 +117,6 @@ func (s *settler) claimPage(ctx context.Context, w *sweep, after int64) (rows []
 func (s *settler) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now().Add(s.offset)
 	for i := range rows {
 		c, mine := s.chunks[rows[i].id]
 		if !mine {
@@ -131,7 +130,7 @@ func (s *settler) take(w *sweep, rows []row) (items []*item, ss []webhook.Settle
 			case !mine || it.state != free:
 				w.claimed++
 			case w.verdict == webhook.Done || d.Hasten(w.due):
-				d.Claim = s.hand(it, now)
+				d.Claim = s.hand(it)
 				items, ss = append(items, it), append(ss, webhook.Settlement{Verdict: w.verdict, Delivery: d})
 			}
 		}
