@@ -125,7 +125,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 			node := s.nodeNow()
 			var b pgx.Batch
 			b.Queue(s.in(discardSQL), found)
-			s.queuePut(&b, s.putArgs(draftsOf(all), &node), new(putResult))
+			s.queuePut(&b, draftsOf(all), &node)
 			return tx.SendBatch(ctx, &b).Close()
 		})
 		if err != nil {

@@ -38,14 +38,11 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 	}
 	err = s.call(ctx, "storing in a transaction", func() error {
 		all, err := entriesOf(ds, true)
-		if err != nil {
+		if err != nil || len(all) == 0 {
 			return err
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
 		args := s.putArgs(draftsOf(all), new(int64))
-		if args == nil {
-			return nil
-		}
 		types := typeMaps.Get().(*pgtype.Map)
 		defer typeMaps.Put(types)
 		for i, arg := range args { // every driver passes on the text of an array

@@ -138,17 +138,16 @@ func (s *putter) store(puts []*put, wait string) error {
 	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		drafts := draftsOf(all)
 		node := s.claimDrafts(drafts)
-		var r putResult
 		var b pgx.Batch
 		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
-		s.queuePut(&b, s.putArgs(drafts, &node), &r)
+		r := s.queuePut(&b, drafts, &node)
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.reportAll(drafts) // the answer may be lost
 			return err
 		}
-		s.stored(drafts, node, &r)
+		s.stored(drafts, node, r)
 		return nil
 	})
 }
@@ -189,21 +188,20 @@ const putSQL = `SELECT known, chunks FROM ` + putCall
 const putCall = `S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
 	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::text)`
 
-// queuePut queues the statement that stores drafts, unless there are none.
-func (s *database) queuePut(b *pgx.Batch, args []any, r *putResult) {
-	if len(args) > 0 {
-		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.known, &r.chunks) })
+// queuePut queues the statement that stores drafts, unless there are none. The statement sets the
+// result.
+func (s *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putResult {
+	r := new(putResult)
+	if len(drafts) > 0 {
+		b.Queue(s.in(putSQL), s.putArgs(drafts, sender)...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.known, &r.chunks) })
 	}
+	return r
 }
 
-// putArgs returns the arguments of putCall, or nil if there are no drafts. The argument sender is the
-// id of this node, which claims the drafts whose field mine is set. PostgreSQL notifies the other
-// nodes of the other drafts. In a transaction of a caller, sender is 0. For retries it is nil, and no
-// node is notified.
+// putArgs returns the arguments of putCall. The argument sender is the id of this node, which claims
+// the drafts whose field mine is set. PostgreSQL notifies the other nodes of the other drafts. In a
+// transaction of a caller, sender is 0. For retries it is nil, and no node is notified.
 func (s *database) putArgs(drafts []*draft, sender *int64) []any {
-	if len(drafts) == 0 {
-		return nil
-	}
 	n := len(drafts)
 	var (
 		keys    []pgtype.UUID

@@ -182,7 +182,7 @@ func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 		drafts := draftsOf(retries)
 		var b pgx.Batch
 		b.Queue(s.in(settleSQL), node, ids, before, waiting, bits)
-		s.queuePut(&b, s.putArgs(drafts, nil), new(putResult))
+		s.queuePut(&b, drafts, nil)
 		for _, o := range dead {
 			d := o.dead
 			b.Queue(s.in(burySQL), d.Died.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User), d.Size(), o.record)
