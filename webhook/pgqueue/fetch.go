@@ -19,8 +19,7 @@ type fetch struct {
 	s        *claimer
 	wants    []webhook.Want
 	maxBytes int64
-	at       int64 // now by the database's clock, in microseconds
-	node     int64
+	at       int64   // now by the database's clock, in microseconds
 	items    []*item // handed out
 	taken    []int   // for each want, how many items are handed out
 	bytes    int64
@@ -68,7 +67,6 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	s := f.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.node = s.node
 	f.at = time.Now().Add(s.offset).UnixMicro()
 	defer func() {
 		if err != nil {
@@ -172,14 +170,14 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		names, retries, most = append(names, []byte(w.Destination)), append(retries, w.Retries), append(most, int32(n))
 		none[queueKey{w.Destination, w.Retries}] = n > 0
 	}
-	asked := s.event()
+	asked, node := s.event(), s.node
 	s.mu.Unlock()
 	var rows []row
 	var heads []head
 	err := s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var b pgx.Batch
 		b.Queue(byIndex)
-		b.Queue(s.in(claimSQL), f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
+		b.Queue(s.in(claimSQL), node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
 			rows, err = pgx.CollectRows(rs, scanRow)
 			return err
 		})
@@ -190,7 +188,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		return s.adopt(rows, f.node)
+		return s.adopt(rows, node)
 	})
 	s.mu.Lock()
 	if err != nil {
