@@ -49,8 +49,8 @@ func scanRow(r pgx.CollectableRow) (row row, err error) {
 	return row, err
 }
 
-// claimPicked claims the chunks that a CTE named picked has locked, unless another node has claimed
-// them. It returns all of them as they were before. $1 is the id of this node.
+// claimPicked claims the chunks that a CTE named picked has locked, except those that a node had
+// claimed. It returns all of them, with the node and outbox from before. $1 is the id of this node.
 const claimPicked = `
 UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END, outbox = false FROM picked p
 WHERE c.part = p.part AND c.id = p.id

@@ -28,9 +28,9 @@ type claimer struct {
 	doubted time.Time
 }
 
-// exchange runs fn, which changes claims in the database and in memory. The argument lock is one of
-// s.claiming. exchange acquires a connection before it locks, so that no holder of the lock waits for
-// a connection.
+// exchange runs fn, which changes claims in the database and in memory. The argument lock is
+// s.claiming or its read lock. exchange acquires a connection before it locks, so that no holder of
+// the lock waits for a connection.
 func (s *claimer) exchange(ctx context.Context, lock sync.Locker, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
