@@ -71,7 +71,10 @@ func newEngine(c Config) (*engine, error) {
 	if c.Observer != nil {
 		e.observed = &observed{observer: c.Observer, logger: c.Logger}
 	}
-	e.settler = newSettler(c.Store, c.Logger, e.stored, e.schedule.Draining)
+	e.settler = &settler{
+		store: c.Store, logger: c.Logger, news: make(chan struct{}, 1),
+		stored: e.stored, wake: e.wake, calm: e.schedule.Draining,
+	}
 	return e, nil
 }
 
@@ -83,17 +86,14 @@ func (e *engine) wake() {
 	}
 }
 
-// stored is called by the settler after each commit. It counts the settlements ss, and tells the
-// scheduler which deliveries wait again. If late is set, the fetcher waits for the store, and
-// stored wakes it.
-func (e *engine) stored(ss []Settlement, late bool) {
+// stored is settler.stored. It counts the settlements ss, and tells the scheduler which deliveries
+// wait again.
+func (e *engine) stored(ss []Settlement, bytes int64) {
 	now := time.Now()
-	bytes := int64(0)
 	var a *account // of the previous settlement
 	for i := range ss {
 		s := &ss[i]
 		d := &s.Delivery
-		bytes += int64(len(d.Body))
 		if s.Verdict != Return {
 			if a == nil || a.id != d.Destination {
 				a = e.accounts.of(d.Destination)
@@ -109,9 +109,6 @@ func (e *engine) stored(ss []Settlement, late bool) {
 		}
 	}
 	e.schedule.Settled(bytes)
-	if late {
-		e.wake()
-	}
 	e.observed.settled(ss)
 }
 

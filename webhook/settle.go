@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 )
@@ -16,16 +15,16 @@ import (
 type settler struct {
 	store  Store
 	logger *slog.Logger
-	// stored is called after each commit, with the settlements that were stored, and must not keep
-	// them. The argument late says that the fetcher waits and can go on: behind has returned true
-	// since the previous call with late set, and the store works now.
-	stored func(ss []Settlement, late bool)
+	// stored is called after each commit with the settlements, which it must not keep, and the
+	// bytes of their bodies.
+	stored func(ss []Settlement, bytes int64)
+	wake   func()      // called when behind has returned true and the store works now
 	calm   func() bool // reports whether run pauses after each commit
-	limits settleLimits
 
 	// Only the goroutine of run uses these fields.
-	queued  []Settlement // next for the store
-	refused []Settlement // to be offered again later
+	left    []Settlement // to be offered to the store again later
+	spare   []Settlement // empty, space for pending
+	down    bool         // the latest flush has given up
 	failure error        // the latest error of Settle, nil once all is stored
 	trouble outage
 
@@ -33,32 +32,16 @@ type settler struct {
 	pending []Settlement
 	bytes   int64         // of the bodies of all outcomes that are not stored yet
 	failing bool          // the last flush could store nothing
-	late    bool          // behind has returned true since the last call of stored with late set
+	late    bool          // wake is to be called
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
-
-// settleLimits bound the settlements of one call of Store.Settle.
-type settleLimits struct {
-	count int
-	bytes int64 // of the bodies; a single settlement may have more
-}
-
-// defaultSettleLimits are so large that the cost of a commit is spread over many settlements, and
-// small enough for any store.
-var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
 // deliveries. A Put waits while the store commits outcomes. So fewer commits let more Puts through:
 // a commit of ten times as many outcomes takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
-// errNothingSettled is the error of a store that breaks its contract.
 var errNothingSettled = errors.New("webhook: the store settled nothing and returned no error")
-
-func newSettler(store Store, logger *slog.Logger, stored func([]Settlement, bool), calm func() bool) *settler {
-	return &settler{store: store, logger: logger, stored: stored, calm: calm, limits: defaultSettleLimits,
-		news: make(chan struct{}, 1)}
-}
 
 // add queues the outcome of a delivery to be stored. It does not block.
 func (s *settler) add(v Settlement) {
@@ -83,7 +66,7 @@ func (s *settler) giveBack(d *Delivery) {
 
 // behind reports whether the store stores nothing at all, more than limit outcomes wait for the
 // store, or the bodies of the waiting outcomes have at least maxBytes. If behind returns true, the
-// caller can wait: the settler calls stored with late set when the store works.
+// caller can wait until the settler calls wake.
 func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +82,8 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	defer again.Stop()
 	for stopping := false; ; {
 		news, retry := s.news, true
-		if len(s.queued) > 0 {
-			news = nil // the store fails: it gets nothing until the timer fires
+		if s.down {
+			news = nil // the store gets nothing until the timer fires
 		}
 		select {
 		case <-news:
@@ -111,92 +94,74 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 		case <-ctx.Done():
 			return cmp.Or(s.failure, ctx.Err())
 		}
-		if s.flush(ctx, retry) {
+		s.flush(ctx, retry)
+		if len(s.left) > 0 {
 			again.Reset(s.trouble.pause)
 		} else if stopping {
 			return nil
 		}
 		if s.calm() && !stopping {
-			select {
-			case <-time.After(settlePause):
-			case <-stop:
-				stop, stopping = nil, true
-				again.Reset(0)
-			}
+			time.Sleep(settlePause)
 		}
 	}
 }
 
-// flush stores the pending outcomes and, with retry, also those that the store has refused before.
-// It stops when the store refuses two outcomes in a row. It reports whether any outcome is left.
-func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
+// flush stores the pending outcomes and, with retry, also those that are left from before. It gives
+// up when the store refuses two outcomes in a row.
+func (s *settler) flush(ctx context.Context, retry bool) {
 	s.mu.Lock()
-	if len(s.queued) == 0 {
-		s.queued, s.pending = s.pending, s.queued
-	} else {
-		s.queued, s.pending = move(s.queued, s.pending)
-	}
+	all := s.pending
+	s.pending = s.spare
 	s.mu.Unlock()
 	if retry {
-		s.queued, s.refused = move(s.queued, s.refused)
+		all, s.left = append(all, s.left...), nil
 	}
-	at, refusals := 0, 0
-	progress := len(s.queued) == 0
-	for at < len(s.queued) && refusals < 2 && ctx.Err() == nil {
-		ss := s.piece(s.queued[at:])
+	var refused []Settlement
+	ss, refusals, progress := all, 0, len(all) == 0
+	for len(ss) > 0 && refusals < 2 && ctx.Err() == nil {
 		n, err := s.store.Settle(ctx, ss)
 		if n > 0 {
-			s.finish(ss[:n])
 			progress, refusals = true, 0
-			at += n
+			s.finish(ss[:n])
+			ss = ss[n:]
 		} else if err == nil {
 			err = errNothingSettled
 		}
 		if err != nil && ctx.Err() == nil {
-			s.refused = append(s.refused, s.queued[at])
 			s.failure = err
 			refusals++
-			at++
+			refused = append(refused, ss[0])
+			ss = ss[1:]
 		}
 	}
-	s.queued = slices.Delete(s.queued, 0, at)
-	left = len(s.queued)+len(s.refused) > 0
-	s.setFailing(!progress && left)
-	if !left {
+	s.down = refusals == 2
+	s.left = append(append(s.left, ss...), refused...)
+	clear(all)
+	s.spare = all[:0]
+	// Recording the end of an outage earlier would let the fetcher go on too early. Claims may have
+	// ended during the outage. So the fetcher could get deliveries whose outcomes are not stored
+	// yet, and workers would attempt them again.
+	s.mu.Lock()
+	s.failing = !progress && len(s.left) > 0
+	wake := s.late && !s.failing
+	s.late = s.late && s.failing
+	s.mu.Unlock()
+	if wake {
+		s.wake()
+	}
+	switch {
+	case len(s.left) == 0:
 		s.failure = nil
 		if s.trouble.over() {
 			s.logger.Info("webhook: the store works again")
 		}
-		return false
-	}
-	if s.trouble.failed() && ctx.Err() == nil {
+	case s.trouble.failed() && ctx.Err() == nil:
 		text := "webhook: the store fails; deliveries may be sent again"
 		if progress {
 			text = "webhook: the store refuses some outcomes; these deliveries may be sent again"
 		}
 		s.logger.Error(text, "error", s.failure)
 	}
-	return true
-}
-
-// move moves all elements of the argument from to the end of the argument to. It returns both
-// slices, the destination first. Both keep their arrays.
-func move(to, from []Settlement) (_, _ []Settlement) {
-	to = append(to, from...)
-	clear(from)
-	return to, from[:0]
-}
-
-// piece returns the first settlements of ss: as many as one call of Settle may get.
-func (s *settler) piece(ss []Settlement) []Settlement {
-	n, bytes := 0, int64(0)
-	for n < min(len(ss), s.limits.count) {
-		if bytes += int64(len(ss[n].Delivery.Body)); n > 0 && bytes > s.limits.bytes {
-			break
-		}
-		n++
-	}
-	return ss[:n]
 }
 
 // finish counts ss as stored, and calls stored.
@@ -207,25 +172,8 @@ func (s *settler) finish(ss []Settlement) {
 	}
 	s.mu.Lock()
 	s.bytes -= bytes
-	late := s.late && !s.failing
-	s.late = s.late && s.failing
 	s.mu.Unlock()
-	s.stored(ss, late)
-}
-
-// setFailing records, at the end of a flush, whether the store stores nothing at all. Recording the
-// end of an outage earlier would let the fetcher go on too early. Claims may have ended during the
-// outage. So the fetcher could get deliveries whose outcomes are not stored yet, and workers would
-// attempt them again.
-func (s *settler) setFailing(failing bool) {
-	s.mu.Lock()
-	late := s.late && s.failing && !failing
-	s.late = s.late && !late
-	s.failing = failing
-	s.mu.Unlock()
-	if late {
-		s.stored(nil, true)
-	}
+	s.stored(ss, bytes)
 }
 
 // An outage makes the callers of a failing store wait longer after each failure.

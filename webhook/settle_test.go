@@ -64,9 +64,11 @@ func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 
 // newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way
 // that Forwarder.Run does, and returns the result of run.
-func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, start func(), stop func() error) {
-	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, bool) {}, func() bool { return false })
-	s.limits = l
+func newTestSettler(t *testing.T, q *fakeSettles) (s *settler, start func(), stop func() error) {
+	s = &settler{
+		store: q, logger: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
+		stored: func([]Settlement, int64) {}, wake: func() {}, calm: func() bool { return false },
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped, ended := make(chan struct{}), make(chan error, 1)
 	start = func() {
@@ -80,40 +82,41 @@ func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, s
 	}
 }
 
-func TestSettleCallsAreBoundedInCountAndBytes(t *testing.T) {
-	tests := []struct {
-		name   string
-		limits settleLimits
-		sizes  []int // of the bodies
-		want   []int // number of settlements in each call
-	}{
-		{"within both limits", settleLimits{10, 100}, []int{10, 10, 10}, []int{3}},
-		{"more than the count", settleLimits{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
-		{"more than the bytes", settleLimits{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
-		{"one body larger than the limit", settleLimits{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := &fakeSettles{}
-				s, start, stop := newTestSettler(t, q, tt.limits)
-				for i, size := range tt.sizes {
-					s.add(settled(fmt.Sprint(i), size))
-				}
-				start() // only now, so that the first call sees all settlements
-				synctest.Wait()
-				if calls, _ := q.seen(); fmt.Sprint(calls) != fmt.Sprint(tt.want) {
-					t.Errorf("got calls of %v settlements, want %v", calls, tt.want)
-				}
-				if _, bytes := behind(s, 100, 1<<20); bytes != 0 {
-					t.Errorf("got %d waiting bytes after all is stored, want 0", bytes)
-				}
-				if err := stop(); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
+// The settlements that gather while the store commits are stored by one further call. When all is
+// stored, the settler wakes the fetcher that was told to wait.
+func TestSettlementsGatherDuringACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeSettles{}
+		s, start, stop := newTestSettler(t, q)
+		woken := 0
+		s.wake = func() { woken++ }
+		q.refuse = func(d *Settlement) error {
+			if d.Delivery.ID == "first" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		start()
+		s.add(settled("first", 1))
+		synctest.Wait()
+		for i := range 100 {
+			s.add(settled(fmt.Sprint(i), 1))
+		}
+		if behind, bytes := behind(s, 99, 1<<20); !behind || bytes != 101 {
+			t.Errorf("behind = %v with %d waiting bytes, want true with 101", behind, bytes)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if calls, _ := q.seen(); fmt.Sprint(calls) != "[1 100]" {
+			t.Errorf("got calls of %v settlements, want [1 100]", calls)
+		}
+		if behind, bytes := behind(s, 99, 1<<20); behind || bytes != 0 || woken == 0 {
+			t.Errorf("behind = %v with %d waiting bytes, woken %d times; want false with 0, woken", behind, bytes, woken)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // If the store refuses some settlements, the settler stores all others at once. It retries the
@@ -132,7 +135,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 					}
 					return nil
 				}}
-				s, start, stop := newTestSettler(t, q, settleLimits{64, 1 << 20})
+				s, start, stop := newTestSettler(t, q)
 				start()
 				for i := range 100 {
 					s.add(settled(fmt.Sprint(i), 1))
@@ -179,7 +182,7 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
 		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
-		s, start, stop := newTestSettler(t, q, defaultSettleLimits)
+		s, start, stop := newTestSettler(t, q)
 		start()
 		for i := range 1000 {
 			s.add(settled(fmt.Sprint(i), 100))
@@ -214,7 +217,7 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 func TestSettlerIsBehindAtTheByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
-		s, start, stop := newTestSettler(t, q, defaultSettleLimits)
+		s, start, stop := newTestSettler(t, q)
 		start()
 		s.add(settled("a", 400))
 		if behind, _ := behind(s, 100, 1000); behind {
