@@ -11,118 +11,93 @@ import (
 	"time"
 )
 
-// A tally counts the outcomes of deliveries and the durations of requests, either for one
-// destination or for all destinations together.
-type tally struct {
-	filtered, transformErrors atomic.Int64
-
-	mu                           sync.Mutex // guards the fields below
-	delivered, retried, requests int64
-	dead                         [len(reasons)]int64
-	latency                      histogram
-}
-
-func (t *tally) requested(took time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.requests++
-	t.latency.add(took)
-}
-
-func (t *tally) settled(s *Settlement) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch s.Verdict {
-	case Done:
-		t.delivered++
-	case Retry:
-		t.retried++
-	case Bury:
-		// A later version of this package may have stored a reason that is not in the list.
-		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
-			t.dead[i]++
-		}
-	}
-}
-
-func (t *tally) stats() DestinationStats {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := DestinationStats{
-		Filtered: t.filtered.Load(), TransformErrors: t.transformErrors.Load(),
-		Delivered: t.delivered, Retried: t.retried, Dead: make(map[Reason]int64),
-		Latency: Latency{
-			Requests: t.requests,
-			P50:      t.latency.quantile(0.50),
-			P90:      t.latency.quantile(0.90),
-			P99:      t.latency.quantile(0.99),
-		},
-	}
-	for i, n := range t.dead {
-		if n > 0 {
-			s.Dead[reasons[i]] = n
-		}
-	}
-	return s
-}
-
 // maxAccounts bounds the accounts in memory. At this number, a new account evicts an eighth of the
 // accounts: the least recently used ones.
 const maxAccounts = 16 << 10
 
-// An account holds the statistics of one destination. It takes about 900 bytes, and up to 512 more
-// for the latest failure.
+// An account holds the statistics of one destination, or of all destinations together. It takes
+// about 900 bytes, and up to 512 more for the latest failure.
 type account struct {
-	tally
 	id            string
-	since         time.Time
 	used          atomic.Int64 // seconds since 1970
 	untransformed logState
 
-	// tally.mu guards the fields below, too.
+	mu      sync.Mutex // guards the fields below
+	counts  DestinationStats
+	latency histogram
 	failing time.Time // start of the current series of failures; zero if there is none or DisableAfter is 0
-	outcome Outcome   // of the latest attempt
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
-	failure Failure   // the latest failure; none if its Try is 0
 }
 
-// settled counts a settlement and updates the condition of the destination.
+// requested counts a request.
+func (a *account) requested(took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counts.Latency.Requests++
+	a.latency.add(took)
+}
+
+// leftOut counts events that the destination does not get.
+func (a *account) leftOut(filtered, transformErrors int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counts.Filtered += int64(filtered)
+	a.counts.TransformErrors += int64(transformErrors)
+}
+
+// settled counts a settlement that is stored, and updates the condition of the destination.
 func (a *account) settled(s *Settlement, now time.Time) {
-	a.tally.settled(s)
 	a.used.Store(now.Unix())
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	c := &a.counts
 	if s.Verdict != Retry {
 		a.refused <<= 1
 	}
-	switch {
-	case s.Verdict == Done:
-		a.outcome, a.failing = OutcomeDelivered, time.Time{}
+	c.Outcome = OutcomeRetryable
+	switch s.Verdict {
+	case Done:
+		c.Delivered++
+		c.Outcome, a.failing = OutcomeDelivered, time.Time{}
 		return
-	case s.Verdict == Bury && s.Reason.final():
-		a.outcome = OutcomePermanent
-		a.refused |= 1
-	default:
-		a.outcome = OutcomeRetryable
+	case Retry:
+		c.Retried++
+	case Bury:
+		if s.Reason.final() {
+			c.Outcome = OutcomePermanent
+			a.refused |= 1
+		}
+		// A later version of this package may have stored a reason that is not in the list.
+		if slices.Contains(reasons[:], s.Reason) {
+			if c.Dead == nil {
+				c.Dead = make(map[Reason]int64)
+			}
+			c.Dead[s.Reason]++
+		}
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
+		if c.Failure == nil {
+			c.Failure = new(Failure)
+		}
 		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
-		a.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
+		*c.Failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
-			a.failure.Due = d.Due
+			c.Failure.Due = d.Due
 		}
 	}
 }
 
 func (a *account) stats() DestinationStats {
-	s := a.tally.stats()
-	s.Destination, s.Since = a.id, a.since
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.Outcome = a.outcome
+	s := a.counts
+	s.Dead = make(map[Reason]int64)
+	maps.Copy(s.Dead, a.counts.Dead)
+	s.Latency.P50, s.Latency.P90, s.Latency.P99 = a.latency.quantile(0.50), a.latency.quantile(0.90), a.latency.quantile(0.99)
 	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
-	if failure := a.failure; failure.Try > 0 {
+	if s.Failure != nil {
+		failure := *s.Failure
 		s.Failure = &failure
 	}
 	return s
@@ -165,7 +140,8 @@ func (as *accounts) of(destination string) *account {
 		}
 	}
 	now := time.Now()
-	a := &account{id: strings.Clone(destination), since: now}
+	a := &account{id: strings.Clone(destination)}
+	a.counts.Destination, a.counts.Since = a.id, now
 	a.used.Store(now.Unix())
 	if as.byID == nil {
 		as.byID = make(map[string]*account)

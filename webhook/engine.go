@@ -27,7 +27,7 @@ type engine struct {
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // the workers, and the requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
-	total        tally          // of all destinations
+	total        account        // of all destinations
 	accounts     accounts
 	count        struct{ accepted, inTransaction, duplicates, off, discarded, forgottenAge, forgottenSize atomic.Int64 }
 	observed     *observed // nil without an Observer
@@ -98,7 +98,7 @@ func (e *engine) stored(ss []Settlement, bytes int64) {
 			if a == nil || a.id != d.Destination {
 				a = e.accounts.of(d.Destination)
 			}
-			e.total.settled(s)
+			e.total.settled(s, now)
 			a.settled(s, now)
 		}
 		switch waits := s.Verdict == Retry || s.Verdict == Return; {

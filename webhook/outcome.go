@@ -49,7 +49,7 @@ const (
 	ReasonDisabled Reason = "disabled"
 )
 
-// reasons is the closed list, in the order of tally.dead.
+// reasons is the closed list.
 var reasons = [...]Reason{
 	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
 	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,

@@ -13,6 +13,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
@@ -86,9 +87,9 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 }
 
 func TestReasonsAreAllCounted(t *testing.T) {
-	var c tally
+	var c account
 	for _, r := range reasons {
-		c.settled(&Settlement{Verdict: Bury, Reason: r})
+		c.settled(&Settlement{Verdict: Bury, Reason: r}, time.Now())
 	}
 	for r, n := range c.stats().Dead {
 		if n != 1 {

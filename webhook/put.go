@@ -69,10 +69,8 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	for i := range routes {
 		r := &routes[i]
 		if r.filtered+r.transformErrors > 0 {
-			for _, t := range []*tally{&f.total, &f.accounts.of(destinations[i]).tally} {
-				t.filtered.Add(int64(r.filtered))
-				t.transformErrors.Add(int64(r.transformErrors))
-			}
+			f.total.leftOut(r.filtered, r.transformErrors)
+			f.accounts.of(destinations[i]).leftOut(r.filtered, r.transformErrors)
 		}
 	}
 	return nil
