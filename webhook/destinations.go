@@ -82,70 +82,49 @@ func (ds *destinations) limits(id string) schedule.Limits {
 	return schedule.Limits{}
 }
 
-// The errors of resolve, with ErrUnknownDestination, say why a destination cannot be used.
-var (
-	errDisabled = errors.New("webhook: destination is disabled")
-	errInvalid  = errors.New("webhook: destination is not valid")
-	errLookup   = errors.New("webhook: look-up failed")
-)
-
-// holdOf returns the Hold that an error of resolve stands for.
-func holdOf(err error) Hold {
-	switch {
-	case errors.Is(err, errLookup):
-		return HoldLookup
-	case errors.Is(err, errInvalid):
-		return HoldInvalid
-	case errors.Is(err, errDisabled):
-		return HoldDisabled
-	}
-	return HoldUnknown
-}
-
 // resolve returns the target for the present settings of the destination. If the settings have not
-// changed, that is l.target.
-func (ds *destinations) resolve(l *lane) (*target, error) {
+// changed, that is l.target. If the destination cannot be used, resolve returns an error, and the
+// Hold of its deliveries.
+func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
 		ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
 		defer cancel()
-		d, err := ds.ask(ctx, l.ID)
+		d, hold, err := ds.ask(ctx, l.ID)
 		if err != nil {
-			return nil, err
+			return nil, hold, err
 		}
 		if t = l.target.Load(); t == nil || t.source != d {
 			if d.ID != l.ID {
-				return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.ID, d.ID)
+				return nil, HoldInvalid, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.ID, d.ID)
 			}
 			if t, err = ds.compile(d); err != nil {
-				return nil, fmt.Errorf("%w: %w", errInvalid, err)
+				return nil, HoldInvalid, fmt.Errorf("webhook: destination is not valid: %w", err)
 			}
 		}
 	}
 	switch {
 	case t == nil:
-		return nil, ErrUnknownDestination
+		return nil, HoldUnknown, ErrUnknownDestination
 	case t.source.Disabled:
-		return nil, errDisabled
+		return nil, HoldDisabled, errors.New("webhook: destination is disabled")
 	}
-	return t, nil
+	return t, "", nil
 }
 
-// ask calls Config.Lookup, and turns a panic in it into an error.
-func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			d, err = nil, fmt.Errorf("%w: panic: %v", errLookup, v)
-		}
-	}()
-	d, err = ds.config.Lookup(ctx, id)
+// ask calls Config.Lookup. With an error, it returns the Hold that this error stands for.
+func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
+	err = noPanic("Lookup", func() (err error) {
+		d, err = ds.config.Lookup(ctx, id)
+		return err
+	})
 	switch {
 	case errors.Is(err, ErrUnknownDestination):
-		return nil, err
+		return nil, HoldUnknown, err
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errLookup, err)
+		return nil, HoldLookup, fmt.Errorf("webhook: look-up failed: %w", err)
 	case d == nil:
-		return nil, ErrUnknownDestination
+		return nil, HoldUnknown, ErrUnknownDestination
 	}
-	return d, nil
+	return d, "", nil
 }

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -91,15 +90,12 @@ func (o *observed) tell(f func(Observer)) {
 	if o == nil {
 		return
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			o.panics.Add(1)
-			o.once.Do(func() {
-				o.logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", fmt.Sprint(v))
-			})
-		}
-	}()
-	f(o.observer)
+	if err := noPanic("Observer", func() error { f(o.observer); return nil }); err != nil {
+		o.panics.Add(1)
+		o.once.Do(func() {
+			o.logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
+		})
+	}
 }
 
 // settled tells the observer which deliveries a commit has ended.

@@ -22,6 +22,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 
 // A route is one destination of a call. It counts the events that the destination does not get.
 type route struct {
+	id              string
 	*Destination        // nil: the destination takes every event as it is
 	filtered        int // events that the filter or the Transform has left out
 	transformErrors int
@@ -36,18 +37,14 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 	if len(destinations) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
 	}
+	var space [8]route // saves an allocation for calls with few destinations
+	routes := space[:0]
 	for _, id := range destinations {
-		if err := f.destinations.known(id); err != nil {
+		r, err := f.destinations.route(ctx, id, filter)
+		if err != nil {
 			return err
 		}
-	}
-	var routes []route // nil: every destination takes every event as it is
-	if filter && f.destinations.filtering {
-		var space [8]route // saves an allocation for calls with few destinations
-		var err error
-		if routes, err = f.destinations.routes(ctx, destinations, space[:0]); err != nil {
-			return err
-		}
+		routes = append(routes, r)
 	}
 	b := batches.Get().(*batch)
 	defer func() {
@@ -58,7 +55,7 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 		}
 	}()
 	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
-	off, err := appendDeliveries(f, ctx, b, destinations, routes, events)
+	off, err := appendDeliveries(f, ctx, b, routes, events)
 	if err == nil && len(b.puts) > 0 {
 		_, err = store(ctx, b)
 	}
@@ -70,37 +67,36 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 		r := &routes[i]
 		if r.filtered+r.transformErrors > 0 {
 			f.total.leftOut(r.filtered, r.transformErrors)
-			f.accounts.of(destinations[i]).leftOut(r.filtered, r.transformErrors)
+			f.accounts.of(r.id).leftOut(r.filtered, r.transformErrors)
 		}
 	}
 	return nil
 }
 
-// routes appends a route to rs for each id of a destination. If Config.Lookup fails, routes returns
-// its error.
-func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
-	for _, id := range ids {
-		var d *Destination
-		if ds.config.Lookup == nil {
-			d = ds.static[id].source
-		} else {
-			var err error
-			if d, err = ds.ask(ctx, id); err != nil && holdOf(err) != HoldUnknown {
-				return nil, err
-			}
-		}
-		if d != nil && !d.filters() {
-			d = nil
-		}
-		rs = append(rs, route{Destination: d})
+// route returns the route to a destination, or an error if Forward refuses events for it. Without
+// filter, the destination takes every event.
+func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
+	r := route{id: id}
+	if err := ds.known(id); err != nil || !filter || !ds.filtering {
+		return r, err
 	}
-	return rs, nil
+	if ds.config.Lookup == nil {
+		r.Destination = ds.static[id].source
+	} else if d, hold, err := ds.ask(ctx, id); err == nil {
+		r.Destination = d
+	} else if hold != HoldUnknown {
+		return r, err
+	}
+	if r.Destination != nil && !r.filters() {
+		r.Destination = nil
+	}
+	return r, nil
 }
 
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that
 // the route leaves out, and returns how many events are Off. If ctx ends during a Transform,
 // appendDeliveries returns the error of ctx.
-func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
+func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
 	for i := range events {
@@ -110,13 +106,13 @@ func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations 
 			continue
 		}
 		id := deliveryID(e)
-		for j, destination := range destinations {
+		for j := range routes {
+			r := &routes[j]
 			p := Put{NoDedup: e.NoDedup, Delivery: Delivery{
-				Destination: destination, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
+				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
 				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
-			if routes != nil && routes[j].Destination != nil {
-				r := &routes[j]
+			if r.Destination != nil {
 				left, err := !r.takes(e), error(nil)
 				if !left {
 					p.Body, left, err = r.transform(ctx, e)

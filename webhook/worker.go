@@ -46,9 +46,9 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
 		return true // so that the deliveries behind d do not wait for a probe
 	}
-	t, err := w.destinations.resolve(l)
+	t, hold, err := w.destinations.resolve(l)
 	if err != nil {
-		w.hold(l, d, err)
+		w.hold(l, d, hold, err)
 		return false
 	}
 	if t != l.target.Load() {
@@ -117,8 +117,7 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, failing boo
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.
-func (w *worker) hold(l *lane, d *Delivery, why error) {
-	hold := holdOf(why)
+func (w *worker) hold(l *lane, d *Delivery, hold Hold, why error) {
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(l.Lane, string(hold), hold == HoldLookup)
 	w.returnAll(ready)
