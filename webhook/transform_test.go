@@ -16,6 +16,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // A Transform changes the body for its own destination. If it fails, the error is counted and
@@ -111,6 +112,39 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An error of one destination's Transform is about that destination alone. The destinations behind
+// it, whose filter takes the event or leaves it out, count no error.
+func TestTransformErrorStaysWithItsDestination(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		destination := func(id string) webhook.Destination {
+			return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/"}}}
+		}
+		fails, takes, leaves, makes := destination("fails"), destination("takes"), destination("leaves"), destination("makes")
+		fails.Transform = func(context.Context, event.Event) (event.Event, error) { return event.Event{}, errors.New("no rate") }
+		takes.FilterFunc = func(*event.Event) bool { return true }
+		leaves.FilterFunc = func(*event.Event) bool { return false }
+		makes.Transform = func(_ context.Context, e event.Event) (event.Event, error) { return e, nil }
+		taker, maker := r.network.Receiver("http://takes.example/", ""), r.network.Receiver("http://makes.example/", "")
+		r.start(webhook.Config{Destinations: []webhook.Destination{fails, takes, leaves, makes}})
+		must(t, r.ForwardEvents(t.Context(), []string{"fails", "takes", "leaves", "makes"}, eventOf(t, "m1"), eventOf(t, "m2")))
+		for _, recv := range []*webhooktest.Receiver{taker, maker} {
+			_, err := recv.Wait(t.Context(), 2)
+			must(t, err)
+		}
+		synctest.Wait()
+		all, err := r.DestinationStats(t.Context())
+		must(t, err)
+		got := make(map[string][3]int64)
+		for _, s := range all {
+			got[s.Destination] = [3]int64{s.Delivered, s.Filtered, s.TransformErrors}
+		}
+		want := map[string][3]int64{"fails": {0, 0, 2}, "takes": {2, 0, 0}, "leaves": {0, 2, 0}, "makes": {2, 0, 0}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("delivered, filtered and failed events (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // If the context of the caller ends during a Transform, nothing is stored or counted.
