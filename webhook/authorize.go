@@ -49,7 +49,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 			err = refuse(field, "is given twice")
 		}
 		seen[canonical] = true
-		s.lines = append(s.lines, canonical+": "+value+"\r\n"...)
+		s.lines = appendHeader(s.lines, canonical, value)
 	}
 	s.secrets = redactable(secrets)
 	return err

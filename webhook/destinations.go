@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
-	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // destinations finds destinations by their ids, and compiles them into targets.
@@ -41,25 +40,10 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 	return nil
 }
 
-// compile checks d and returns its target, ready for requests.
+// compile checks d and returns its target.
 func (ds *destinations) compile(d *Destination) (*target, error) {
-	t, wrong := compile(d, ds.config)
-	if wrong == nil && d.filters() && !ds.filtering && ds.config.Lookup != nil {
-		field := "Filter"
-		if d.Transform != nil {
-			field = "Transform"
-		}
-		return nil, refuse(field, "is set, but Config.LookupFilters is not")
-	}
-	if wrong != nil {
-		return nil, wrong.join()
-	}
-	config := ds.tls.of(d.TLS)
-	for _, e := range t.endpoints {
-		e.wire = wire.NewTarget(e.url, e.header, config)
-		e.wire.NetHTTP = d.NetHTTP
-	}
-	return t, nil
+	t, wrong := compile(d, ds.config, ds.tls.of(d.TLS))
+	return t, wrong.join()
 }
 
 // known returns an error if Forward refuses events for a destination. It does not call

@@ -163,19 +163,23 @@ const (
 	headerTraceState  = "Tracestate"
 )
 
+// appendHeader appends a header line.
+func appendHeader(dst []byte, name, value string) []byte {
+	dst = append(dst, name...)
+	dst = append(dst, ": "...)
+	dst = append(dst, value...)
+	return append(dst, "\r\n"...)
+}
+
 // appendTrace appends the header lines of a trace. It checks the trace again, because other
 // programs may write to the store.
 func appendTrace(dst []byte, t event.Trace) []byte {
 	if t.Parent == "" || !t.Valid() {
 		return dst
 	}
-	dst = append(dst, headerTraceParent+": "...)
-	dst = append(dst, t.Parent...)
-	dst = append(dst, "\r\n"...)
+	dst = appendHeader(dst, headerTraceParent, t.Parent)
 	if t.State != "" {
-		dst = append(dst, headerTraceState+": "...)
-		dst = append(dst, t.State...)
-		dst = append(dst, "\r\n"...)
+		dst = appendHeader(dst, headerTraceState, t.State)
 	}
 	return dst
 }
@@ -183,9 +187,8 @@ func appendTrace(dst []byte, t event.Trace) []byte {
 // appendStandard appends the header lines of Standard Webhooks for an attempt that starts now.
 func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) []byte {
 	id = standardID(id)
-	dst = append(dst, signature.StandardID+": "...)
-	dst = append(dst, id...)
-	dst = append(dst, "\r\n"+signature.StandardTimestamp+": "...)
+	dst = appendHeader(dst, signature.StandardID, id)
+	dst = append(dst, signature.StandardTimestamp+": "...)
 	dst = strconv.AppendInt(dst, now.Unix(), 10)
 	dst = append(dst, "\r\n"+signature.StandardSignature+": "...)
 	dst = s.Append(dst, id, now, body)
@@ -197,16 +200,12 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 // in the signed text. So full stops, percent signs and all bytes but visible ASCII are
 // percent-encoded.
 func standardID(id string) string {
-	plain := true
-	for i := range len(id) {
-		plain = plain && isPlain(id[i])
-	}
-	if plain {
+	if !strings.ContainsFunc(id, func(c rune) bool { return !isPlain(c) }) {
 		return id
 	}
 	var b strings.Builder
 	for i := range len(id) {
-		if isPlain(id[i]) {
+		if isPlain(rune(id[i])) {
 			b.WriteByte(id[i])
 		} else {
 			fmt.Fprintf(&b, "%%%02X", id[i])
@@ -215,4 +214,4 @@ func standardID(id string) string {
 	return b.String()
 }
 
-func isPlain(c byte) bool { return c > ' ' && c < 0x7f && c != '.' && c != '%' }
+func isPlain(c rune) bool { return c > ' ' && c < 0x7f && c != '.' && c != '%' }

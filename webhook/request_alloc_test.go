@@ -14,7 +14,6 @@ import (
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
-	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // Sending a request allocates nothing, from the signature to the outcome.
@@ -44,12 +43,11 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
 		Secret:          "shh",
 		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
-	}, config)
+	}, config, nil)
 	if wrong != nil {
 		t.Fatal(wrong)
 	}
 	e := target.endpoints[0]
-	e.wire = wire.NewTarget(e.url, e.header, nil)
 	s := &sender{client: client}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {

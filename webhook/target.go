@@ -3,6 +3,7 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"hash/fnv"
@@ -33,7 +34,7 @@ type endpoint struct {
 	name     string      // the URL without user, query and fragment, for logs and Attempt
 	header   http.Header // header of each request, without the signatures
 	timeout  time.Duration
-	wire     *wire.Target              // set by destinations.compile; nil in Validate
+	wire     *wire.Target
 	signer   *signature.Signer         // nil: no X-Signature
 	standard *signature.StandardSigner // nil: no headers of Standard Webhooks
 	traced   bool                      // header has a static traceparent or tracestate
@@ -46,8 +47,9 @@ type endpoint struct {
 	secrets []string
 }
 
-// compile checks d against the limits of c and makes a target of it, or returns all faults of d.
-func compile(d *Destination, c *Config) (*target, faults) {
+// compile checks d against the limits of c and makes a target of it, or returns all faults of d. The
+// connections use config, or that of the client if it is nil.
+func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
 	var wrong faults
 	n := len(d.Endpoints)
 	_, _, known := d.Schedule.bounds()
@@ -58,6 +60,10 @@ func compile(d *Destination, c *Config) (*target, faults) {
 	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
 	wrong.refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
 	wrong.addUnder("Filter", d.Filter.faults())
+	if c.Lookup != nil && !c.LookupFilters {
+		wrong.refuse(d.Transform != nil, "Transform", "is set, but Config.LookupFilters is not")
+		wrong.refuse(d.Transform == nil && d.filters(), "Filter", "is set, but Config.LookupFilters is not")
+	}
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
 	}
@@ -88,6 +94,8 @@ func compile(d *Destination, c *Config) (*target, faults) {
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
 		wrong.refuse(twice, field+".URL", "is given twice")
 		e.timeout, e.signer, e.standard, e.authorize = t.timeout, signer, standard, d.Authorize
+		e.wire = wire.NewTarget(e.url, e.header, config)
+		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}
 	if wrong != nil {
