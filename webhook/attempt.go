@@ -8,13 +8,12 @@ import (
 )
 
 // attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
-// returns the settlement of d, and true if the attempt counts. The attempt does not count if the
-// forwarder was stopped before an endpoint took d.
-func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
+// returns the settlement of d: Return if the forwarder was stopped before an endpoint took d.
+func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	now := w.now()
 	w.open = w.open[:0]
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
-		return bury(d, ReasonExpired, now), true
+		return bury(d, ReasonExpired, now)
 	}
 	var opens time.Time // when the first of the closed endpoints opens again
 	for _, e := range t.endpoints {
@@ -26,12 +25,11 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// The settings have changed: of the endpoints for which Due was computed, one would be
-		// open.
+		// The settings have changed: of the endpoints for which Due was computed, one would be open.
 		if opens.IsZero() {
-			return bury(d, lastReason(d), now), true
+			return bury(d, lastReason(d), now)
 		}
-		return postpone(d, opens), true
+		return postpone(d, opens)
 	}
 	if d.Expires.IsZero() {
 		d.Expires = now.Add(t.window).UTC()
@@ -42,7 +40,10 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		w.sendToAll(l, d, t)
 	}
 	s := decide(d, w.open, w.results[:len(w.open)], opens, w.now(), t.pace)
-	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
+	if s.Verdict != Done && w.attempts.Err() != nil {
+		return Settlement{Verdict: Return, Delivery: *d}
+	}
+	return s
 }
 
 var errTaken = errors.New("webhook: another endpoint has taken the delivery")
@@ -98,10 +99,13 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
+// applies reports whether the endpoint is still closed.
+func (c *Closed) applies(now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
+
 // closedUntil reports whether e is closed to d, and until when. The zero time means forever.
 func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	for _, c := range d.Closed {
-		if c.Endpoint == e.hash && (c.Until.IsZero() || now.Before(c.Until)) {
+		if c.Endpoint == e.hash && c.applies(now) {
 			return c.Until, true
 		}
 	}
@@ -124,12 +128,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	next := *d
 	next.Tries++
 	next.Attempts = slices.Clip(d.Attempts)
-	next.Closed = nil
-	for _, c := range d.Closed {
-		if c.Until.IsZero() || now.Before(c.Until) {
-			next.Closed = append(next.Closed, c)
-		}
-	}
+	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c Closed) bool { return !c.applies(now) })
 	again := !opens.IsZero()
 	floor := max(opens.Sub(now), 0)
 	longest := max(d.Expires.Add(-p.timeout).Sub(now), 0)

@@ -71,12 +71,12 @@ func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	}
 	last := &w.results[len(w.open)-1].attempt
 	d := Disabled{Destination: l.ID, Reason: lastReason(&s.Delivery), Status: last.Status, Since: since.UTC()}
-	if _, busy := w.disabling.LoadOrStore(l.ID, true); busy {
+	if !l.disabling.CompareAndSwap(false, true) {
 		return
 	}
 	// The store may be slow. Shutdown waits for this goroutine as for a request.
 	w.workers.Go(func() {
-		defer w.disabling.Delete(l.ID)
+		defer l.disabling.Store(false)
 		w.disable(d)
 	})
 }

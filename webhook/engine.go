@@ -23,7 +23,6 @@ type engine struct {
 	schedule     *schedule.Scheduler
 	settler      *settler
 	readings     atomic.Uint64  // counts the calls of learnPauses
-	disabling    sync.Map       // ids of destinations that are being disabled
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // the workers, and the requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries

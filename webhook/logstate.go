@@ -15,7 +15,8 @@ type logState struct {
 }
 
 // failed records a failure. It reports whether to log it, and how many lines were left out.
-func (s *logState) failed(now time.Time) (log bool, unlogged int) {
+func (s *logState) failed() (log bool, unlogged int) {
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failing = true

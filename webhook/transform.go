@@ -64,7 +64,7 @@ func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made e
 
 // logUntransformed logs that d is not stored because Transform failed.
 func (e *engine) logUntransformed(d *Delivery, err error) {
-	if log, unlogged := e.accounts.of(d.Destination).untransformed.failed(time.Now()); log {
+	if log, unlogged := e.accounts.of(d.Destination).untransformed.failed(); log {
 		e.config.Logger.Warn("webhook: Transform failed; this destination does not get the event",
 			"destination", d.Destination, "source", d.Source, "id", d.MessageID, "error", clean(err.Error(), nil), "unlogged", unlogged)
 	}

@@ -14,6 +14,7 @@ type lane struct {
 
 	target     atomic.Pointer[target] // nil until the destination was looked up
 	stragglers atomic.Int32           // deliveries that one endpoint has taken while requests to others are in flight
+	disabling  atomic.Bool            // the destination is being disabled
 	failures   logState
 	deaths     logState
 }
@@ -56,19 +57,15 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 		l.target.Store(t)
 	}
 	tries := d.Tries
-	s, counts := w.attempt(l, d, t)
+	s := w.attempt(l, d, t)
 	var due time.Time
-	if counts && s.Verdict == Retry {
+	if s.Verdict == Retry {
 		due = s.Delivery.Due
 	}
 	for i := range w.open {
 		if r := &w.results[i]; r.attempt.Try > 0 { // the request has ended
 			w.requested(l, d, r, due)
 		}
-	}
-	if !counts {
-		w.settler.giveBack(d)
-		return false
 	}
 	var f schedule.Failure
 	failing := false
@@ -125,7 +122,7 @@ func (w *worker) hold(l *lane, d *Delivery, hold Hold, why error) {
 	if context.Cause(w.attempts) != nil {
 		return // the forwarder stops; the destination is not at fault
 	}
-	if log, unlogged := l.failures.failed(time.Now()); log {
+	if log, unlogged := l.failures.failed(); log {
 		w.config.Logger.Warn("webhook: destination cannot be used; its deliveries wait",
 			"destination", l.ID, "error", why, "wait", wait, "unlogged", unlogged)
 	}
@@ -133,18 +130,20 @@ func (w *worker) hold(l *lane, d *Delivery, hold Hold, why error) {
 
 // log logs a failure, a dead letter, or the first success after failures.
 func (w *worker) log(l *lane, s *Settlement) {
-	if s.Verdict == Done {
+	d := &s.Delivery
+	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
+	switch s.Verdict {
+	case Return:
+		return
+	case Done:
 		if l.failures.recovered() {
 			w.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.ID)
 		}
 		return
-	}
-	d := &s.Delivery
-	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
-	if s.Verdict == Bury {
+	case Bury:
 		state, text, reason = &l.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
 	}
-	log, unlogged := state.failed(time.Now())
+	log, unlogged := state.failed()
 	if !log {
 		return
 	}
