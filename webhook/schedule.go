@@ -24,22 +24,11 @@ const (
 	SchedulePatient Schedule = "patient"
 )
 
-// The longest waits of ScheduleDefault: after the first attempt, and after any attempt.
-const (
-	firstWait = time.Second
-	longWait  = 10 * time.Minute
-)
-
-// bounds returns in first the longest wait after the first attempt, and in most the longest wait
-// after any attempt. The result known is false if there is no such schedule.
-func (s Schedule) bounds() (first, most time.Duration, known bool) {
-	switch s {
-	case ScheduleEager:
-		return firstWait, time.Minute, true
-	case SchedulePatient:
-		return 30 * time.Second, 30 * time.Minute, true
-	}
-	return firstWait, longWait, s == ScheduleDefault
+// schedules has the longest waits of each Schedule: after the first attempt, and after any attempt.
+var schedules = map[Schedule]struct{ first, most time.Duration }{
+	ScheduleDefault: {time.Second, 10 * time.Minute},
+	ScheduleEager:   {time.Second, time.Minute},
+	SchedulePatient: {30 * time.Second, 30 * time.Minute},
 }
 
 // A pace holds the settings that say when and for how long a delivery is attempted.
@@ -53,11 +42,8 @@ var jitter = rand.N[time.Duration]
 
 // longestWait returns the longest wait after attempt n, counted from 1.
 func (s Schedule) longestWait(n int) time.Duration {
-	first, most, _ := s.bounds()
-	if n > 10 {
-		return most
-	}
-	return min(first<<max(n-1, 0), most)
+	waits := schedules[s]
+	return min(waits.first<<min(n-1, 10), waits.most)
 }
 
 // nextAttempt returns when a delivery is due again after its attempt n has failed. It waits at
@@ -69,9 +55,5 @@ func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duratio
 		return time.Time{}, false
 	}
 	wait := max(jitter(p.schedule.longestWait(n)+1), retryAfter)
-	due := now.Add(wait)
-	if due.After(last) {
-		due = last
-	}
-	return due, true
+	return now.Add(min(wait, last.Sub(now))), true
 }

@@ -52,7 +52,7 @@ type endpoint struct {
 func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
 	var wrong faults
 	n := len(d.Endpoints)
-	_, _, known := d.Schedule.bounds()
+	_, known := schedules[d.Schedule]
 	wrong.refuse(d.ID == "" || len(d.ID) > maxID, "ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
 	wrong.refuse(n == 0 || n > MaxEndpoints, "Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
 	wrong.refuse(d.MaxConcurrent < 0, "MaxConcurrent", "%d is negative", d.MaxConcurrent)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"weak"
@@ -97,8 +98,6 @@ type tlsConfigs struct {
 
 	mu  sync.Mutex
 	own map[[sha256.Size]byte][]ownConfig // by TLS.hash
-	n   int                               // number of entries in own
-	max int                               // when n reaches it, sweep is called
 }
 
 // An ownConfig is the configuration for one combination of settings. Its pointer is weak: the
@@ -110,7 +109,7 @@ type ownConfig struct {
 }
 
 func newTLSConfigs(base *tls.Config) *tlsConfigs {
-	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
+	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}}
 }
 
 // of returns the configuration for t. For a nil t it returns nil, which stands for the
@@ -129,26 +128,18 @@ func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 			}
 		}
 	}
-	if cs.n >= cs.max {
-		cs.sweep()
-	}
 	config := t.config(cs.base)
 	cs.own[key] = append(cs.own[key], ownConfig{t.RootCAs, weak.Make(config)})
-	cs.n++
+	runtime.AddCleanup(config, cs.drop, key)
 	return config
 }
 
-// sweep removes the configurations that nothing refers to any more.
-func (cs *tlsConfigs) sweep() {
-	cs.n = 0
-	for key, os := range cs.own {
-		os = slices.DeleteFunc(os, func(o ownConfig) bool { return o.config.Value() == nil })
-		cs.n += len(os)
-		if len(os) == 0 {
-			delete(cs.own, key)
-		} else {
-			cs.own[key] = os
-		}
+// drop removes the configurations with this hash that nothing refers to any more.
+func (cs *tlsConfigs) drop(key [sha256.Size]byte) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.own[key] = slices.DeleteFunc(cs.own[key], func(o ownConfig) bool { return o.config.Value() == nil })
+	if len(cs.own[key]) == 0 {
+		delete(cs.own, key)
 	}
-	cs.max = max(16, 2*cs.n)
 }
