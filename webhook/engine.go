@@ -87,12 +87,14 @@ func (e *engine) wake() {
 
 // stored is settler.stored. It counts the settlements ss, and tells the scheduler which deliveries
 // wait again.
-func (e *engine) stored(ss []Settlement, bytes int64) {
+func (e *engine) stored(ss []Settlement) {
 	now := time.Now()
+	bytes := int64(0)
 	var a *account // of the previous settlement
 	for i := range ss {
 		s := &ss[i]
 		d := &s.Delivery
+		bytes += int64(len(d.Body))
 		if s.Verdict != Return {
 			if a == nil || a.id != d.Destination {
 				a = e.accounts.of(d.Destination)

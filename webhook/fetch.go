@@ -94,7 +94,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 			return 0, err
 		}
 	}
-	if r.settler.behind(8*r.config.MaxInFlight, r.config.MaxBytesInFlight/2) {
+	if r.settler.behind(8 * r.config.MaxInFlight) {
 		return r.config.Poll, nil // the settler wakes the fetcher
 	}
 	plan, maxBytes, again := r.schedule.Plan(r.plan[:0])

@@ -26,7 +26,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			f.requested(l, d, r, time.Time{})
-			f.stored(ss, 0)
+			f.stored(ss)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}

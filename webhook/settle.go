@@ -15,11 +15,9 @@ import (
 type settler struct {
 	store  Store
 	logger *slog.Logger
-	// stored is called after each commit with the settlements, which it must not keep, and the
-	// bytes of their bodies.
-	stored func(ss []Settlement, bytes int64)
-	wake   func()      // called when behind has returned true and the store works now
-	calm   func() bool // reports whether run pauses after each commit
+	stored func(ss []Settlement) // called after each commit; must not keep the settlements
+	wake   func()                // called when behind has returned true and the store works now
+	calm   func() bool           // reports whether run pauses after each commit
 
 	// Only the goroutine of run uses these fields.
 	left    []Settlement // to be offered to the store again later
@@ -30,7 +28,6 @@ type settler struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending []Settlement
-	bytes   int64         // of the bodies of all outcomes that are not stored yet
 	failing bool          // the last flush could store nothing
 	late    bool          // wake is to be called
 	news    chan struct{} // capacity 1: has a value when pending is not empty
@@ -47,7 +44,6 @@ var errNothingSettled = errors.New("webhook: the store settled nothing and retur
 func (s *settler) add(v Settlement) {
 	s.mu.Lock()
 	s.pending = append(s.pending, v)
-	s.bytes += int64(len(v.Delivery.Body))
 	first := len(s.pending) == 1
 	s.mu.Unlock()
 	if first {
@@ -64,13 +60,12 @@ func (s *settler) giveBack(d *Delivery) {
 	*d = Delivery{}
 }
 
-// behind reports whether the store stores nothing at all, more than limit outcomes wait for the
-// store, or the bodies of the waiting outcomes have at least maxBytes. If behind returns true, the
-// caller can wait until the settler calls wake.
-func (s *settler) behind(limit int, maxBytes int64) bool {
+// behind reports whether the store stores nothing at all, or more than limit outcomes wait for it. If
+// behind returns true, the caller can wait until the settler calls wake.
+func (s *settler) behind(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind := s.failing || len(s.pending) > limit || s.bytes >= maxBytes
+	behind := s.failing || len(s.pending) > limit
 	s.late = s.late || behind
 	return behind
 }
@@ -122,7 +117,7 @@ func (s *settler) flush(ctx context.Context, retry bool) {
 		n, err := s.store.Settle(ctx, ss)
 		if n > 0 {
 			progress, refusals = true, 0
-			s.finish(ss[:n])
+			s.stored(ss[:n])
 			ss = ss[n:]
 		} else if err == nil {
 			err = errNothingSettled
@@ -162,18 +157,6 @@ func (s *settler) flush(ctx context.Context, retry bool) {
 		}
 		s.logger.Error(text, "error", s.failure)
 	}
-}
-
-// finish counts ss as stored, and calls stored.
-func (s *settler) finish(ss []Settlement) {
-	bytes := int64(0)
-	for i := range ss {
-		bytes += int64(len(ss[i].Delivery.Body))
-	}
-	s.mu.Lock()
-	s.bytes -= bytes
-	s.mu.Unlock()
-	s.stored(ss, bytes)
 }
 
 // An outage makes the callers of a failing store wait longer after each failure.

@@ -48,18 +48,8 @@ func (q *fakeSettles) seen() (calls []int, stored map[string]int) {
 	return slices.Clone(q.calls), maps.Clone(q.stored)
 }
 
-// settled returns a settlement of a delivery with a body of size bytes.
-func settled(id string, size int) Settlement {
-	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
-}
-
-// behind returns s.behind(limit, maxBytes), and the bytes of the settlements that wait to be
-// stored.
-func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
-	is := s.behind(limit, maxBytes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return is, s.bytes
+func settled(id string) Settlement {
+	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id}}
 }
 
 // newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way
@@ -67,7 +57,7 @@ func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
 func newTestSettler(t *testing.T, q *fakeSettles) (s *settler, start func(), stop func() error) {
 	s = &settler{
 		store: q, logger: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
-		stored: func([]Settlement, int64) {}, wake: func() {}, calm: func() bool { return false },
+		stored: func([]Settlement) {}, wake: func() {}, calm: func() bool { return false },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped, ended := make(chan struct{}), make(chan error, 1)
@@ -97,21 +87,21 @@ func TestSettlementsGatherDuringACommit(t *testing.T) {
 			return nil
 		}
 		start()
-		s.add(settled("first", 1))
+		s.add(settled("first"))
 		synctest.Wait()
 		for i := range 100 {
-			s.add(settled(fmt.Sprint(i), 1))
+			s.add(settled(fmt.Sprint(i)))
 		}
-		if behind, bytes := behind(s, 99, 1<<20); !behind || bytes != 101 {
-			t.Errorf("behind = %v with %d waiting bytes, want true with 101", behind, bytes)
+		if s.behind(100) || !s.behind(99) {
+			t.Error("behind is not true exactly beyond the limit of 99 waiting settlements")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if calls, _ := q.seen(); fmt.Sprint(calls) != "[1 100]" {
 			t.Errorf("got calls of %v settlements, want [1 100]", calls)
 		}
-		if behind, bytes := behind(s, 99, 1<<20); behind || bytes != 0 || woken == 0 {
-			t.Errorf("behind = %v with %d waiting bytes, woken %d times; want false with 0, woken", behind, bytes, woken)
+		if s.behind(0) || woken == 0 {
+			t.Errorf("behind = %v, woken %d times; want false, and woken", s.behind(0), woken)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -138,20 +128,20 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 				s, start, stop := newTestSettler(t, q)
 				start()
 				for i := range 100 {
-					s.add(settled(fmt.Sprint(i), 1))
+					s.add(settled(fmt.Sprint(i)))
 				}
 				synctest.Wait()
 				if calls, stored := q.seen(); len(stored) != 100-len(bad) {
 					t.Fatalf("got %d of %d settlements stored at once, in %d calls, want all", len(stored), 100-len(bad), len(calls))
 				}
-				s.add(settled("later", 1))
+				s.add(settled("later"))
 				synctest.Wait()
 				before, stored := q.seen()
 				if stored["later"] != 1 {
 					t.Error("a settlement that was added later is not stored, want it stored at once")
 				}
-				if behind, bytes := behind(s, 100, 1<<20); behind || bytes != int64(len(bad)) {
-					t.Errorf("behind = %v with %d waiting bytes, want false with %d", behind, bytes, len(bad))
+				if s.behind(0) {
+					t.Error("behind = true although the store works, want false")
 				}
 				time.Sleep(time.Hour)
 				if calls, _ := q.seen(); len(calls)-len(before) < 500 || len(calls)-len(before) > 20_000 {
@@ -185,14 +175,14 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 		s, start, stop := newTestSettler(t, q)
 		start()
 		for i := range 1000 {
-			s.add(settled(fmt.Sprint(i), 100))
+			s.add(settled(fmt.Sprint(i)))
 		}
 		time.Sleep(time.Hour)
 		if calls, _ := q.seen(); len(calls) > 3000 {
 			t.Errorf("got %d calls in an hour of failure, want at most 3000", len(calls))
 		}
-		if behind, bytes := behind(s, 10_000, 1<<20); !behind || bytes != 100_000 {
-			t.Errorf("behind = %v with %d waiting bytes, want true with 100,000", behind, bytes)
+		if !s.behind(10_000) {
+			t.Error("behind = false although the store fails, want true")
 		}
 		q.mu.Lock()
 		q.refuse = nil
@@ -200,33 +190,16 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 		time.Sleep(2 * longestPause)
 		synctest.Wait()
 		_, stored := q.seen()
-		if behind, bytes := behind(s, 10_000, 1<<20); behind || bytes != 0 || len(stored) != 1000 {
-			t.Errorf("behind = %v with %d waiting bytes and %d stored, want false with 0 and 1000", behind, bytes, len(stored))
+		if s.behind(0) || len(stored) != 1000 {
+			t.Errorf("behind = %v with %d stored, want false with 1000", s.behind(0), len(stored))
 		}
 		q.mu.Lock()
 		q.refuse = func(*Settlement) error { return failed }
 		q.mu.Unlock()
-		s.add(settled("last", 1))
+		s.add(settled("last"))
 		synctest.Wait()
 		if err := stop(); !errors.Is(err, failed) {
 			t.Errorf("run() = %v, want the error of the store", err)
 		}
-	})
-}
-
-func TestSettlerIsBehindAtTheByteLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
-		s, start, stop := newTestSettler(t, q)
-		start()
-		s.add(settled("a", 400))
-		if behind, _ := behind(s, 100, 1000); behind {
-			t.Error("behind = true at 400 bytes of 1000, want false")
-		}
-		s.add(settled("b", 600))
-		if behind, bytes := behind(s, 100, 1000); !behind || bytes != 1000 {
-			t.Errorf("behind = %v with %d waiting bytes, want true with 1000", behind, bytes)
-		}
-		stop()
 	})
 }

@@ -23,8 +23,17 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 	if d.Transform == nil {
 		return e.Body, false, nil
 	}
-	made, err := d.callTransform(ctx, e)
+	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
+	defer cancel()
+	made := *e
+	made.Body = bytes.Clone(e.Body) // other destinations get the same body
+	err = noPanic("Transform", func() (err error) {
+		made, err = d.Transform(ctx, made)
+		return err
+	})
 	switch {
+	case ctx.Err() != nil: // the result comes too late
+		return nil, false, context.Cause(ctx)
 	case err != nil:
 		return nil, false, err
 	case made.Off:
@@ -44,22 +53,6 @@ func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byt
 		return nil, false, errors.New("webhook: Transform returned a body that is not a JSON object")
 	}
 	return body, false, nil
-}
-
-// callTransform calls Transform. A panic is an error, and so is a result that comes too late.
-func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made event.Event, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
-	defer cancel()
-	given := *e
-	given.Body = bytes.Clone(e.Body) // other destinations get the same body
-	err = noPanic("Transform", func() (err error) {
-		made, err = d.Transform(ctx, given)
-		return err
-	})
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return made, err
 }
 
 // logUntransformed logs that d is not stored because Transform failed.
