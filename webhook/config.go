@@ -35,8 +35,8 @@ const (
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
 // panic in DialContext, or in the handler of Logger, ends the program.
 type Config struct {
-	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run has
-	// returned. Each Forwarder on the same store needs a Store value of its own.
+	// Store keeps the deliveries. It is required. The caller closes it after Run has returned. Each
+	// Forwarder on the same store needs a Store value of its own.
 	Store Store
 
 	// Note returns a short text about this node, of at most MaxNote bytes, which Shared.Nodes
@@ -49,30 +49,28 @@ type Config struct {
 	Destinations []Destination
 
 	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls Lookup
-	// before every attempt, concurrently, so a change of a destination takes effect at once. To
-	// keep these calls cheap, Lookup should return the same pointer as before if the destination
-	// has not changed. Nobody may change a destination after Lookup has returned it.
+	// before every attempt, concurrently, so a change of a destination takes effect at once. Lookup
+	// should return the same pointer as before if the destination has not changed, which keeps the
+	// calls cheap. Nobody may change a destination after Lookup has returned it.
 	//
-	// The deliveries of a destination wait while Lookup fails, returns ErrUnknownDestination, or
-	// returns a destination that is disabled or not valid. The forwarder calls Lookup again every
-	// 30 s. After a failure of Lookup the first wait is 1 s, and each further wait is twice as
-	// long. Retry windows are treated as during a pause; see Forwarder.Pause. A call of Lookup may
-	// take as long as Timeout, and must end with its context. A panic in Lookup counts as a
-	// failure, but Lookup may not call runtime.Goexit.
+	// The deliveries of a destination wait, as during a pause, while Lookup fails, returns
+	// ErrUnknownDestination, or returns a destination that is disabled or not valid. The forwarder
+	// calls Lookup again every 30 s; after failures of Lookup it waits 1 s first, and then twice as
+	// long each time. A call may take as long as Timeout, and must end with its context. A panic in
+	// Lookup counts as a failure, but Lookup may not call runtime.Goexit.
 	//
-	// Customers may have written the URLs that Lookup returns. So the address guard allows IP
-	// addresses and "localhost" in them only if AllowAddresses or TrustLookup does.
+	// The address guard allows IP addresses and "localhost" in the URLs that Lookup returns only if
+	// AllowAddresses or TrustLookup does, because customers may have written them.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
 	// TrustLookup makes the guard trust the URLs that Lookup returns, as it trusts those of
-	// Destinations. Set it if the operator wrote them, for example in a file that is reloaded when
-	// it changes.
+	// Destinations. Set it if the operator wrote them.
 	TrustLookup bool
 
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then
-	// Forward and its variants also call Lookup for each destination, with the context of their
-	// caller. If Lookup fails, they store nothing and return its error. ErrUnknownDestination does
-	// not count as a failure: Forward then stores the event unfiltered.
+	// Forward and its variants call Lookup, too, with the context of their caller. If Lookup fails,
+	// they store nothing and return its error. For an unknown destination they store the event
+	// unfiltered.
 	LookupFilters bool
 
 	// ServiceName is the product in the User-Agent, before "/1.0". Empty means DefaultServiceName.
@@ -83,15 +81,15 @@ type Config struct {
 	Timeout time.Duration
 
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
-	// attempt. The last attempt starts Timeout before the window ends. The end of the window is
-	// stored with the outcome of the first attempt. If the process crashes before that, the next
-	// attempt begins a new window. Zero means DefaultWindow.
+	// attempt. The last attempt starts Timeout before the window ends. If the process crashes
+	// before the outcome of the first attempt is stored, the next attempt begins a new window. Zero
+	// means DefaultWindow.
 	Window time.Duration
 
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
-	// the destination. The forwarder then tells the Observer, if it is a DisableObserver, and keeps
-	// the deliveries until Resume, as during a pause. Each node measures the time on its own, since
-	// the start of its process. Zero means never.
+	// the destination: it tells the Observer, if it is a DisableObserver, and keeps the deliveries
+	// until Resume, as during a pause. Each node measures the time on its own, since the start of
+	// its process. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone makes the forwarder disable a destination, as DisableAfter does, when all
 	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
@@ -101,37 +99,36 @@ type Config struct {
 	BuryDisabled bool
 
 	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent of
-	// its own. A destination starts with a limit of four attempts at a time. Each answer raises the
-	// limit by one if at least half of it is in use, and each timeout lowers it. While several
-	// destinations have deliveries, each may use an equal share of three quarters of MaxInFlight.
-	// Zero means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// its own. A destination starts with a limit of four. Each answer raises the limit by one if at
+	// least half of it is in use, and each timeout lowers it. While several destinations have
+	// deliveries, each may use an equal share of three quarters of MaxInFlight. Zero means
+	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
 	//
-	// A destination that only fails is probed. Failures are timeouts, connection errors, 5xx, 408,
-	// 425 and 429. Probing starts after ten failures in a row, where a timeout counts as three.
-	// From then on there is one attempt at a time. Deliveries that were attempted before keep their
-	// schedule, but at most one of them is attempted each second. Fresh deliveries, which were
-	// never attempted, wait, and their retry window does not begin. If there was no attempt for a
-	// second, a fresh delivery is attempted as a probe. This interval doubles with each probe, up
-	// to 30 seconds. Any other answer than those failures ends the probing. A fresh delivery that
-	// has been due during the probing for as long as Window becomes a dead letter without an
-	// attempt. A restart of the process begins this time anew.
+	// A destination that only fails is probed: from ten timeouts, connection errors, 5xx, 408, 425
+	// and 429 in a row, of which a timeout counts as three, until any other answer. Meanwhile there
+	// is one attempt at a time. Deliveries that were attempted before keep their schedule, but at
+	// most one of them is attempted each second. Fresh deliveries wait, and their retry window does
+	// not begin. If there was no attempt for a second, a fresh delivery is attempted as a probe.
+	// This interval doubles with each probe, up to 30 seconds. A fresh delivery that has been due
+	// during the probing for as long as Window becomes a dead letter without an attempt. A restart
+	// of the process begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. The same
-	// number of further deliveries may be claimed and wait in memory for an attempt. All failing
-	// destinations together get at most a quarter of MaxInFlight. Failing destinations and those
-	// that have not answered yet, or not lately, get at most half of it. So there is always room
-	// for destinations that answer. Zero means DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. As many
+	// further ones may be claimed and wait in memory. Failing destinations together get at most a
+	// quarter of MaxInFlight. Together with those that have not answered yet, or not lately, they
+	// get at most half, so there is always room for destinations that answer. Zero means
+	// DefaultMaxInFlight.
 	//
-	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the attempts of
-	// deliveries that were due over 100 ms ago are limited to one at a time for each processor. An
+	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, there is only
+	// one attempt at a time for each processor of deliveries that were due over 100 ms ago. An
 	// attempt counts towards this limit for its first millisecond at most.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the bytes of the bodies in memory. A body counts until the outcome of
-	// its delivery is stored. While several destinations have deliveries, each has a share of the
-	// bound. At the bound the forwarder fetches nothing more from the store, but it still delivers
-	// a single body that is larger than the bound. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have
+	// equal shares. A body counts until the outcome of its delivery is stored. At the bound the
+	// forwarder fetches nothing more from the store, but it still delivers a single body that is
+	// larger than the bound. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the forwarder looks for deliveries that another process has put into the
@@ -143,29 +140,28 @@ type Config struct {
 	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones.
 	AllowAddresses []netip.Prefix
 
-	// Proxy is the URL of the proxy for all requests. Its scheme is http or socks5, and the proxy
-	// gets the user and password of the URL. Nil means no proxy, whatever the environment says.
+	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
+	// the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
-	// The address guard does not see the connections that the proxy makes. So the proxy itself must
-	// refuse addresses that customers may not reach. If the proxy makes no connection for an https
-	// URL, or answers 407, the delivery is retried with ReasonConnection. Any other answer counts
-	// as the endpoint's.
+	// The address guard does not see the connections that the proxy makes, so the proxy must refuse
+	// addresses that customers may not reach. If it makes no connection for an https URL, or
+	// answers 407, the delivery is retried with ReasonConnection. Any other answer counts as the
+	// endpoint's.
 	Proxy *url.URL
 
-	// DialContext opens connections. It replaces both a net.Dialer and the address guard. It must
+	// DialContext opens connections, in place of both a net.Dialer and the address guard. It must
 	// return when its context ends. Closing a connection must end its reads and writes. The
-	// connections need not support deadlines, which some tunnels lack.
+	// connections need not support deadlines.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge.
-	//
-	// Run discards the dead letters that exceed DeadMaxAge or DeadMaxBytes, a minute after its
-	// start and then every hour. It logs their number, and counts them in Stats.Forgotten. The
-	// store may have lower bounds of its own.
+	// DeadMaxAge is how long dead letters are kept. Run discards those that exceed DeadMaxAge or
+	// DeadMaxBytes, a minute after its start and then every hour. It logs their number, and counts
+	// them in Stats.Forgotten. The store may have lower bounds of its own. Zero means
+	// DefaultDeadMaxAge, and Unlimited no bound.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
 	// Zero means DefaultDeadMaxBytes, and Unlimited no bound. With a store that does not know the
@@ -177,10 +173,10 @@ type Config struct {
 
 	// Trace returns the values of the headers traceparent and tracestate, for example by
 	// OpenTelemetry's propagator. The forwarder calls it with the context of each call of Forward,
-	// of its variants and of Try. It stores both values, and sends them with every attempt; see
+	// of its variants and of Try, concurrently. It sends both values with every attempt; see
 	// event.Trace. If traceparent is empty or Trace is nil, the forwarder uses the values of
 	// event.ContextWithTrace. If traceparent is not valid, no trace is sent. A static header
-	// traceparent or tracestate takes the place of both values. Trace is called concurrently.
+	// traceparent or tracestate takes the place of both values.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil

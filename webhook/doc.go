@@ -12,9 +12,8 @@
 //	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Signed Up"})
 //	err = forwarder.Shutdown(ctx)
 //
-// Forward returns nil once the event is durable in the [Store]. Package
-// filequeue keeps it in a folder, package memqueue in memory. From then on the event
-// is delivered, or becomes a dead letter.
+// Forward returns nil once the event is durable in the [Store]: package filequeue keeps it in a
+// folder, package memqueue in memory. From then on it is delivered, or becomes a dead letter.
 //
 // [Config.Lookup] finds customers that come and go. [Forwarder.ForwardTx] forwards an event if, and
 // only if, a transaction of your database commits. [Forwarder.Dead] lists dead letters, and
@@ -27,30 +26,29 @@
 // endpoints get no further request. Requests to them that are in flight may still arrive.
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx, 408, 425 and 429 are
-// retried. The waits are random, and their bound grows from a second to ten minutes. An endpoint
-// that sent a Retry-After does not get the event again before that time. Any other answer closes
-// the endpoint to the event: the endpoint gets no further request for it. So does a certificate
-// that does not verify, or an address that is not public.
+// retried, at the times of the [Schedule], but not before a Retry-After of the endpoint. Any other
+// answer closes the endpoint to the event: the endpoint gets no further request for it. So does a
+// certificate that does not verify, or an address that is not public.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four hours after its
-// first attempt. While the destination only fails, new events may wait for their first attempt.
-// After four hours of such a wait, an event becomes a dead letter, too.
+// first attempt. A destination that only fails is probed, and new events wait for their first
+// attempt, for up to four hours; see [Config.MaxConcurrent]. A destination that hangs, fails, or
+// has a million events waiting does not hold up another.
 //
 // # Guarantees
 //
-// At least once: an event that Forward accepted arrives, or becomes a dead
-// letter, whatever ends the process. It arrives more than once
+// At least once: an event that Forward accepted arrives, or becomes a dead letter, whatever ends
+// the process. It arrives more than once
 //
 //   - when the receiver took it and its answer was lost, or came after [Config.Timeout];
-//   - when the process is killed, or its store fails for good, before the outcome
-//     of an attempt was stored. Outcomes wait for the commit before them, and for
-//     up to 10 ms longer while a backlog drains beside new events;
+//   - when the process is killed, or its store fails for good, before the outcome of an attempt was
+//     stored. Outcomes wait for the commit before them, and for up to 10 ms longer while a backlog
+//     drains beside new events;
 //   - when the context of [Forwarder.Shutdown] ends before the attempts in flight end;
-//   - when the receiver closes a kept connection while a request is sent on it.
-//     The request is made again at once, and counted in [Stats.Resent];
+//   - when the receiver closes a kept connection while a request is sent on it; see [Stats.Resent];
 //   - at several endpoints of a destination, which all get a request at once;
-//   - when the clock of the machine is set forward by more than twelve times [Config.Timeout],
-//     which is a minute by default, while the event is in flight;
+//   - when the clock of the machine is set forward by more than twelve times [Config.Timeout] while
+//     the event is in flight;
 //   - when it is replayed, or forwarded again after the store has forgotten its ID.
 //
 // So the receiver may have taken even an event that became a dead letter, if its answers were lost.
@@ -62,33 +60,26 @@
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
 // the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without
 // the work. It keeps the keys for longer than the retry window, or for ever if dead letters are
-// replayed. The example IdempotentReceiver does so.
-//
-// Without [Destination.StandardSecrets] there is no webhook-id. The messageId serves instead,
-// unless an untrusted sender can use the messageId of a trusted one. Bodies of the type "delete"
-// have no messageId, but deleting twice does no harm.
+// replayed. The example IdempotentReceiver does so. Without [Destination.StandardSecrets] there is
+// no webhook-id. The messageId serves instead, unless an untrusted sender can use the messageId of
+// a trusted one. Bodies of the type "delete" have no messageId, but deleting twice does no harm.
 //
 // Times are stored by the clock of the machine. When the clock is set back, waiting deliveries are
 // due later by as much; new ones are not. When it is set forward, retry windows end earlier by as
 // much, and dead letters reach [Config.DeadMaxAge] earlier.
 //
-// A destination that hangs, fails, or has a million events waiting does not hold up another. One
-// that only fails is probed at intervals; see [Config.MaxConcurrent].
-//
-// Requests are signed with [Destination.Secret], and by Standard Webhooks with each of
-// [Destination.StandardSecrets]. The latter signs the time, too, so that a captured request is soon
-// worthless. Package signature verifies both.
-//
 // # Observability
 //
 // [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. An
 // [Observer] is called for each request. The module webhook/webhookprom turns all of this into
-// Prometheus metrics, in three lines.
+// Prometheus metrics, in three lines. With OpenTelemetry, Attempted of your Observer can make a
+// span from a.At to a.At+a.Took. Its parent is the span context in a.Trace; see [Config.Trace].
 //
-// With OpenTelemetry, Attempted of your Observer can make a span from a.At to a.At+a.Took. Its
-// parent is the span context in a.Trace, which [Config.Trace] took from the caller's context.
+// # Security
 //
-// # Addresses
+// Requests are signed with [Destination.Secret], and by Standard Webhooks with each of
+// [Destination.StandardSecrets]. The latter signs the time, too, so that a captured request is soon
+// worthless. Package signature verifies both.
 //
 // Certificates are always verified. Redirects are not followed. No proxy is used but
 // [Config.Proxy]. Connections go to public addresses only, unless the operator wrote the address or
