@@ -15,16 +15,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now)
 	}
-	var opens time.Time // when the first of the closed endpoints opens again
-	for _, e := range t.endpoints {
-		at, closed := closedUntil(d, e, now)
-		if !closed {
-			w.open = append(w.open, e)
-		} else if !at.IsZero() && (opens.IsZero() || at.Before(opens)) {
-			opens = at
-		}
-	}
-	if len(w.open) == 0 {
+	var opens time.Time
+	if w.open, opens = t.open(d, now, w.open); len(w.open) == 0 {
 		// The settings have changed: of the endpoints for which Due was computed, one would be open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now)
@@ -39,7 +31,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := decide(d, w.open, w.results[:len(w.open)], opens, w.now(), t.pace)
+	s := t.decide(d, w.open, w.results[:len(w.open)], w.now())
 	if s.Verdict != Done && w.attempts.Err() != nil {
 		return Settlement{Verdict: Return, Delivery: *d}
 	}
@@ -102,24 +94,31 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 // applies reports whether the endpoint is still closed.
 func (c *Closed) applies(now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
 
-// closedUntil reports whether e is closed to d, and until when. The zero time means forever.
-func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
-	for _, c := range d.Closed {
-		if c.Endpoint == e.hash && c.applies(now) {
-			return c.Until, true
+// open appends to dst the endpoints that are open to d. It also returns when the first endpoint is
+// open, which is now if dst gets one, and zero if all are closed to d for good.
+func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoint, first time.Time) {
+	for _, e := range t.endpoints {
+		i := slices.IndexFunc(d.Closed, func(c Closed) bool { return c.Endpoint == e.hash && c.applies(now) })
+		at := now
+		if i < 0 {
+			dst = append(dst, e)
+		} else {
+			at = d.Closed[i].Until
+		}
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
 		}
 	}
-	return time.Time{}, false
+	return dst, first
 }
 
 // decide turns the results of an attempt into the settlement of d. The argument endpoints lists the
-// endpoints that got a request. The argument opens is when the first of the closed endpoints opens
-// again, zero if none does. If an endpoint took d, d is done. If no endpoint may take d any more,
-// or the retry window is over, d is buried. Otherwise d becomes due again by its schedule.
+// endpoints that got a request. If an endpoint took d, d is done. If no endpoint may take d any
+// more, or the retry window is over, d is buried. Otherwise d becomes due again by its schedule.
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
 // attempt of the retry window. Other endpoints may get d before that.
-func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
+func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time) Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
 			return Settlement{Verdict: Done, Delivery: *d, At: now}
@@ -129,9 +128,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	next.Tries++
 	next.Attempts = slices.Clip(d.Attempts)
 	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c Closed) bool { return !c.applies(now) })
-	again := !opens.IsZero()
-	floor := max(opens.Sub(now), 0)
-	longest := max(d.Expires.Add(-p.timeout).Sub(now), 0)
+	longest := d.Expires.Add(-t.timeout).Sub(now)
 	for i := range results {
 		r := &results[i]
 		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > MaxAttempts {
@@ -139,28 +136,23 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		}
 		if r.outcome == OutcomePermanent {
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
-			continue
-		}
-		wait := min(r.retryAfter, longest)
-		if wait > 0 {
+		} else if wait := min(r.retryAfter, longest); wait > 0 {
 			// Truncate the time as stores truncate Due. Otherwise the endpoint could still be
 			// closed when d becomes due.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
-		if !again || wait < floor {
-			floor = wait
-		}
-		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
 		// The oldest entries belong to endpoints that the destination no longer has.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
-	if !again {
+	var space [MaxEndpoints]*endpoint
+	_, opens := t.open(&next, now, space[:0])
+	if opens.IsZero() {
 		return bury(&next, results[0].attempt.Reason, now)
 	}
-	due, ok := p.nextAttempt(now, d.Expires, next.Tries, floor)
+	due, ok := t.nextAttempt(now, d.Expires, next.Tries, opens.Sub(now))
 	if !ok {
 		return bury(&next, ReasonExpired, now)
 	}

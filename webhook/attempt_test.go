@@ -13,12 +13,11 @@ func TestAnEndpointIsOpenWhenItsDeliveryIsDue(t *testing.T) {
 	d := &Delivery{Expires: now.Add(DefaultWindow)}
 	endpoints := []*endpoint{{hash: 1}, {hash: 2}}
 	results := []result{{outcome: OutcomeRetryable, retryAfter: time.Minute}, {outcome: OutcomeRetryable, retryAfter: time.Hour}}
-	s := decide(d, endpoints, results, time.Time{}, now, pace{timeout: DefaultTimeout})
+	to := &target{pace: pace{timeout: DefaultTimeout}, endpoints: endpoints}
+	s := to.decide(d, endpoints, results, now)
 	due := s.Delivery.Due.Truncate(time.Microsecond)
-	if until, closed := closedUntil(&s.Delivery, endpoints[0], due); closed {
-		t.Errorf("the endpoint is closed until %v, want it open when the delivery is due, at %v", until, due)
-	}
-	if _, closed := closedUntil(&s.Delivery, endpoints[1], due); !closed {
-		t.Error("the endpoint with the longer Retry-After is open, want it closed")
+	open, first := to.open(&s.Delivery, due, nil)
+	if len(open) != 1 || open[0] != endpoints[0] || !first.Equal(due) {
+		t.Errorf("open when the delivery is due, at %v: %d endpoints, from %v on; want the one with the shorter Retry-After", due, len(open), first)
 	}
 }

@@ -109,13 +109,6 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	return pause, nil
 }
 
-// works is called after each successful call of the store. It logs the end of an outage.
-func (r *fetcher) works() {
-	if r.trouble.over() {
-		r.config.Logger.Info("webhook: the store works again")
-	}
-}
-
 // readHeads tells the scheduler when the first deliveries of each destination in the store are due.
 // Its first call reads all destinations. Later calls read only the destinations that Store.Heads
 // reports as changed, for example by another node.
@@ -129,7 +122,7 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 		r.schedule.Note(h.Destination, h.Fresh, h.Retry)
 	}
 	r.started = true
-	r.works()
+	r.trouble.over(r.config.Logger)
 	return nil
 }
 
@@ -148,7 +141,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 		r.schedule.Failed(plan)
 		return err
 	}
-	r.works()
+	r.trouble.over(r.config.Logger)
 	r.items = r.items[:0]
 	for i := range ds {
 		r.items = append(r.items, itemOf(&ds[i]))

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,7 +81,6 @@ type observed struct {
 	observer Observer
 	logger   *slog.Logger
 	panics   atomic.Int64
-	once     sync.Once
 }
 
 // tell calls f with the observer, and recovers a panic in f.
@@ -91,10 +89,9 @@ func (o *observed) tell(f func(Observer)) {
 		return
 	}
 	if err := noPanic("Observer", func() error { f(o.observer); return nil }); err != nil {
-		o.panics.Add(1)
-		o.once.Do(func() {
+		if o.panics.Add(1) == 1 {
 			o.logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
-		})
+		}
 	}
 }
 

@@ -147,9 +147,7 @@ func (s *settler) flush(ctx context.Context, retry bool) {
 	switch {
 	case len(s.left) == 0:
 		s.failure = nil
-		if s.trouble.over() {
-			s.logger.Info("webhook: the store works again")
-		}
+		s.trouble.over(s.logger)
 	case s.trouble.failed() && ctx.Err() == nil:
 		text := "webhook: the store fails; deliveries may be sent again"
 		if progress {
@@ -176,9 +174,10 @@ func (o *outage) failed() bool {
 	return first
 }
 
-// over records a success, and reports whether it is the first one after failures.
-func (o *outage) over() bool {
-	was := o.pause > 0
+// over records a success, and logs the first one after failures.
+func (o *outage) over(logger *slog.Logger) {
+	if o.pause > 0 {
+		logger.Info("webhook: the store works again")
+	}
 	o.pause = 0
-	return was
 }
