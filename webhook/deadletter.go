@@ -142,30 +142,20 @@ type Forgotten struct {
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// keepBounds calls sweep at intervals until ctx is done. The forwarder enforces the bounds, not the
-// store, so that they are the same for every store. Several forwarders on one store may do so.
+// keepBounds calls sweep. The forwarder enforces the bounds, not the store, so that they are the
+// same for every store. Several forwarders on one store may do so.
 func (e *engine) keepBounds(ctx context.Context) {
-	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
-		return
-	}
-	t := time.NewTimer(firstSweep)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
-		if err := e.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-			e.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
-		}
-		t.Reset(sweepEvery)
+	if err := e.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		e.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
 	}
 }
 
 // sweep discards the dead letters that exceed the bounds now. If the counts of the store show that
 // no dead letter exceeds a bound, sweep reads none.
 func (e *engine) sweep(ctx context.Context) error {
+	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
+		return nil
+	}
 	counts, err := e.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
 		return err

@@ -131,8 +131,11 @@ func (e *engine) run(ctx, open context.Context) error {
 	defer stopFetching()
 	defer context.AfterFunc(open, stopFetching)()
 	var aside sync.WaitGroup
-	aside.Go(func() { e.keepBounds(fetching) })
-	aside.Go(func() { e.followPauses(fetching) })
+	aside.Go(func() { every(fetching, firstSweep, sweepEvery, e.keepBounds) })
+	// While the store fails, the pauses stay as they are, and the fetcher logs the failure.
+	aside.Go(func() {
+		every(fetching, time.Second, time.Second, func(ctx context.Context) { _ = e.learnPauses(ctx) })
+	})
 	shared, isShared := e.config.Store.(Shared)
 	if isShared {
 		e.moved.Store(time.Now().UnixNano())
@@ -159,6 +162,21 @@ func (e *engine) run(ctx, open context.Context) error {
 		err = fmt.Errorf("webhook: storing the last outcomes: %w", failed)
 	}
 	return err
+}
+
+// every calls do after the time first, and then at intervals, until ctx is done.
+func every(ctx context.Context, first, interval time.Duration, do func(context.Context)) {
+	t := time.NewTimer(first)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			do(ctx)
+			t.Reset(interval)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // present returns the note of this node for the store's heartbeats, and reports whether the node is

@@ -39,9 +39,6 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	if err == nil {
 		err = f.clearPause(ctx, destination)
 	}
-	if err == nil {
-		err = f.learnPauses(ctx)
-	}
 	if err != nil {
 		return fmt.Errorf("webhook: resuming: %w", err)
 	}
@@ -72,7 +69,7 @@ func (e *engine) setPause(ctx context.Context, destination string, why Reason) (
 	return stored, err
 }
 
-// clearPause removes the pause of a destination from the store.
+// clearPause removes the pause of a destination from the store, and then calls learnPauses.
 func (e *engine) clearPause(ctx context.Context, destination string) error {
 	name := pausePrefix + destination
 	for s, err := range e.config.Store.Settings(ctx, name) {
@@ -85,7 +82,7 @@ func (e *engine) clearPause(ctx context.Context, destination string) error {
 			return err
 		}
 	}
-	return nil
+	return e.learnPauses(ctx)
 }
 
 // learnPauses reads the pauses from the store, and passes them to the scheduler. After an error the
@@ -106,21 +103,6 @@ func (e *engine) learnPauses(ctx context.Context) error {
 	}
 	e.returnAll(e.schedule.SetPaused(paused, reading))
 	return nil
-}
-
-// followPauses calls learnPauses every second until ctx is done. It drops errors: while the store
-// fails, the pauses stay as they are, and the fetcher logs the failure.
-func (e *engine) followPauses(ctx context.Context) {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			_ = e.learnPauses(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // A Hold says why the deliveries of a destination wait.
