@@ -47,7 +47,7 @@ func (e *engine) enabled(destination string, setting []byte) {
 	}
 	e.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", destination, "reason", string(was.Reason))
-	e.observed.tell(func(o Observer) {
+	e.tell(func(o Observer) {
 		if o, ok := o.(EnableObserver); ok {
 			o.Enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
 		}
@@ -103,7 +103,7 @@ func (e *engine) disable(d Disabled) {
 		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
 	}
 	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
-	e.observed.tell(func(o Observer) {
+	e.tell(func(o Observer) {
 		if o, ok := o.(DisableObserver); ok {
 			o.Disabled(d)
 		}

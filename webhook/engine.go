@@ -28,8 +28,7 @@ type engine struct {
 	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
 	total        account        // of all destinations
 	accounts     accounts
-	count        struct{ accepted, inTransaction, duplicates, off, discarded, forgottenAge, forgottenSize atomic.Int64 }
-	observed     *observed // nil without an Observer
+	count        struct{ accepted, inTransaction, duplicates, off, discarded, forgottenAge, forgottenSize, observerPanics atomic.Int64 }
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
@@ -67,9 +66,6 @@ func newEngine(c Config) (*engine, error) {
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
-	if c.Observer != nil {
-		e.observed = &observed{observer: c.Observer, logger: c.Logger}
-	}
 	e.settler = &settler{
 		store: c.Store, logger: c.Logger, news: make(chan struct{}, 1),
 		stored: e.stored, wake: e.wake, calm: e.schedule.Draining,
@@ -86,7 +82,7 @@ func (e *engine) wake() {
 }
 
 // stored is settler.stored. It counts the settlements ss, and tells the scheduler which deliveries
-// wait again.
+// wait again, and the observer which ones have ended.
 func (e *engine) stored(ss []Settlement) {
 	now := time.Now()
 	bytes := int64(0)
@@ -110,7 +106,11 @@ func (e *engine) stored(ss []Settlement) {
 		}
 	}
 	e.schedule.Settled(bytes)
-	e.observed.settled(ss)
+	for i := range ss {
+		if s := &ss[i]; s.Verdict == Done || s.Verdict == Bury {
+			e.tell(func(o Observer) { o.Ended(Ended{Delivery: s.Delivery, Reason: s.Reason, At: now.UTC()}) })
+		}
+	}
 }
 
 // run delivers until one of the contexts ctx and open is done; see Forwarder.Run.
@@ -210,7 +210,7 @@ func (e *engine) requested(l *lane, d *Delivery, r *result, due time.Time) {
 		e.accounts.of(l.ID).requested(r.attempt.Took)
 		e.total.requested(r.attempt.Took)
 	}
-	e.observed.tell(func(o Observer) {
+	e.tell(func(o Observer) {
 		o.Attempted(Attempted{
 			Destination: l.ID, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Trace: d.Trace,
 			Attempt: r.attempt, Outcome: r.outcome, Due: due,

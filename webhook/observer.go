@@ -1,8 +1,6 @@
 package webhook
 
 import (
-	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/event"
@@ -76,34 +74,12 @@ type Ended struct {
 	At       time.Time // when its end was stored
 }
 
-// An observed calls the Observer of a Config. The methods of a nil *observed do nothing.
-type observed struct {
-	observer Observer
-	logger   *slog.Logger
-	panics   atomic.Int64
-}
-
-// tell calls f with the observer, and recovers a panic in f.
-func (o *observed) tell(f func(Observer)) {
-	if o == nil {
+// tell calls f with the observer, if there is one, and recovers a panic in f.
+func (e *engine) tell(f func(Observer)) {
+	if e.config.Observer == nil {
 		return
 	}
-	if err := noPanic("Observer", func() error { f(o.observer); return nil }); err != nil {
-		if o.panics.Add(1) == 1 {
-			o.logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
-		}
-	}
-}
-
-// settled tells the observer which deliveries a commit has ended.
-func (o *observed) settled(ss []Settlement) {
-	if o == nil {
-		return
-	}
-	now := time.Now().UTC()
-	for i := range ss {
-		if s := &ss[i]; s.Verdict == Done || s.Verdict == Bury {
-			o.tell(func(to Observer) { to.Ended(Ended{Delivery: s.Delivery, Reason: s.Reason, At: now}) })
-		}
+	if err := noPanic("Observer", func() error { f(e.config.Observer); return nil }); err != nil && e.count.observerPanics.Add(1) == 1 {
+		e.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
 	}
 }

@@ -32,6 +32,6 @@ func TestObservingAllocatesNothing(t *testing.T) {
 		}
 	}
 	run("without an Observer")
-	f.observed = &observed{observer: nullObserver{}}
+	f.config.Observer = nullObserver{}
 	run("with an Observer")
 }

@@ -183,7 +183,7 @@ func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 	}
 	e.count.accepted.Add(int64(stored))
 	e.count.duplicates.Add(int64(len(ps) - stored))
-	e.observed.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
+	e.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
 	return stored, nil
 }
 

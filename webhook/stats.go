@@ -148,14 +148,12 @@ func (f *Forwarder) Stats() Stats {
 		Dead:            t.Dead,
 		Discarded:       c.discarded.Load(),
 		Forgotten:       Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+		ObserverPanics:  c.observerPanics.Load(),
 		Latency:         t.Latency,
 	}
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
-	if f.observed != nil {
-		s.ObserverPanics = f.observed.panics.Load()
-	}
 	return s
 }
