@@ -226,7 +226,7 @@ func under(field string, err error) error {
 	return err
 }
 
-// faults collects the *ConfigErrors of one destination.
+// faults collects *ConfigErrors.
 type faults []error
 
 func (f *faults) add(err error) {
@@ -270,63 +270,45 @@ func orDefault[T int | int64 | time.Duration](field string, value *T, least, byD
 // withDefaults returns a copy of c with defaults in place of zeros, or an error for the first
 // setting that is not valid. It does not check the destinations: newEngine does.
 func (c Config) withDefaults() (Config, error) {
+	var wrong faults
 	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
-	for _, rule := range []struct {
-		broken         bool
-		field, problem string
-	}{
-		{c.Store == nil, "Store", "is required"},
-		{c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup"},
-		{c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required"},
-		{c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only"},
-		{c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only"},
-		{!isToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%&'*+-.^_`|~ are allowed"},
-		{c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified"},
-	} {
-		if rule.broken {
-			return c, &ConfigError{Field: rule.field, Problem: rule.problem}
-		}
-	}
-	err := cmp.Or(
-		orDefault("Timeout", &c.Timeout, 0, DefaultTimeout),
-		orDefault("Window", &c.Window, 0, DefaultWindow),
-		orDefault("DisableAfter", &c.DisableAfter, 0, 0),
-		orDefault("Poll", &c.Poll, 0, DefaultPoll),
-		orDefault("MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight),
-		orDefault("MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight),
-		orDefault("DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge),
-		orDefault("DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes),
-	)
-	if err == nil {
-		err = orDefault("MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1)))
-	}
-	if err != nil {
-		return c, err
-	}
+	wrong.refuse(c.Store == nil, "Store", "is required")
+	wrong.refuse(c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup")
+	wrong.refuse(c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required")
+	wrong.refuse(c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only")
+	wrong.refuse(c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only")
+	wrong.refuse(!isToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
+	wrong.refuse(c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
+	wrong.add(orDefault("Timeout", &c.Timeout, 0, DefaultTimeout))
+	wrong.add(orDefault("Window", &c.Window, 0, DefaultWindow))
+	wrong.add(orDefault("DisableAfter", &c.DisableAfter, 0, 0))
+	wrong.add(orDefault("Poll", &c.Poll, 0, DefaultPoll))
+	wrong.add(orDefault("MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight))
+	wrong.add(orDefault("MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight))
+	wrong.add(orDefault("DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge))
+	wrong.add(orDefault("DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes))
+	wrong.add(orDefault("MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))))
 	c.AllowAddresses = slices.Clone(c.AllowAddresses)
 	for i, p := range c.AllowAddresses {
-		switch mapped := p.Addr().Is4In6(); {
-		case !p.IsValid():
-			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
-		case mapped && p.Bits() < 96:
-			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
-		case mapped: // the guard compares IPv4 addresses in their 4-byte form
+		field, mapped := fmt.Sprintf("AllowAddresses[%d]", i), p.Addr().Is4In6()
+		wrong.refuse(!p.IsValid(), field, "is not a valid prefix")
+		wrong.refuse(mapped && p.Bits() < 96, field, "mixes IPv4 and IPv6")
+		if mapped { // the guard compares IPv4 addresses in their 4-byte form
 			c.AllowAddresses[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 	}
 	if c.Proxy != nil {
 		proxy := *c.Proxy
 		c.Proxy = &proxy
-		switch {
 		// A proxy over https would be shown the client certificates of destinations.
-		case proxy.Scheme != "http" && proxy.Scheme != "socks5":
-			return c, refuse("Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
-		case proxy.Hostname() == "":
-			return c, refuse("Proxy", "has no host")
-		}
+		wrong.refuse(proxy.Scheme != "http" && proxy.Scheme != "socks5", "Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
+		wrong.refuse(proxy.Hostname() == "", "Proxy", "has no host")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if wrong != nil {
+		return c, wrong[0]
 	}
 	return c, nil
 }
