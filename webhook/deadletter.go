@@ -23,9 +23,8 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. For the zero filter it asks the store.
-// For any other filter, it reads every dead letter that died between From and To. With an error, it
-// also returns the number that it has counted so far.
+// CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
+// dead letter that died between From and To. With an error, it returns the number so far.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -52,12 +51,10 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 }
 
 // ReplayAll is Replay for the dead letters that filter selects. It does the work while the caller
-// ranges over the result. It commits up to 256 dead letters at a time. After each commit it yields
-// how many it has replayed so far. Without dead letters it yields nothing. It yields an error
-// together with the number so far, and ends. A further call continues with the rest.
-//
-// ReplayAll leaves out dead letters that died after the loop began. Otherwise a replay to an
-// endpoint that refuses everything would never end.
+// ranges over the result. After each commit of up to 256 dead letters it yields how many it has
+// replayed so far. It yields an error together with that number, and ends. A further call continues
+// with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
+// replay to an endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
@@ -99,10 +96,9 @@ const (
 
 func noSize(string) int { return 0 }
 
-// inChunks collects values of seq until they reach chunk values or chunkBytes, where the function
-// size returns the bytes of a value. Then it passes the values to the function do, and yields the
-// sum of the numbers that do has returned so far. It repeats this until seq ends or an error
-// occurs. It yields the error together with the sum.
+// inChunks passes the values of seq to the function do, in pieces of up to chunk values or about
+// chunkBytes, where the function size returns the bytes of a value. After each call it yields the
+// sum of the numbers that do has returned so far. An error, which it yields with the sum, ends it.
 func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		total, bytes := 0, 0
@@ -129,10 +125,8 @@ func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (in
 	}
 }
 
-// firstSweep is the time from the start of Run to the first sweep: a sweep would slow down the
-// start. sweepEvery is the time from one sweep to the next.
 const (
-	firstSweep = time.Minute
+	firstSweep = time.Minute // after the start of Run, which a sweep would slow down
 	sweepEvery = time.Hour
 )
 

@@ -26,8 +26,8 @@ type Delivery struct {
 	Destination string
 	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
 	// and requests carry it in the header webhook-id. For an event without a Source it is the
-	// MessageID, otherwise the first 18 bytes of a SHA-256, in base64url without padding. The hash
-	// covers the length of the Source as a uvarint, the Source, and the MessageID.
+	// MessageID. Otherwise it is the base64url, without padding, of the first 18 bytes of a
+	// SHA-256 of the length of the Source as a uvarint, the Source, and the MessageID.
 	ID string
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the event.Event. Each
 	// has at most 255 bytes.
@@ -43,14 +43,13 @@ type Delivery struct {
 	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery, either
 	// for some time or never again.
 	Closed []Closed
-	// Attempts holds the failed requests, the oldest first. If there were more than MaxAttempts, it
-	// holds only the first two and the latest ones.
+	// Attempts holds the failed requests, the oldest first; see MaxAttempts.
 	Attempts []Attempt
 	// Trace is sent with every attempt. It does not change.
 	Trace event.Trace
 
-	// Claim is the store's handle on a claimed delivery, valid for the Store value
-	// that handed it out. It is not stored.
+	// Claim is the handle on a claimed delivery of the Store value that handed it out. It is not
+	// stored.
 	Claim uint64
 }
 
@@ -137,8 +136,8 @@ var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried. Claimed counts the waiting
-	// deliveries that are claimed.
+	// Waiting counts the deliveries that are neither done nor buried, Claimed those of them that
+	// are claimed.
 	Waiting, Claimed int
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
 	// not know the sum. OldestDead is when the oldest one died, zero if that is not known.

@@ -32,17 +32,15 @@ type Destination struct {
 	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
 	// Secret is the key of the signature in the X-Signature header of every request; see package
-	// signature. If Secret is empty, the header is not sent. Before you replace it, make the
-	// receiver accept the old secret and the new one.
+	// signature. Empty means no such header. Before you replace it, make the receiver accept both.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
-	// each secret. There may be up to MaxStandardSecrets. Use several only while one replaces
-	// another. Empty means no such headers.
+	// each of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty
+	// means no such headers.
 	//
-	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret makes
-	// it, or a private key: "whsk_" and the base64 of an Ed25519 key, as
-	// signature.NewStandardPrivateKey makes it. With a private key the receiver needs only the
-	// public one, and a signature takes about 25 us.
+	// A secret is "whsec_" and the base64 of 24 to 64 bytes; see signature.NewStandardSecret. Or it
+	// is "whsk_" and the base64 of an Ed25519 key; see signature.NewStandardPrivateKey. Then the
+	// receiver needs only the public key, and a signature takes about 25 us.
 	//
 	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
 	// ASCII in it are percent-encoded.
@@ -50,11 +48,10 @@ type Destination struct {
 	// TLS has client certificates and authorities for the connections to this destination. Nil
 	// means those of Config.TLSClientConfig.
 	TLS *TLS
-	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client. It is
-	// for a receiver whose answers this package refuses as malformed (ReasonProtocol) although
-	// other clients accept them. A request then costs two to four times as much CPU, and about 60
-	// allocations. All limits and the address guard still apply. HTTP/2, proxies and
-	// internationalised host names use net/http anyway.
+	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client, for a
+	// receiver whose answers this package refuses as malformed (ReasonProtocol). A request then
+	// costs two to four times as much CPU, and about 60 allocations. All limits and the address
+	// guard still apply. HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
 	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means Config.Timeout.
 	Timeout time.Duration
@@ -63,32 +60,27 @@ type Destination struct {
 	Window time.Duration
 	// Schedule says how long a delivery waits between its attempts.
 	Schedule Schedule
-	// Disabled stops the attempts of this destination. Its deliveries stay in the store until the
-	// destination is enabled.
+	// Disabled stops the attempts of this destination. Its deliveries stay in the store.
 	Disabled bool
-	// Filter selects the events that Forward and its variants store for this destination. It does
-	// not apply to deletion notices and audiences. Stats counts the events that Filter or
-	// FilterFunc leaves out as Filtered. With Config.Lookup, set Config.LookupFilters, too.
+	// Filter selects the events that Forward and its variants store for this destination, but not
+	// deletion notices and audiences. Stats counts the events that Filter or FilterFunc leaves out
+	// as Filtered. With Config.Lookup, these filters and Transform need Config.LookupFilters.
 	Filter Filter
 	// FilterFunc is a second filter, for events that Filter takes. It is called concurrently, and
 	// must not change the event. Nil takes all events.
 	FilterFunc func(*event.Event) bool
-	// Transform makes the body that this destination gets for an event. It is called for events
-	// that the filters take, before Forward and its variants store them. Transform may change the
-	// event that it is given. The Body of its result must be a JSON object of at most 128 KB, which
-	// is re-encoded as JSON.stringify would. If Off is set in the result, the destination does not
-	// get the event, and Stats counts the event as Filtered. The other fields of the result have no
-	// effect.
+	// Transform makes the body that this destination gets for an event that the filters take. It
+	// may change the event that it is given. The Body of its result must be a JSON object of at
+	// most 128 KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the
+	// destination does not get the event, and Stats counts the event as Filtered. The other fields
+	// of the result have no effect.
 	//
 	// Forward waits for Transform, which has 1 s for an event, and must end with its context. If
 	// Transform returns an error, panics, is late, or returns a result that is not valid, the
 	// destination does not get the event, and Stats counts it in TransformErrors. The error is
 	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
-	// that it cannot change as they are.
-	//
-	// Transform is called concurrently. It is not called for replayed deliveries, deletion notices
-	// and audiences. With Config.Lookup, set Config.LookupFilters, too. Nil stores events as they
-	// are.
+	// that it cannot change as they are. Transform is called concurrently, but not for replayed
+	// deliveries, deletion notices and audiences. Nil stores events as they are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize sets headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
@@ -96,21 +88,20 @@ type Destination struct {
 	// tracestate, a header that Endpoint.Headers may not set, or one that the endpoint has already.
 	//
 	// Authorize may take as long as the attempt, and must return when its context ends. If it
-	// returns an error, panics or sets a header that is not allowed, no request is sent, and the
-	// attempt fails with ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the
-	// error are stored and logged, without the values that were set. Authorize is called
-	// concurrently, also by Try. Nil sets nothing.
+	// returns an error, panics or sets a header that is not allowed, the attempt fails with
+	// ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the error are stored and
+	// logged, without the values that were set. Authorize is called concurrently, also by Try. Nil
+	// sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
 	MaxConcurrent int
-	// MaxRate bounds the attempts a second: from 1/86,400, which is one attempt a day, to
+	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, which is one a day, to
 	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not
-	// begin. Zero means no bound. Each Forwarder counts only its own attempts, since its start.
+	// begin. Zero means no bound.
 	MaxRate float64
-	// MaxBurst is the size of a token bucket that MaxRate fills: attempts that MaxRate allowed, but
-	// that were not made, may be made at once later, up to MaxBurst of them. So any t seconds have
-	// at most MaxBurst + t*MaxRate attempts. MaxBurst must not exceed the attempts of a day at
-	// MaxRate. Zero means the attempts of a tenth of a second, but at least 1.
+	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most
+	// MaxBurst + t*MaxRate attempts. MaxBurst must not exceed the attempts of a day at MaxRate.
+	// Zero means the attempts of a tenth of a second, but at least 1.
 	MaxBurst int
 }
 
@@ -120,11 +111,11 @@ type Endpoint struct {
 	// in it are sent as basic authentication. The host is a name, or an address in its usual
 	// form: 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
 	URL string
-	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes,
-	// and names that differ by more than case. They may not replace the headers that carry the
-	// message: Host, Content-Length, Content-Type, Transfer-Encoding, Connection, User-Agent,
-	// X-Signature and those of Standard Webhooks. Nor may they be about the connection: Expect,
-	// Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade.
+	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
+	// names that differ by more than case. Those that carry the message are not allowed: Host,
+	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature and those of
+	// Standard Webhooks. Nor are those about the connection: Connection, Expect, Keep-Alive,
+	// Proxy-Connection, TE, Trailer and Upgrade.
 	Headers map[string]string
 }
 

@@ -10,11 +10,9 @@ import (
 // Disabled describes a destination that the forwarder has disabled; see Config.DisableAfter.
 type Disabled struct {
 	Destination string
-	// Reason is why the latest attempt failed, and Status its HTTP status, 0 if there was none.
-	Reason Reason
-	Status int
-	// Since is when the attempts of the destination began to fail.
-	Since time.Time
+	Reason      Reason    // why the latest attempt failed
+	Status      int       // its HTTP status, 0 if there was none
+	Since       time.Time // when the attempts of the destination began to fail
 }
 
 // A DisableObserver is an Observer that is told when the forwarder disables a destination. It is
@@ -26,9 +24,8 @@ type DisableObserver interface {
 // Enabled describes a destination that the forwarder had disabled and Resume has enabled.
 type Enabled struct {
 	Destination string
-	// Reason is why the destination was disabled, and Since is when.
-	Reason Reason
-	Since  time.Time
+	Reason      Reason    // why it was disabled
+	Since       time.Time // when it was disabled
 }
 
 // An EnableObserver is an Observer that is told when Resume enables a destination that the
@@ -37,9 +34,8 @@ type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled logs that Resume has enabled a destination, and tells the observer. The argument setting
-// is the value of the setting that Resume has removed. If a call of Pause has stored that setting,
-// enabled does nothing.
+// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause stored
+// the setting that Resume has removed. The argument setting is its value.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {

@@ -36,8 +36,9 @@ func New(c Config) (*Forwarder, error) {
 }
 
 // Forward accepts calls for a destination, and returns nil once they are durable in the store. From
-// then on each is delivered, or becomes a dead letter. Forward accepts either all of the calls, or
-// none of them and returns an error. A call is a message of the root package, or an event.JSON.
+// then on each is delivered, or becomes a dead letter. With an error it has accepted none of them.
+// A call is a message of the root package, or an event.JSON. Forward does not need Run: deliveries
+// wait for the next Run.
 //
 // Forward leaves out a call, and counts it in Stats, if
 //
@@ -50,8 +51,6 @@ func New(c Config) (*Forwarder, error) {
 // Other errors are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the
 // store. With a Lookup an unknown destination is no error: its deliveries wait until Lookup knows
 // it. The caller may repeat a call that the store refused.
-//
-// Forward does not need Run: deliveries that were stored without it wait for the next Run.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {

@@ -6,16 +6,14 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Observer is told everything that happens to deliveries, for example to export it to Prometheus
-// or OpenTelemetry. The goroutines that do the work call its methods concurrently, and deliveries
-// wait until a method returns. A method may call Forwarder.Stats, but no other method of the
-// Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the first
-// one is logged. A method must not end its goroutine by runtime.Goexit, as FailNow of a test does.
+// An Observer is told everything that happens to deliveries. Its methods are called concurrently,
+// and deliveries wait until they return. A method may call Forwarder.Stats, but no other method of
+// the Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the
+// first one is logged. A method must not call runtime.Goexit, as FailNow of a test does.
 //
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
-// change them, and must copy what it keeps.
-//
-// An Observer may implement further interfaces: DisableObserver and EnableObserver.
+// change them, and must copy what it keeps. An Observer may also be a DisableObserver and an
+// EnableObserver.
 type Observer interface {
 	// Accepted is called when events are durable, before Forward or ForwardEvents returns. Under
 	// load, Attempted may be called for these events before Accepted.
@@ -31,8 +29,7 @@ type Observer interface {
 type Accepted struct {
 	// Deliveries are all deliveries of the call, with their Trace.
 	Deliveries []Delivery
-	// Stored is how many of the Deliveries were stored. The store left out the others, because it
-	// remembers their IDs. It does not say which ones.
+	// Stored is how many of the Deliveries were stored. The store remembers the IDs of the others.
 	Stored int
 }
 
@@ -47,9 +44,8 @@ const (
 	OutcomeRetryable Outcome = "retryable"
 	// OutcomePermanent: the endpoint gets no further request for this delivery.
 	OutcomePermanent Outcome = "permanent"
-	// OutcomeCutOff: the request was cut off, either because another endpoint had taken the
-	// delivery, or because the Forwarder was stopped. After such a stop the attempt does not count,
-	// and is repeated.
+	// OutcomeCutOff: the request was cut off, because another endpoint had taken the delivery or
+	// the Forwarder was stopped. After such a stop the attempt does not count, and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 

@@ -10,9 +10,9 @@ import (
 
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
-	// PutTx stores ds in the transaction tx, as Put would. If tx commits, the deliveries are
-	// delivered. If tx does not commit, nothing is stored. PutTx returns how many of ds had not
-	// been put before. Each store documents which types tx may have. Any other type is an error.
+	// PutTx stores ds in the transaction tx, as Put would: durably if, and only if, tx commits. It
+	// returns how many of ds had not been put before. Each store documents which types tx may have.
+	// Any other type is an error.
 	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
 	// FirstClaims counts the deliveries that PutTx has stored, on any node, and that this node was
 	// the first to claim.
@@ -30,10 +30,8 @@ type Outbox interface {
 //	})
 //
 // ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
-// an error the caller rolls the transaction back.
-//
-// Stats.InTransaction counts the deliveries at the time of the call. Stats.Accepted counts a
-// delivery on the node that is the first to claim it. Observer.Accepted is not called.
+// an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
+// deliveries in InTransaction, and as Accepted on the node that is the first to claim them.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {

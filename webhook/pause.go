@@ -19,8 +19,7 @@ import (
 //
 // A pause is a setting of the store. It applies to all nodes that share the store, within about a
 // second, and survives restarts. After an error of the store the destination may be paused or not.
-//
-// Pause returns ErrUnknownDestination for a destination that Forward would refuse.
+// The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)
 	if err == nil {
@@ -129,14 +128,12 @@ const (
 type Held struct {
 	Destination string
 	Hold        Hold
-	// Since is when the hold began. It is zero if the hold began before this process started, at a
-	// time that is not known.
-	Since time.Time
+	Since       time.Time // when the hold began, zero if that is not known
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
 	Until time.Time
-	// Reason is set for HoldFailing, and for HoldDisabled if the forwarder has disabled the
-	// destination: it is why the latest attempt failed.
+	// Reason is why the latest attempt failed, for HoldFailing, and for HoldDisabled if the
+	// forwarder has disabled the destination.
 	Reason Reason
 }
 

@@ -56,11 +56,9 @@ type Latency struct {
 type DestinationStats struct {
 	Destination string
 
-	// Since is when this node began to count for the destination: at its first attempt, filtered
-	// event or error of Transform. Delivered, Retried, Dead, Latency, Filtered and TransformErrors
-	// count from then on; see Stats. If over 16,384 destinations are in use, the node drops the
-	// counts of those used least recently, which start again from zero. Since is zero if there was
-	// nothing to count.
+	// Since is when this node began to count for the destination, zero if there was nothing to
+	// count. The fields down to TransformErrors count from then on; see Stats. If over 16,384
+	// destinations are in use, the counts of those used least recently start again from zero.
 	Since                     time.Time
 	Delivered, Retried        int64
 	Dead                      map[Reason]int64
@@ -99,8 +97,8 @@ type Failure struct {
 }
 
 // DestinationStats returns the stats of every destination that was attempted, is held, or has
-// deliveries in the store, in the order of their ids. It visits all of them, so do not call it for
-// each event. With an error of the store, Waiting and Oldest are not known.
+// deliveries in the store, in the order of their ids. Its cost grows with their number. With an
+// error of the store, Waiting and Oldest are not known.
 func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
 	byID := make(map[string]*DestinationStats)
 	of := func(id string) *DestinationStats {

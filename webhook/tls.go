@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"slices"
@@ -82,11 +81,7 @@ func (t *TLS) config(base *tls.Config) *tls.Config {
 func (t *TLS) hash() [sha256.Size]byte {
 	h := sha256.New()
 	for _, c := range t.Certificates {
-		binary.Write(h, binary.BigEndian, uint64(len(c.Certificate)))
-		for _, der := range c.Certificate {
-			binary.Write(h, binary.BigEndian, uint64(len(der)))
-			h.Write(der)
-		}
+		fmt.Fprintf(h, "%x", c.Certificate) // the brackets and spaces keep chains and certificates apart
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

@@ -28,33 +28,28 @@ type Trial struct {
 
 // An Exchange is one request of a Trial, and its answer.
 type Exchange struct {
-	// Attempt describes the request. Its Answer is set even if the endpoint took the event.
-	Attempt
-	// Filtered says that Forward would not store the event, because the destination's filter or
-	// Transform leaves it out.
-	Filtered bool
-	// Outcome is the outcome that the request would have in an attempt.
-	Outcome Outcome
+	Attempt          // has the Answer even if the endpoint took the event
+	Filtered bool    // Forward would not store the event: the filter or Transform leaves it out
+	Outcome  Outcome // that the request would have in an attempt
 	// Header is the header of the request, without Host and Content-Length. The values of static
 	// headers, of headers that Authorize has set, and of credentials in the URL are redacted.
-	Header http.Header
-	Body   []byte
-	// AnswerHeader is the header of the answer, nil if there was none.
-	AnswerHeader http.Header
+	Header       http.Header
+	Body         []byte
+	AnswerHeader http.Header // nil if there was no answer
 	// These are the times from At until the name was resolved, the connection was open, the TLS
 	// handshake was done, and the first byte of the answer arrived. A zero means that this did not
 	// happen, or is not known.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 
-// Try sends an event at once to all endpoints of a destination, without storing it. It returns one
-// Exchange for each endpoint, in their order. The requests have the same body, headers, signatures,
-// TLS, guard and timeout as those of an attempt, but connections of their own. Try stores, counts
-// and logs nothing, and tells the Observer nothing. The limits of the destination do not apply.
+// Try sends an event at once to all endpoints of a destination. It returns one Exchange for each
+// endpoint, in their order. The requests have the same body, headers, signatures, TLS, guard and
+// timeout as those of an attempt, but connections of their own. Try stores, counts and logs
+// nothing, and tells the Observer nothing. The limits of the destination do not apply.
 //
-// Try returns a *ConfigError for a Destination that is missing or not valid, ErrClosed after
-// Shutdown, an error for an Event without a body, or the error of Transform. A request that the end
-// of ctx cuts off has OutcomeCutOff. Try may be called concurrently, and has no rate limit.
+// The error is a *ConfigError for a Destination that is missing or not valid, ErrClosed after
+// Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end
+// of ctx cuts off has OutcomeCutOff. Try may be called concurrently.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed

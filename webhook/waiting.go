@@ -31,11 +31,8 @@ type Change uint8
 
 // The changes.
 const (
-	// DueNow makes a delivery due now, and opens the endpoints that are closed to it only for some
-	// time; see Delivery.Hasten. It changes nothing about a delivery that is due already.
-	DueNow Change = iota + 1
-	// Discarded removes a delivery. It does not become a dead letter.
-	Discarded
+	DueNow    Change = iota + 1 // makes a delivery due now, as Delivery.Hasten does
+	Discarded                   // removes a delivery, which does not become a dead letter
 )
 
 // Check returns an error if a Keeper has to refuse the filter or the change.
@@ -72,9 +69,8 @@ func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after str
 }
 
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
-// many it has changed, and how many it has skipped because they are being attempted. To change the
-// skipped ones, call it again later. DueNow ends neither a pause nor the probing of a destination
-// that fails.
+// many it has changed, and how many it has skipped because they are being attempted: call it again
+// later. DueNow ends neither a pause nor the probing of a destination that fails.
 func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
 	n, claimed, err = f.config.Store.Change(ctx, filter, to)
 	if to == Discarded {
@@ -85,13 +81,11 @@ func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to 
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, for all
 // destinations. It returns how many it has removed, and how many it has skipped because they are
-// claimed. To remove the skipped ones, call it again later.
+// claimed: call it again later. The error is a *event.CallError for a user id that does not have 1
+// to 8192 bytes, or one of the store.
 //
 // EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
 // Deliveries of other users that name this user stay, and so do the members of audiences.
-//
-// The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or an error of
-// the store.
 func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
 	e, err := event.Delete(userID, f.now()) // replaces a long id by its digest
 	if err != nil {
