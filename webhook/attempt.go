@@ -17,7 +17,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	}
 	var opens time.Time
 	if w.open, opens = t.open(d, now, w.open); len(w.open) == 0 {
-		// The settings have changed: of the endpoints for which Due was computed, one would be open.
+		// The settings have changed: of the endpoints for which Due was computed, one would be
+		// open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now)
 		}
@@ -41,11 +42,9 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 
 // sendToAll sends d to several endpoints at once. It returns when one endpoint has taken d, or when
-// all requests have failed.
-//
-// After an endpoint has taken d, the other requests in flight may run to their end, so that their
-// endpoints get d too. At most MaxConcurrent deliveries of a destination may have such requests at
-// a time. For any further delivery, sendToAll cancels the requests that are left.
+// all requests have failed. After an endpoint has taken d, the other requests may run to their end,
+// so that their endpoints get d too, for at most MaxConcurrent deliveries of a destination at a
+// time. For any further delivery, sendToAll cancels the requests that are left.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {

@@ -140,8 +140,8 @@ type Config struct {
 	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones.
 	AllowAddresses []netip.Prefix
 
-	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
-	// the user and password of the URL. Nil means no proxy, whatever the environment says.
+	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy
+	// gets the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
 	// The address guard does not see the connections that the proxy makes, so the proxy must refuse
 	// addresses that customers may not reach. If it makes no connection for an https URL, or

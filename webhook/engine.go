@@ -119,8 +119,7 @@ func (e *engine) run(ctx, open context.Context) error {
 	defer e.client.Close()
 	defer e.abortAttempts(nil)
 
-	// The settler stops last. If the store fails, the settler keeps trying for up to Config.Timeout
-	// after the last worker has ended, and then gives up.
+	// The settler stops last. If the store fails, it gives up Config.Timeout after the last worker.
 	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	drained := make(chan struct{})
@@ -179,10 +178,9 @@ func every(ctx context.Context, first, interval time.Duration, do func(context.C
 	}
 }
 
-// present returns the note of this node for the store's heartbeats, and reports whether the node is
-// alive. The node is not alive, and other nodes take over its claims, if the fetcher has made no
-// progress for three times Config.Timeout plus Config.Poll. After Run has ended, present reports
-// true, because the node has no claims left.
+// present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
+// the fetcher has made no progress for three times Config.Timeout plus Config.Poll. After Run has
+// ended it counts as alive, because it has no claims left.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()

@@ -27,8 +27,8 @@ type fetcher struct {
 	trouble outage
 }
 
-// run supplies the scheduler with deliveries until ctx is done. While the store fails, run keeps
-// trying. It returns an error only if the store was closed.
+// run supplies the scheduler with deliveries until ctx is done. It returns an error only if the
+// store was closed.
 func (r *fetcher) run(ctx context.Context) error {
 	e := r.engine
 	timer := time.NewTimer(e.config.Poll)
@@ -110,8 +110,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 }
 
 // readHeads tells the scheduler when the first deliveries of each destination in the store are due.
-// Its first call reads all destinations. Later calls read only the destinations that Store.Heads
-// reports as changed, for example by another node.
+// After the first call, it reads only the destinations that Store.Heads reports as changed.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {

@@ -15,13 +15,10 @@ import (
 
 // An AddressError says that the address guard refused to connect to an address.
 type AddressError struct {
-	// Addr is the address that the endpoint's host stands for.
-	Addr netip.Addr
+	Addr netip.Addr // that the endpoint's host stands for
 }
 
-func (e *AddressError) Error() string {
-	return fmt.Sprintf("address %v is not public", e.Addr)
-}
+func (e *AddressError) Error() string { return fmt.Sprintf("address %v is not public", e.Addr) }
 
 // A guard opens connections to public addresses only. It checks each address at the dial, after the
 // name was resolved: a name that is checked earlier may resolve to another address at the dial.
@@ -79,9 +76,8 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if !isA[*AddressError](err) {
 		return c, err
 	}
-	// For a name with several addresses, the dialer returns the error of the first address that it
-	// dialled. The guard may have refused only that address. The errors of the allowed addresses
-	// matter more, so dial the allowed addresses again.
+	// The dialer returns the error of the first address that it dialled, and the guard may have
+	// refused only that one. The errors of the allowed addresses matter more, so dial them again.
 	mu.Lock()
 	others := passed
 	mu.Unlock()
@@ -98,8 +94,7 @@ func contains(ps []netip.Prefix, ip netip.Addr) bool {
 }
 
 // globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
-// Internet Protocol Version 6 Address Space). It leaves out loopback, local and multicast
-// addresses, IPv4-compatible and -translated ones, local NAT64, and other special blocks.
+// Internet Protocol Version 6 Address Space). All other parts are refused.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 // special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA
@@ -148,10 +143,9 @@ func prefixes(ss ...string) []netip.Prefix {
 // address only if Config allows it, and checks this for each connection. A program that stores
 // customers' URLs can call IsPublic to refuse addresses in them at once.
 //
-// An IPv6 address that carries an IPv4 address is public if the IPv4 address is. IsPublic does not
-// recognise a NAT64 prefix that a network has taken from its own addresses (RFC 6052), because such
-// a prefix looks like any other. A NAT64 gateway with such a prefix must itself refuse private
-// addresses.
+// An IPv6 address that carries an IPv4 address is public if the IPv4 address is. A NAT64 prefix
+// that a network has taken from its own addresses (RFC 6052) looks like any other. So a NAT64
+// gateway with such a prefix must itself refuse private addresses.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

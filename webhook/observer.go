@@ -36,7 +36,6 @@ type Accepted struct {
 // Outcome is the result of one request.
 type Outcome string
 
-// The outcomes.
 const (
 	// OutcomeDelivered: the endpoint took the delivery.
 	OutcomeDelivered Outcome = "delivered"

@@ -16,7 +16,6 @@ import (
 // below, so a Reason can be a label of a metric.
 type Reason string
 
-// The reasons.
 const (
 	// ReasonTimeout: no complete answer within the time of one attempt.
 	ReasonTimeout Reason = "timeout"
@@ -67,8 +66,8 @@ func (r Reason) final() bool {
 
 var errStopped = errors.New("webhook: stopped")
 
-// statusOutcome returns the outcome and the reason for an answer with this status. It treats a
-// status outside the range 100 to 599 like a 5xx (RFC 9110, section 15).
+// statusOutcome returns the outcome and the reason for an answer with this status. One outside the
+// range 100 to 599 is like a 5xx (RFC 9110, section 15).
 func statusOutcome(status int) (Outcome, Reason) {
 	switch {
 	case 200 <= status && status <= 299:

@@ -108,7 +108,6 @@ func (e *engine) learnPauses(ctx context.Context) error {
 // A Hold says why the deliveries of a destination wait.
 type Hold string
 
-// The holds.
 const (
 	// HoldPaused: Pause was called.
 	HoldPaused Hold = "paused"

@@ -124,9 +124,9 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// A record writes or reads a delivery in binary form, field by field. Its methods take pointers to
-// the fields, and the field reading says what they do: append to b, or consume b. After the first
-// malformed field, failed is set, b is empty, and all other fields read as zero.
+// A record writes or reads a delivery in binary form, field by field: its methods append to b or,
+// with reading, consume b. After the first malformed field, failed is set, b is empty, and all
+// other fields read as zero.
 type record struct {
 	b       []byte
 	reading bool
@@ -181,7 +181,6 @@ func (r *record) delivery(d *Delivery) {
 	r.b = append(r.b, d.Body...)
 }
 
-// fail sets failed, and makes all further reads return zeros.
 func (r *record) fail() { r.b, r.failed = nil, true }
 
 // uvarint writes v, or reads a number of at most limit.
@@ -283,7 +282,7 @@ func (r *record) texts(texts ...*string) {
 	}
 }
 
-// take reads the length of a text and then the text. It returns the text as a subslice of r.b.
+// take reads a text, and returns it as a subslice of r.b.
 func (r *record) take() []byte {
 	n := r.uvarint(0, math.MaxUint64)
 	if n > uint64(len(r.b)) {

@@ -266,10 +266,9 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id for the ID of a delivery. The ID may be any text, but the value
-// of a header may not. The webhook-id may not have a full stop either, because a full stop ends it
-// in the signed text. So full stops, percent signs and all bytes but visible ASCII are
-// percent-encoded.
+// standardID returns the webhook-id for the ID of a delivery, which may be any text. Bytes that may
+// not be in a header are percent-encoded. So are percent signs, and full stops, because a full stop
+// ends the webhook-id in the signed text.
 func standardID(id string) string {
 	if !strings.ContainsFunc(id, func(c rune) bool { return !isPlain(c) }) {
 		return id

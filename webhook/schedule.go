@@ -12,7 +12,6 @@ import (
 // retries start within 17 minutes, and further ones every 10 minutes at the latest.
 type Schedule string
 
-// The schedules.
 const (
 	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
 	ScheduleDefault Schedule = ""

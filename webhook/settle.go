@@ -34,8 +34,7 @@ type settler struct {
 }
 
 // settlePause is the time between commits of outcomes while a backlog drains beside fresh
-// deliveries. A Put waits while the store commits outcomes. So fewer commits let more Puts through:
-// a commit of ten times as many outcomes takes hardly longer.
+// deliveries. Puts wait during a commit, and one of ten times as many outcomes takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
 var errNothingSettled = errors.New("webhook: the store settled nothing and returned no error")
@@ -60,8 +59,8 @@ func (s *settler) giveBack(d *Delivery) {
 	*d = Delivery{}
 }
 
-// behind reports whether the store stores nothing at all, or more than limit outcomes wait for it. If
-// behind returns true, the caller can wait until the settler calls wake.
+// behind reports whether the store stores nothing at all, or more than limit outcomes wait for it.
+// If behind returns true, the caller can wait until the settler calls wake.
 func (s *settler) behind(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,9 +132,8 @@ func (s *settler) flush(ctx context.Context, retry bool) {
 	s.left = append(append(s.left, ss...), refused...)
 	clear(all)
 	s.spare = all[:0]
-	// Recording the end of an outage earlier would let the fetcher go on too early. Claims may have
-	// ended during the outage. So the fetcher could get deliveries whose outcomes are not stored
-	// yet, and workers would attempt them again.
+	// Only now may the fetcher go on after an outage. Claims may have ended during it, so that the
+	// store hands out deliveries whose outcomes are not stored yet, to be attempted again.
 	s.mu.Lock()
 	s.failing = !progress && len(s.left) > 0
 	wake := s.late && !s.failing

@@ -126,7 +126,6 @@ func (h Head) Earliest() time.Time {
 // Verdict says how a claim ends.
 type Verdict uint8
 
-// The verdicts of a Settlement.
 const (
 	// Done removes the delivery, because it was delivered. A store with a History may keep it
 	// there as it was when it was claimed, so its Attempts are the failed ones.

@@ -47,8 +47,8 @@ type endpoint struct {
 	secrets []string
 }
 
-// compile checks d against the limits of c and makes a target of it, or returns all faults of d. The
-// connections use config, or that of the client if it is nil.
+// compile checks d against the limits of c and makes a target of it, or returns all faults of d.
+// The connections use config, or that of the client if it is nil.
 func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
 	var wrong faults
 	n := len(d.Endpoints)

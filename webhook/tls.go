@@ -26,9 +26,8 @@ type TLS struct {
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used. A certificate must come with its private key.
-// Otherwise anybody who knows the certificate, which is public, could use connections of a
-// destination with its key: destinations with the same certificates share connections.
+// check refuses certificates that cannot be used, and those without their private key. Destinations
+// with the same certificates share connections, and a certificate is public.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {
 		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
@@ -55,8 +54,8 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// config returns a copy of base with the settings of t, and at least TLS 1.2. It does not share the
-// session cache of base, because TLS would resume sessions that began with other certificates.
+// config returns a copy of base with the settings of t, and at least TLS 1.2. It drops the session
+// cache, because TLS would resume sessions that began with other certificates.
 func (t *TLS) config(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if c == nil {

@@ -29,7 +29,6 @@ func (f *WaitingFilter) Match(d *Delivery) bool {
 // A Change is an operation on waiting deliveries.
 type Change uint8
 
-// The changes.
 const (
 	DueNow    Change = iota + 1 // makes a delivery due now, as Delivery.Hasten does
 	Discarded                   // removes a delivery, which does not become a dead letter

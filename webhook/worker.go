@@ -8,7 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// A lane is the forwarder's state of one destination. A schedule.Lane is the scheduler's.
+// A lane is the forwarder's state of one destination, beside that of the scheduler.
 type lane struct {
 	*schedule.Lane
 
@@ -88,9 +88,8 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	return answered
 }
 
-// settle passes the outcome of d to the settler, logs it, and empties d. The deliveries of one
-// fetch share an array, which stays in memory until the slowest of them has ended. Emptying d frees
-// the body and the other parts of d before that.
+// settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
+// fetch share an array, which stays in memory until the slowest of them has ended.
 func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	w.settler.add(s)
 	w.log(l, &s)
