@@ -56,7 +56,7 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 // with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
 // replay to an endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
+	return f.allDead(ctx, filter, nil, f.Replay)
 }
 
 // Discard removes the dead letters with these keys, and returns how many there were.
@@ -67,14 +67,13 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 // DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
 // while the caller ranges over the result, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(f.deadKeys(ctx, filter, nil), noSize, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
+	return f.allDead(ctx, filter, nil, f.Discard)
 }
 
-// deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
-// began. It ends when the function more returns false for a dead letter. If more is nil, deadKeys
-// yields all these keys.
-func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+// allDead calls do with the keys of the dead letters that filter selects, and that died before the
+// loop began. It ends when the function more, unless it is nil, returns false for a dead letter.
+func (e *engine) allDead(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+	keys := func(yield func(string, error) bool) {
 		filter := filter
 		if now := e.now(); filter.To.IsZero() || filter.To.After(now) {
 			filter.To = now
@@ -85,6 +84,7 @@ func (e *engine) deadKeys(ctx context.Context, filter DeadFilter, more func(*Dea
 			}
 		}
 	}
+	return inChunks(keys, func(string) int { return 0 }, func(keys []string) (int, error) { return do(ctx, keys...) })
 }
 
 // One commit replays, discards or resends at most chunk deliveries. A commit that resends has
@@ -93,8 +93,6 @@ const (
 	chunk      = 256
 	chunkBytes = 4 << 20
 )
-
-func noSize(string) int { return 0 }
 
 // inChunks passes the values of seq to the function do, in pieces of up to chunk values or about
 // chunkBytes, where the function size returns the bytes of a value. After each call it yields the
@@ -188,11 +186,10 @@ func (e *engine) sweep(ctx context.Context) error {
 	return e.forget(ctx, DeadFilter{}, more, "size", &e.count.forgottenSize)
 }
 
-// forget discards the dead letters that deadKeys yields. It counts and logs them.
+// forget discards dead letters as allDead does. It counts and logs them.
 func (e *engine) forget(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
 	total := 0
-	discard := func(keys []string) (int, error) { return e.config.Store.Discard(ctx, keys...) }
-	for total, err = range inChunks(e.deadKeys(ctx, filter, more), noSize, discard) {
+	for total, err = range e.allDead(ctx, filter, more, e.config.Store.Discard) {
 	}
 	count.Add(int64(total))
 	if total > 0 {
