@@ -33,20 +33,17 @@ type Delivery struct {
 	// has at most 255 bytes.
 	MessageID, Source, User, Event string
 	Type                           string // of the event, such as "track"
-	// Body is the request body, exactly as it is signed and sent.
-	Body []byte
+	Body                           []byte // of the request, exactly as it is signed and sent
 	// Accepted is when Forward took the event. Due is the time before which no attempt starts.
 	// Expires is the end of the retry window, zero before the first attempt.
 	Accepted, Due, Expires time.Time
-	// Tries counts the attempts so far. It is not negative, nor is any number in Attempts.
-	Tries int
+	Tries                  int // attempts so far; not negative, nor is any number in Attempts
 	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery, either
 	// for some time or never again.
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first; see MaxAttempts.
 	Attempts []Attempt
-	// Trace is sent with every attempt. It does not change.
-	Trace event.Trace
+	Trace    event.Trace // is sent with every attempt; does not change
 
 	// Claim is the handle on a claimed delivery of the Store value that handed it out. It is not
 	// stored.
@@ -64,9 +61,8 @@ type Closed struct {
 // A DeadLetter is a delivery that was given up.
 type DeadLetter struct {
 	Delivery
-	// Reason is why it was given up, and Died is when.
-	Reason Reason
-	Died   time.Time
+	Reason Reason    // why it was given up
+	Died   time.Time // when it was given up
 	// Key is the store's name for the dead letter. It is printable, and does not change until the
 	// dead letter is revived or discarded.
 	Key string
@@ -115,9 +111,8 @@ type DeadFilter struct {
 	Destination, ID, Type, User string
 	Reason                      Reason
 	// From and To bound Died: From <= Died < To. A bound that is zero does not apply.
-	From, To time.Time
-	// NewestFirst makes lists begin with the dead letter that died last.
-	NewestFirst bool
+	From, To    time.Time
+	NewestFirst bool // lists begin with the dead letter that died last
 }
 
 // Match reports whether the filter selects d.
@@ -148,8 +143,7 @@ type Counts struct {
 	// Both are zero if the store keeps no History.
 	Delivered      int
 	DeliveredBytes int64
-	// Oldest is the earliest Due of the waiting deliveries that are not claimed, or zero.
-	Oldest time.Time
+	Oldest         time.Time // the earliest Due of the waiting deliveries that are not claimed, or zero
 }
 
 // DestinationCounts says how much a store holds for one destination; see Counts.

@@ -26,8 +26,7 @@ const (
 
 // A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.
 type Destination struct {
-	// ID names the destination, in 1 to 255 bytes. Deliveries are stored with it.
-	ID string
+	ID string // 1 to 255 bytes, stored with the deliveries
 	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of
 	// a delivery goes to all of them at once.
 	Endpoints []Endpoint
@@ -45,9 +44,7 @@ type Destination struct {
 	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
 	// ASCII in it are percent-encoded.
 	StandardSecrets []signature.Secret
-	// TLS has client certificates and authorities for the connections to this destination. Nil
-	// means those of Config.TLSClientConfig.
-	TLS *TLS
+	TLS             *TLS // for the connections to this destination; nil means Config.TLSClientConfig
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client, for a
 	// receiver whose answers this package refuses as malformed (ReasonProtocol). A request then
 	// costs two to four times as much CPU, and about 60 allocations. All limits and the address
@@ -57,11 +54,9 @@ type Destination struct {
 	Timeout time.Duration
 	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window.
 	// A change applies only to deliveries that were not attempted before.
-	Window time.Duration
-	// Schedule says how long a delivery waits between its attempts.
-	Schedule Schedule
-	// Disabled stops the attempts of this destination. Its deliveries stay in the store.
-	Disabled bool
+	Window   time.Duration
+	Schedule Schedule // how long a delivery waits between its attempts
+	Disabled bool     // stops the attempts of this destination; its deliveries stay in the store
 	// Filter selects the events that Forward and its variants store for this destination, but not
 	// deletion notices and audiences. Stats counts the events that Filter or FilterFunc leaves out
 	// as Filtered. With Config.Lookup, these filters and Transform need Config.LookupFilters.

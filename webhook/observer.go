@@ -27,8 +27,7 @@ type Observer interface {
 
 // Accepted describes what one call of Forward or ForwardEvents has stored.
 type Accepted struct {
-	// Deliveries are all deliveries of the call, with their Trace.
-	Deliveries []Delivery
+	Deliveries []Delivery // all deliveries of the call, with their Trace
 	// Stored is how many of the Deliveries were stored. The store remembers the IDs of the others.
 	Stored int
 }
@@ -56,8 +55,7 @@ type Attempted struct {
 	// Attempt is the request. It has no Answer if the endpoint took the delivery.
 	Attempt
 	Outcome Outcome
-	// Due is when the delivery is attempted again, zero if it is not.
-	Due time.Time
+	Due     time.Time // when the delivery is attempted again, zero if it is not
 }
 
 // Ended is the end of a delivery.

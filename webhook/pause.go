@@ -50,9 +50,8 @@ const pausePrefix = "pause/"
 
 // A pause is the value of the setting that pauses a destination, as JSON.
 type pause struct {
-	Since time.Time `json:"since"`
-	// Reason is why the forwarder has disabled the destination, "" if Pause was called.
-	Reason Reason `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+	Reason Reason    `json:"reason,omitempty"` // why the forwarder has disabled the destination, "" if Pause was called
 }
 
 // setPause pauses a destination in the store, unless it is paused already, and then calls

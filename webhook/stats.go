@@ -13,10 +13,8 @@ type Stats struct {
 	// node that is the first to claim them. InTransaction counts the deliveries that ForwardTx has
 	// stored on this node, whether their transactions were committed or not.
 	Accepted, InTransaction int64
-	// Duplicates counts the deliveries left out because the store remembers their IDs.
-	Duplicates int64
-	// Off counts the events left out because their integrations switch Webhooks off.
-	Off int64
+	Duplicates              int64 // deliveries left out because the store remembers their IDs
+	Off                     int64 // events left out because their integrations switch Webhooks off
 	// Filtered counts the deliveries that their destination's filter or Transform left out, and
 	// TransformErrors those left out because the Transform failed.
 	Filtered, TransformErrors int64
@@ -28,19 +26,15 @@ type Stats struct {
 	// on an idle connection. The receiver may have got both requests.
 	Resent int64
 	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
-	Dead map[Reason]int64
-	// Discarded counts the deliveries that ChangeWaiting discarded.
-	Discarded int64
-	// Forgotten counts the dead letters that exceeded Config.DeadMaxAge or Config.DeadMaxBytes.
-	Forgotten Forgotten
-	// ObserverPanics counts the calls of Config.Observer that panicked.
-	ObserverPanics int64
+	Dead           map[Reason]int64
+	Discarded      int64 // deliveries that ChangeWaiting discarded
+	Forgotten      Forgotten
+	ObserverPanics int64 // calls of Config.Observer that panicked
 
 	// InFlight counts the deliveries that are being attempted now, and Ready those that are claimed
 	// and wait in memory for an attempt.
 	InFlight, Ready int
-	// Latency is how long requests took.
-	Latency Latency
+	Latency         Latency
 }
 
 // Latency says how long requests took, from the dial to the end of the answer, whatever its status.
@@ -75,25 +69,18 @@ type DestinationStats struct {
 	// other deliveries since.
 	Failure *Failure
 
-	// InFlight and Ready are as in Stats.
-	InFlight, Ready int
-	// Held is nil if the destination is not held.
-	Held *Held
+	InFlight, Ready int   // as in Stats
+	Held            *Held // nil if the destination is not held
 
-	// Waiting counts the deliveries in the store, including those in flight.
-	Waiting int
-	// Oldest is the earliest Due of the deliveries that are not claimed, zero if there are none.
-	Oldest time.Time
+	Waiting int       // deliveries in the store, including those in flight
+	Oldest  time.Time // the earliest Due of those that are not claimed, zero if there are none
 }
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	// MessageID and Source are those of the delivery.
-	MessageID, Source string
-	// Attempt is the request. With several endpoints it is the request to the last one.
-	Attempt
-	// Due is when the delivery is attempted again. It is zero if it was given up.
-	Due time.Time
+	MessageID, Source string    // of the delivery
+	Attempt                     // the request; with several endpoints the one to the last of them
+	Due               time.Time // when the delivery is attempted again, zero if it was given up
 }
 
 // DestinationStats returns the stats of every destination that was attempted, is held, or has

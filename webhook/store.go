@@ -89,10 +89,8 @@ type Store interface {
 // or a Head means that nothing is due.
 type Put struct {
 	Delivery
-	// Keep asks the store to claim the delivery for the caller.
-	Keep bool
-	// NoDedup stores the delivery even if it was put before. The store does not remember this put.
-	NoDedup bool
+	Keep    bool // asks the store to claim the delivery for the caller
+	NoDedup bool // stores the delivery even if it was put before; the store does not remember this put
 }
 
 // A Result says what became of a Put.
@@ -267,8 +265,7 @@ const MaxNote = 4096
 // A Node is one Store value that is open on a shared store.
 type Node struct {
 	Name string // the name that its process has given it
-	// Self marks the node on which Nodes was called.
-	Self bool
+	Self bool   // marks the node on which Nodes was called
 	// Opened is when the node was opened, or when it started over after other nodes had judged it
 	// dead. Seen is the time of its last heartbeat. Both are zero if they are not known.
 	Opened, Seen time.Time

@@ -13,8 +13,7 @@ import (
 // A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
 // know that destination. Each of the other fields must match, unless it is empty.
 type WaitingFilter struct {
-	// Destination is required.
-	Destination string
+	Destination string // is required
 	// ID is compared with both the ID and the MessageID of a delivery, User and Event with the
 	// fields of the same name.
 	ID, User, Event string
