@@ -115,7 +115,7 @@ func TestTransformChangesOnlyItsOwnDestination(t *testing.T) {
 }
 
 // An error of one destination's Transform is about that destination alone. The destinations behind
-// it, whose filter takes the event or leaves it out, count no error.
+// it count no error, not even one whose filter leaves the event out.
 func TestTransformErrorStaysWithItsDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		destination := func(id string) webhook.Destination {
@@ -127,8 +127,8 @@ func TestTransformErrorStaysWithItsDestination(t *testing.T) {
 		leaves.FilterFunc = func(*event.Event) bool { return false }
 		makes.Transform = func(_ context.Context, e event.Event) (event.Event, error) { return e, nil }
 		taker, maker := r.network.Receiver("http://takes.example/", ""), r.network.Receiver("http://makes.example/", "")
-		r.start(webhook.Config{Destinations: []webhook.Destination{fails, takes, leaves, makes}})
-		must(t, r.ForwardEvents(t.Context(), []string{"fails", "takes", "leaves", "makes"}, eventOf(t, "m1"), eventOf(t, "m2")))
+		r.start(webhook.Config{Destinations: []webhook.Destination{fails, leaves, takes, makes}})
+		must(t, r.ForwardEvents(t.Context(), []string{"fails", "leaves", "takes", "makes"}, eventOf(t, "m1"), eventOf(t, "m2")))
 		for _, recv := range []*webhooktest.Receiver{taker, maker} {
 			_, err := recv.Wait(t.Context(), 2)
 			must(t, err)
