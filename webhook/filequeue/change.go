@@ -10,10 +10,10 @@ import (
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for chunk := range slices.Chunk(keys, page) {
 		all, err := s.read(ctx, func(x *index) []entry { return x.dead.named(chunk...) })
@@ -39,10 +39,10 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	ts := make([]transition, len(keys))
 	for i, key := range keys {
 		ts[i] = leaving(kindGone, where{kind: kindDead}, pointOf(key))
@@ -55,10 +55,10 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	now := s.Now()
 	for from, more := firstPoint, true; more; {
 		all, err := s.read(ctx, func(x *index) []entry {

@@ -2,12 +2,10 @@ package filequeue
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,19 +17,19 @@ type Report struct {
 	// Waiting, Dead, Delivered and Settings count what could be read: waiting deliveries, dead
 	// letters, deliveries of the history, and settings.
 	Waiting, Dead, Delivered, Settings int
-	// Bytes is the size of all segment files. Needed is how many of those bytes the store still
-	// needs.
+	// Bytes is the size of the records in all segments. Needed is how many of those bytes the store
+	// still needs.
 	Bytes, Needed int64
 	// Missing describes each part that cannot be read, for people.
 	Missing []string
 }
 
-// reportOf counts the contents of a store in a new Report, and sets its field Missing to missing.
-func reportOf(s *Store, missing []string) Report {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	x := s.index
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
+// counts returns a Report about what was loaded.
+func (ld *loader) counts() Report {
+	ld.index.mu.Lock()
+	defer ld.index.mu.Unlock()
+	x := ld.index
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing}
 	r.Bytes, r.Needed = x.segs.bytes()
 	return r
 }
@@ -42,89 +40,77 @@ func reportOf(s *Store, missing []string) Report {
 // calls progress now and then, and once at the end, with the number of bytes read and the number of
 // bytes to read. progress may be nil.
 func Check(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
-	ld, err := examine(ctx, dir, progress)
+	f, err := openSource(ctx, dir, progress)
 	if err != nil {
 		return Report{}, err
 	}
+	ld := f.loader(newStore(f.Disk, f.config, f.lock))
 	defer closeFiles(ld.Store)
-	r := reportOf(ld.Store, ld.missing)
+	ld.progress = f.progress
+	if err := ld.load(); err != nil {
+		return Report{}, err
+	}
+	f.progress(f.bytes - f.read)
+	r := ld.counts()
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
 	return r, err
 }
 
-// examine loads the whole store in a folder. It goes on after parts that cannot be read, and
-// describes them in loader.missing. The caller closes the store's files.
-func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ *loader, err error) {
-	d := disk.Folder(dir)
-	files, err := d.List()
+// A source is the folder of a store that Check or Rescue reads. The folder is locked.
+type source struct {
+	disk.Disk
+	ctx         context.Context
+	config      Config
+	lock        io.Closer
+	segments    []disk.Info
+	closed      mark
+	manifest    error // why the manifest cannot be read
+	read, bytes int64 // of the segments
+	tell        func(read, of int64)
+}
+
+// openSource finds the store in a folder, and locks it.
+func openSource(ctx context.Context, dir string, tell func(read, of int64)) (f *source, err error) {
+	f = &source{Disk: disk.Folder(dir), ctx: ctx, tell: tell, lock: io.NopCloser(nil)} // without a lock file, no process has the store open
+	f.config, _ = Config{Logger: slog.New(slog.DiscardHandler), HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults()
+	files, err := f.List()
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	var of, read int64
-	var lock io.Closer = io.NopCloser(nil) // without a lock file, no process has the store open
-	for _, f := range files {
-		if _, hint, ok := parseName(f.Name); ok && !hint {
-			of += f.Size
+	for _, file := range files {
+		if _, ok := parseName(file.Name); ok {
+			f.segments = append(f.segments, file)
+			f.bytes += file.Size
 		}
 	}
-	merr := checkManifest(d, false)
-	if errors.Is(merr, ErrVersion) || merr != nil && !errors.Is(merr, ErrDamaged) || merr != nil && of == 0 {
-		return nil, fmt.Errorf("%s: %w", dir, merr)
+	f.closed, f.manifest = readManifest(f, false)
+	if err := f.manifest; err != nil && (!errors.Is(err, ErrDamaged) || f.bytes == 0) {
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	c, _ := Config{Logger: slog.New(slog.DiscardHandler), DedupMax: 1 << 24}.withDefaults()
 	if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name == lockName }) {
-		if lock, err = acquire(d, c.LockTimeout); err != nil {
+		if f.lock, err = acquire(f, f.config.LockTimeout); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, dir)
 		}
 	}
-	ld := newLoader(newStore(d, c, lock))
-	ld.lenient, ld.ctx = true, ctx
-	ld.progress = func(n int64) {
-		if read += n; progress != nil {
-			progress(min(read, of), of)
-		}
-	}
-	if merr != nil {
-		ld.report("%v", merr)
-	}
-	if err := ld.load(); err != nil {
-		closeFiles(ld.Store)
-		return nil, err
-	}
-	ld.compareHints(files)
-	if progress != nil {
-		progress(of, of)
-	}
-	return ld, nil
+	return f, nil
 }
 
-// compareHints reports the segments and deliveries that are listed in a hint file but missing.
-func (ld *loader) compareHints(files []disk.Info) {
-	for _, f := range files {
-		id, hint, _ := parseName(f.Name)
-		b, err := readAll(ld.disk, f.Name, maxHint)
-		if !hint || err != nil || len(b) < hintStart || ld.leftover(id.number) {
-			continue
-		}
-		end := binary.LittleEndian.Uint64(b[8:])
-		rs, err := decodeHint(b, id.salt, int64(end), nil)
-		if err != nil {
-			continue // Open reads the segment instead of a malformed hint file, so nothing is lost
-		}
-		if _, reported := ld.needed[id.number]; ld.index.segs[id.number] == nil && !reported {
-			ld.report("%s, of %d bytes, is missing with all deliveries in it", id.name(), end)
-		}
-		missing := make(map[string]int)
-		for _, r := range rs {
-			if r.kind == kindPut && !r.damaged && !ld.gone.has(r.seq) {
-				missing[string(r.payload)]++
-			}
-		}
-		for _, destination := range slices.Sorted(maps.Keys(missing)) {
-			ld.report("%s: deliveries to %q that are missing: %d", id.name(), destination, missing[destination])
-		}
+// loader returns a loader for s that goes on when something is missing.
+func (f *source) loader(s *Store) *loader {
+	ld := newLoader(s)
+	ld.lenient, ld.ctx, ld.closed = true, f.ctx, f.closed
+	if f.manifest != nil {
+		ld.report("%v", f.manifest)
+	}
+	return ld
+}
+
+// progress reports that n more bytes were read.
+func (f *source) progress(n int64) {
+	if f.read += n; f.tell != nil {
+		f.tell(f.read, f.bytes)
 	}
 }
 

@@ -52,12 +52,10 @@ func testBitFlip(t *testing.T, seed uint64) {
 	at := rnd.IntN(len(b))
 	b[at] ^= 1 << rnd.IntN(8)
 	d.WriteFile(name, b)
-	if rnd.IntN(2) == 0 && name != "MANIFEST" { // without hints, Open reads the segments
+	if rnd.IntN(2) == 0 { // without hints, Open reads the segments
 		for _, n := range names {
-			if strings.HasSuffix(n, ".hint") {
-				if err := d.Remove(n); err != nil {
-					t.Fatal(err)
-				}
+			if strings.HasSuffix(n, ".log") {
+				d.WriteFile(n, append(d.ReadFile(n), 0)) // a byte behind a hint makes it invalid
 			}
 		}
 	}
@@ -254,8 +252,8 @@ func TestCheckAndRescue(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "rescued")
 	last := int64(0)
 	rescued, err := filequeue.Rescue(t.Context(), from, to, func(read, of int64) { last = of - read })
-	if err != nil || last != 0 || len(rescued.Missing) != 4 || rescued.Dead != 10 || rescued.Waiting < 40 || rescued.Waiting > 65 {
-		t.Errorf("Rescue = %+v, %v, %d bytes not read; want 10 dead, 40 to 65 waiting, 4 reports, 0 bytes", rescued, err, last)
+	if err != nil || last != 0 || len(rescued.Missing) != 3 || rescued.Dead != 10 || rescued.Waiting < 40 || rescued.Waiting > 65 {
+		t.Errorf("Rescue = %+v, %v, %d bytes not read; want 10 dead, 40 to 65 waiting, 3 reports, 0 bytes", rescued, err, last)
 	}
 	again, err := filequeue.Check(t.Context(), to, nil)
 	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Settings != 1 || err != nil {

@@ -16,10 +16,10 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("filequeue: erasure without a user")
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool), claimed: make(map[uint64]bool)}
 	select {
 	case s.janitor.busy <- struct{}{}:
@@ -65,11 +65,12 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
-		g := e.index.pinned(n)
 		e.index.mu.Lock()
+		g := e.index.segs[n]
+		g.pins.Add(1)
 		end := g.end
 		e.index.mu.Unlock()
-		all, err := g.records(e.disk, end)
+		all, err := g.records(end)
 		var rs []record
 		for _, r := range all {
 			if r.user == hash {

@@ -26,71 +26,17 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			return dst, fmt.Errorf("filequeue: Want.Max is %d; it must be at least 1", wants[i].Max)
 		}
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return dst, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	s.index.mu.Lock()
 	picks, next := s.index.pick(wants, maxBytes, s.Now())
 	s.index.mu.Unlock()
-	defer func() {
-		for i := range picks {
-			picks[i].release()
-		}
-	}()
-	slices.SortFunc(picks, func(a, b picked) int { // read in the order of the files
-		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
-	})
 	had := len(dst)
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
-	var lost []transition
-	var unread []*claim
-	var failure error
-	var buffer []byte
-	if len(picks) > 1 {
-		pooled := aheads.Get().(*[]byte)
-		defer aheads.Put(pooled)
-		buffer = *pooled
-	}
-	// ahead has the records of several neighbouring picks, which readAhead has read at once. Its
-	// first byte is at the offset begin of their segment.
-	var ahead []byte
-	var begin int64
-	run := 0
-	for i := range picks {
-		p := &picks[i]
-		var d webhook.DeadLetter
-		if run == 0 {
-			run, ahead = readAhead(picks[i:], buffer)
-			begin = int64(p.entry.put.off)
-		}
-		run--
-		var put []byte
-		if ahead != nil {
-			put = ahead[int64(p.entry.put.off)-begin:][:recordHeader+int(p.length)]
-		}
-		err := p.load(&d, put)
-		switch {
-		case errors.Is(err, errState):
-			// Only the unreadable record said when the retry window ends. The window may be over,
-			// so the delivery gets at most one more attempt.
-			complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
-			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
-				d.Expires = d.Due
-			}
-		case errors.Is(err, errDamaged):
-			complain(s, "a delivery cannot be read and is lost", p.seq, &d, err)
-			lost = append(lost, transition{record: record{header: header{kind: kindLost}}, id: p.claim.id})
-			continue
-		case err != nil: // the whole disk may be failing, or only this part of it
-			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
-			unread, failure = append(unread, p.claim), err
-			continue
-		}
-		d.Claim = p.claim.id
-		dst[had+p.order] = d.Delivery
-	}
+	lost, unread, err := s.readPicks(picks, dst[had:])
 	if len(unread) > 0 {
 		s.index.mu.Lock()
 		for _, c := range unread {
@@ -104,7 +50,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		s.index.mu.Unlock()
 		s.changed.give()
 		if len(unread) == len(picks) {
-			return dst[:had], fmt.Errorf("filequeue: %w", failure)
+			return dst[:had], fmt.Errorf("filequeue: %w", err)
 		}
 	}
 	if len(lost) > 0 { // if this commit fails, the lost deliveries stay claimed
@@ -117,6 +63,55 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		wants[i].Next = next[i]
 	}
 	return dst, nil
+}
+
+// readPicks reads deliveries into dst, and releases the picks. The deliveries in lost cannot be
+// read. The claims in unread are of deliveries that the disk does not return now; err is the error
+// of the last one.
+func (s *Store) readPicks(picks []picked, dst []webhook.Delivery) (lost []transition, unread []*claim, err error) {
+	slices.SortFunc(picks, func(a, b picked) int { // read in the order of the files
+		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
+	})
+	var buffer []byte
+	if len(picks) > 1 {
+		pooled := aheads.Get().(*[]byte)
+		defer aheads.Put(pooled)
+		buffer = *pooled
+	}
+	for n := 0; len(picks) > 0; picks = picks[n:] {
+		var ahead []byte
+		n, ahead = readAhead(picks, buffer)
+		for i := range picks[:n] {
+			p := &picks[i]
+			var put []byte
+			if ahead != nil {
+				put = ahead[p.entry.put.off-picks[0].entry.put.off:][:recordHeader+int(p.length)]
+			}
+			var d webhook.DeadLetter
+			lerr := p.load(&d, put)
+			p.release()
+			switch {
+			case errors.Is(lerr, errState):
+				// Only the unreadable record said when the retry window ends. The window may be over,
+				// so the delivery gets at most one more attempt.
+				complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, lerr)
+				if p.claim.retry && d.Expires.IsZero() {
+					d.Expires = d.Due
+				}
+			case errors.Is(lerr, errDamaged):
+				complain(s, "a delivery cannot be read and is lost", p.seq, &d, lerr)
+				lost = append(lost, transition{record: record{header: header{kind: kindLost}}, id: p.claim.id})
+				continue
+			case lerr != nil: // the whole disk may be failing, or only this part of it
+				complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, lerr)
+				unread, err = append(unread, p.claim), lerr
+				continue
+			}
+			d.Claim = p.claim.id
+			dst[p.order] = d.Delivery
+		}
+	}
+	return lost, unread, err
 }
 
 // pick claims due deliveries for wants. Their bodies have at most maxBytes in all, unless the first

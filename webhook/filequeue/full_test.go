@@ -126,18 +126,37 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	}
 }
 
-// A store that opens on a full disk appends to its latest segment. The next Open finds the
-// settlements there, even if the store tried meanwhile to create a new segment, or to write a hint
-// file that does not have them.
-func TestSettlementsAppendedToLatestSegmentAreFound(t *testing.T) {
+// A store that opens on a full disk appends to its latest segment, and the next Open finds the
+// settlements there. If a commit has failed, the store needs a new segment, and works again as soon
+// as it can complete one.
+func TestSettlementsAfterOpenAreFound(t *testing.T) {
 	full := func(op simdisk.Op) error {
-		if op.Kind == simdisk.Create && op.Name != "hint" {
+		if op.Kind == simdisk.Create {
 			return syscall.ENOSPC
 		}
 		return nil
 	}
+	t.Run("the disk is full", func(t *testing.T) {
+		testLatestSegment(t, func(d *simdisk.Disk) {
+			d.Remove("reserve")
+			d.OnOp(full)
+		}, func(_ *simdisk.Disk, settle func() error) {
+			if err := settle(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
 	t.Run("a new segment can be neither completed nor removed", func(t *testing.T) {
 		testLatestSegment(t, func(d *simdisk.Disk) {}, func(d *simdisk.Disk, settle func() error) {
+			d.OnOp(func(op simdisk.Op) error {
+				if op.Kind == simdisk.Sync {
+					return syscall.EIO
+				}
+				return nil
+			})
+			if err := settle(); err == nil {
+				t.Error("Settle = nil, want an error: the sync fails")
+			}
 			// The first new segment is a new file, the second one is the reserve.
 			for _, fault := range []func(simdisk.Op) error{func(simdisk.Op) error { return nil }, full} {
 				renames := 0
@@ -154,28 +173,10 @@ func TestSettlementsAppendedToLatestSegmentAreFound(t *testing.T) {
 					t.Error("Settle = nil, want an error: the new segment is not durable")
 				}
 			}
-			d.OnOp(full)
+			d.OnOp(nil)
 			if err := settle(); err != nil {
 				t.Error(err)
 			}
-		})
-	})
-	t.Run("a hint file is being written", func(t *testing.T) {
-		var hint chan struct{}
-		testLatestSegment(t, func(d *simdisk.Disk) {
-			hint = make(chan struct{})
-			d.Remove("reserve")
-			d.OnOp(func(op simdisk.Op) error {
-				if op.Kind == simdisk.Rename && op.Name == "hint" {
-					<-hint
-				}
-				return full(op)
-			})
-		}, func(_ *simdisk.Disk, settle func() error) {
-			if err := settle(); err != nil {
-				t.Error(err)
-			}
-			close(hint)
 		})
 	})
 }

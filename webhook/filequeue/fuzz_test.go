@@ -12,9 +12,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// filesOf returns the segments and the hints of a store that has all kinds of records.
-func filesOf(f *testing.F) (segments, hints map[segmentID][]byte) {
-	segments, hints = make(map[segmentID][]byte), make(map[segmentID][]byte)
+// segmentsOf returns the segments of a store that has all kinds of records.
+func segmentsOf(f *testing.F) map[segmentID][]byte {
+	segments := make(map[segmentID][]byte)
 	d := simdisk.New(1)
 	for range 2 {
 		s, err := OpenOn(d, Config{})
@@ -41,23 +41,20 @@ func filesOf(f *testing.F) (segments, hints map[segmentID][]byte) {
 		}
 	}
 	for _, name := range d.Names() {
-		if id, hint, ok := parseName(name); hint {
-			hints[id] = d.ReadFile(name)
-		} else if ok {
+		if id, ok := parseName(name); ok {
 			segments[id] = bytes.TrimRight(d.ReadFile(name), "\x00")
 		}
 	}
-	if len(segments) == 0 || len(hints) == 0 {
-		f.Fatalf("got %d segments and %d hints, want some of both", len(segments), len(hints))
+	if len(segments) == 0 {
+		f.Fatal("got no segments, want some")
 	}
-	return segments, hints
+	return segments
 }
 
 // FuzzScan reads any bytes as a segment. The records that scan finds are in order and within the
 // segment. Together with the gaps they cover it.
 func FuzzScan(f *testing.F) {
-	segments, _ := filesOf(f)
-	for id, b := range segments {
+	for id, b := range segmentsOf(f) {
 		f.Add(b, id.salt, true)
 		f.Add(b[:len(b)-1], id.salt, false)
 	}
@@ -89,29 +86,26 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzHint reads any bytes as a hint file. If decodeHint accepts them, encoding its records gives
-// the same bytes.
+// FuzzHint reads any bytes as a hint. If decodeHint accepts them, encoding its records gives the
+// same bytes.
 func FuzzHint(f *testing.F) {
-	_, hints := filesOf(f)
-	for id, b := range hints {
-		f.Add(b, id.salt)
+	for id, b := range segmentsOf(f) {
+		c, err := scan(bytes.NewReader(b), id.salt, int64(len(b)), false)
+		if err != nil || len(c.records) == 0 {
+			f.Fatalf("scan = %d records, %v; want some", len(c.records), err)
+		}
+		f.Add(appendHint(nil, c.records, id.salt), id.salt, c.end)
 	}
-	f.Fuzz(func(t *testing.T, b []byte, salt uint64) {
-		if len(b) < hintStart+4 {
+	f.Fuzz(func(t *testing.T, b []byte, salt uint64, end int64) {
+		if len(b) < 4 {
 			return
 		}
-		le := binary.LittleEndian
-		end := int64(le.Uint64(b[8:]))
-		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // a wrong checksum would end the test here
-		rs, err := decodeHint(b, salt, end, nil)
-		if err != nil {
+		binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // a wrong checksum would end the test here
+		rs, ok := decodeHint(b, salt, end, nil)
+		if !ok {
 			return
 		}
-		again := b[:hintStart:hintStart]
-		for _, r := range rs {
-			again = append(r.append(again, salt, int64(r.off)), r.payload...)
-		}
-		if !bytes.Equal(again[hintStart:], b[hintStart:len(b)-4]) {
+		if again := appendHint(nil, rs, salt); !bytes.Equal(again, b) {
 			t.Fatalf("decoded and encoded again:\ngot  %x\nwant %x", again, b)
 		}
 	})

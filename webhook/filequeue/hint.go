@@ -2,123 +2,85 @@ package filequeue
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
-	"io"
-	"io/fs"
 	"slices"
-
-	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A hint file has the header and the tag of each record of a sealed segment; see recordHeader for
-// both. If the hint file is valid, Open need not read the segment. The format:
-//
-//	"hookhnt3"             8 bytes
-//	where the segment ends 8
-//	the header and the tag of each record
-//	CRC-32C of all above   4
-const (
-	hintMagic     = "hookhnt3"
-	hintStart     = 16
-	hintTemporary = "hint" // the name of a hint file that is being written
-)
+// A hint stands behind the records of a sealed segment. It has the header and the tag of each
+// record; see recordHeader for both. It ends with a CRC-32C of all that, in 4 bytes. If the hint is
+// valid, Open need not read the records.
 
-// maxHint is how much of a hint file is read, in bytes. A longer file cannot be decoded.
-const maxHint = 256 << 20
-
-// encodeHint returns the hint file of a segment that has the records rs and ends at end.
-func encodeHint(rs []record, salt uint64, end int64) []byte {
-	size := hintStart + 4
-	for _, r := range rs {
-		size += recordHeader + len(r.payload)
-	}
-	b := append(make([]byte, 0, size), hintMagic...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(end))
+// appendHint appends the hint of a segment with the records rs to b.
+func appendHint(b []byte, rs []record, salt uint64) []byte {
 	for _, r := range rs {
 		b = append(r.append(b, salt, int64(r.off)), r.payload...)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-var errHint = errors.New("malformed hint file")
-
-// decodeHint appends the records in the hint file b to dst. The payload of each record is only its
-// tag, and shares the memory of b.
-func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error) {
+// decodeHint appends the records in the hint b to dst. ok reports whether the hint is valid, and has
+// all records up to the offset end. The payload of each record is only its tag, and shares the
+// memory of b.
+func decodeHint(b []byte, salt uint64, end int64, dst []record) (rs []record, ok bool) {
 	n := len(b) - 4
-	if n < hintStart || string(b[:8]) != hintMagic || int64(binary.LittleEndian.Uint64(b[8:])) != end ||
-		crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
-		return nil, errHint
+	if n < recordHeader || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+		return dst, false
 	}
 	off := int64(0)
-	dst = slices.Grow(dst, n/recordHeader)
-	for b = b[hintStart:n]; len(b) > 0; {
-		if len(b) < recordHeader {
-			return nil, errHint
-		}
+	rs = slices.Grow(dst, n/recordHeader)
+	for b = b[:n]; len(b) >= recordHeader; {
 		h, ok := decodeHeader(b, salt, off)
 		if b = b[recordHeader:]; !ok || int64(h.tag) > int64(len(b)) {
-			return nil, errHint
+			return dst, false
 		}
-		dst = append(dst, record{header: h, off: uint32(off), payload: b[:h.tag:h.tag]})
+		rs = append(rs, record{header: h, off: uint32(off), payload: b[:h.tag:h.tag]})
 		b = b[h.tag:]
 		off += recordSize(int(h.length))
 	}
-	return dst, nil
+	return rs, len(b) == 0 && off == end
 }
 
-// records returns the records of a segment up to the offset end, where a record ends. It reads the
-// hint file if the hint file is valid, and otherwise the segment. The payload of each record is
-// only its tag.
-func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
-	if b, err := readAll(d, g.hint(), maxHint); err == nil {
-		if rs, err := decodeHint(b, g.salt, end, nil); err == nil {
-			return rs, nil
+// hint appends the records of a segment to dst, if the segment ends at the offset end and has a
+// valid hint there.
+func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
+	size, err := g.file.Size()
+	if err != nil || size <= end {
+		return dst, false
+	}
+	b := make([]byte, size-end)
+	if _, err := g.file.ReadAt(b, end); err != nil {
+		return dst, false
+	}
+	return decodeHint(b, g.salt, end, dst)
+}
+
+// writeHint writes the hint of a sealed segment. It writes none if a part of the segment cannot be
+// read, so that each Open reads the segment and reports that part.
+func (j *janitor) writeHint(g *segment) error {
+	c, err := scan(g.file, g.salt, g.end, true)
+	if err == nil && c.intact() {
+		if err = g.file.Truncate(g.end); err == nil {
+			_, err = g.file.WriteAt(appendHint(nil, c.records, g.salt), g.end)
 		}
+		if err == nil {
+			err = g.file.Sync()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	j.index.mu.Lock()
+	g.hinted = true
+	j.index.mu.Unlock()
+	return nil
+}
+
+// records returns the records of a segment up to the offset end, where a record ends. It reads only
+// the hint if there is one. The payload of each record is only its tag.
+func (g *segment) records(end int64) ([]record, error) {
+	if rs, ok := g.hint(end, nil); ok {
+		return rs, nil
 	}
 	c, err := scan(g.file, g.salt, end, true)
 	return c.records, err
-}
-
-// replace replaces the content of a file. It writes b to a temporary file, syncs it, and renames
-// it.
-func replace(d disk.Disk, temporary, name string, b []byte) error {
-	if err := d.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := d.Create(temporary)
-	if err != nil {
-		return err
-	}
-	if _, err = f.WriteAt(b, 0); err == nil {
-		err = f.Sync()
-	}
-	f.Close()
-	if err == nil {
-		err = d.Rename(temporary, name)
-	}
-	if err != nil {
-		d.Remove(temporary)
-	}
-	return err
-}
-
-// readAll reads a file, up to limit bytes.
-func readAll(d disk.Disk, name string, limit int64) ([]byte, error) {
-	f, err := d.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, min(size, limit))
-	n, err := f.ReadAt(b, 0)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return b[:n], err
 }

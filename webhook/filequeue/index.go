@@ -203,26 +203,11 @@ func (x *index) unnote(from *queue, p point) {
 	}
 }
 
-// noteSegment returns the number of the segment that has the record with the sequence number seq.
-// note has added the entry of this record to x.notes. While the record is being committed,
-// noteSegment returns 0.
-func (x *index) noteSegment(seq uint64) uint32 {
-	if e := x.notes.at(point{0, seq}); e != nil {
-		return e.put.seg
-	}
-	return 0
-}
-
-// pinned pins the segment with the number n and returns it; the caller must unpin it. If the
-// segment was removed, pinned returns nil. It locks mu itself.
-func (x *index) pinned(n uint32) *segment {
+// pin returns an entry with its segments pinned. It locks mu itself.
+func (x *index) pin(e entry) pinned {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	g := x.segs[n]
-	if g != nil {
-		g.pins.Add(1)
-	}
-	return g
+	return x.segs.pin(e)
 }
 
 // announce makes the next Heads(false) yield a destination. It is for changes that the scheduler

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A janitor works in the background. It writes hint files, removes segments without needed records,
+// A janitor works in the background. It writes hints, removes segments without needed records,
 // merges segments with few needed records, and expires the history.
 type janitor struct {
 	*Store
@@ -73,10 +73,10 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.forgetKeys(&j.config, j.Now())
 	unhinted := j.index.segs.unhinted()
 	j.index.mu.Unlock()
-	// The segment that was sealed last gets no hint file until another segment is sealed. By then
-	// most segments have no needed record any more, and so need no hint file at all.
+	// The segment that was sealed last gets no hint until another segment is sealed. By then most
+	// segments have no needed record any more, and so need no hint at all.
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
-		err = cmp.Or(j.hint(g), err) // an error stops only this step
+		err = cmp.Or(j.writeHint(g), err) // an error stops only this step
 	}
 	if j.config.HistoryAge != 0 {
 		var herr error
@@ -98,57 +98,32 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	return next, err
 }
 
-// hint writes the hint file of a sealed segment. A segment with gaps, in which no record can be
-// read, gets no hint file, so that each Open reads the segment and reports the gaps.
-func (j *janitor) hint(g *segment) error {
-	j.index.mu.Lock()
-	end := g.end
-	j.index.mu.Unlock()
-	c, err := scan(g.file, g.salt, end, true)
-	if err == nil && len(c.gaps) == 0 {
-		err = replace(j.disk, hintTemporary, g.hint(), encodeHint(c.records, g.salt, end))
-	}
-	if err != nil {
-		return err
-	}
-	j.index.mu.Lock()
-	g.hinted = g.sealed // the segment may have become active again in the meantime
-	j.index.mu.Unlock()
-	return nil
-}
-
-// expire removes expired deliveries from the history. It returns when the next one expires.
+// expire removes expired deliveries from the history, the oldest first, a page at a time. It returns
+// when the next one expires, or zero.
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
+		var expired []transition
 		j.index.mu.Lock()
-		expired, next := j.index.expired(&j.config, j.Now())
+		bytes := j.index.history.bytes
+		for _, e := range j.index.history.after(firstPoint, page, nil) {
+			if j.config.HistoryAge != Unlimited {
+				next = e.dueAt().Add(j.config.HistoryAge)
+			}
+			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == Unlimited || bytes <= j.config.HistoryBytes) {
+				break
+			}
+			expired = append(expired, leaving(kindGone, where{kind: kindDelivered}, e.point()))
+			bytes -= e.bytes()
+		}
 		j.index.mu.Unlock()
 		if len(expired) == 0 {
 			return next, nil
 		}
 		if _, err := j.transit(j.ctx, expired); err != nil {
-			return next, err
+			return time.Time{}, err
 		}
+		next = time.Time{}
 	}
-}
-
-// expired returns transitions that remove the oldest expired deliveries of the history, up to a
-// page of them. If there are none, it returns when the next delivery expires, or zero.
-func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Time) {
-	bytes := x.history.bytes
-	for _, e := range x.history.after(firstPoint, page, nil) {
-		expires := e.dueAt().Add(c.HistoryAge)
-		old := c.HistoryAge != Unlimited && !expires.After(now)
-		if !old && (c.HistoryBytes == Unlimited || bytes <= c.HistoryBytes) {
-			if c.HistoryAge != Unlimited {
-				next = expires
-			}
-			break
-		}
-		ts = append(ts, leaving(kindGone, where{kind: kindDelivered}, e.point()))
-		bytes -= e.bytes()
-	}
-	return ts, next
 }
 
 // forgetKeys drops records of kindKeys, the oldest first. It drops a record whose keys are older
@@ -162,14 +137,9 @@ func (x *index) forgetKeys(c *Config, now time.Time) {
 	}
 }
 
-// fewSmall is how many small segments may exist before the smallest one is merged. Each start of
-// the store begins a new segment, so frequent restarts make many small ones.
-const fewSmall = 8
-
 // choose returns the next segment to retire, or nil. It prefers, in this order:
 //   - a segment that a merge has copied records out of
 //   - a segment without needed records
-//   - the smallest segment, if more than fewSmall segments are small
 //   - the segment with the smallest share of needed bytes, if that share is less than a quarter; or
 //     less than three quarters, if all segments take more than twice the needed bytes in them plus
 //     the size of a segment
@@ -177,16 +147,11 @@ func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	segs := j.index.segs
-	if segs.idle() { // a store that is only opened and closed writes nothing
-		return nil
-	}
 	for _, g := range segs {
-		if g.copied { // it must be removed before any other segment
+		if g.copied && g.sealed { // it must be removed before any other segment
 			return g
 		}
 	}
-	var smallest *segment
-	small := 0
 	for _, n := range segs.numbers() {
 		g := segs[n]
 		if !g.sealed {
@@ -198,19 +163,9 @@ func (j *janitor) choose() (best *segment) {
 		if best == nil || cmp.Or(cmp.Compare(g.live*best.end, best.live*g.end), cmp.Compare(g.end, best.end)) < 0 {
 			best = g
 		}
-		if smallest == nil || g.end < smallest.end {
-			smallest = g
-		}
-		if g.end < j.writer.log.segmentBytes/4 {
-			small++
-		}
 	}
 	total, live := segs.bytes()
-	switch {
-	case best == nil:
-	case small > fewSmall:
-		return smallest
-	case best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+j.writer.log.segmentBytes:
+	if best != nil && (best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+j.writer.log.segmentBytes) {
 		return best
 	}
 	return nil
@@ -224,20 +179,10 @@ var errBusy = errors.New("a segment is needed at the moment")
 // that it stores the facts that no other segment has: the dedup keys of its puts, and which records
 // of other segments are gone.
 func (j *janitor) retire(g *segment) error {
-	live := func() bool {
-		j.index.mu.Lock()
-		defer j.index.mu.Unlock()
-		return g.live > 0
+	if err := j.merge(g); err != nil {
+		return err
 	}
-	if live() {
-		if err := j.merge(g); err != nil {
-			return err
-		}
-		if live() {
-			return errBusy
-		}
-	}
-	rs, err := g.records(j.disk, g.end)
+	rs, err := g.records(g.end)
 	if err != nil {
 		return err
 	}
@@ -245,6 +190,7 @@ func (j *janitor) retire(g *segment) error {
 	var keys []byte
 	last := int64(0)
 	j.index.mu.Lock()
+	busy := g.live > 0
 	since := j.Now().Add(-j.config.DedupWindow).UnixMicro()
 	for i := range rs {
 		r := &rs[i]
@@ -256,12 +202,15 @@ func (j *janitor) retire(g *segment) error {
 			continue
 		}
 		for _, ref := range r.refs() {
-			if ref.seg != g.number && ref.seq != 0 && j.index.segs[ref.seg] != nil {
+			if ref.seg != g.number && j.index.segs[ref.seg] != nil {
 				refs = append(refs, ref)
 			}
 		}
 	}
 	j.index.mu.Unlock()
+	if busy {
+		return errBusy
+	}
 	note := func(keys []byte) error {
 		return j.writer.do(j.ctx, func(group *group) error { group.drop(g, refs, keys, last); return nil }, recordSize(len(keys)+8*len(refs)), false)
 	}
@@ -272,12 +221,11 @@ func (j *janitor) retire(g *segment) error {
 		return err
 	}
 	g.unpin()
-	j.leftovers = append(j.leftovers, g.hint(), g.name())
+	j.leftovers = append(j.leftovers, g.name())
 	if err := j.removeLeftovers(); err != nil {
 		j.config.Logger.Warn("filequeue: could not remove a segment that is no longer needed; the store tries again every second, and its disk space is not free until then; check the disk", "segment", g.name(), "error", err)
 		return err
 	}
-	j.writer.log.roomier.Store(true)
 	return nil
 }
 
@@ -286,7 +234,7 @@ func (j *janitor) retire(g *segment) error {
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.remember(keys, last)
 	g.gone(kindGone, refs)
-	segments := g.segs.record(seg.number, false)
+	segments := g.segs.record(seg.number)
 	g.add(&segments)
 	g.then(func(*segment) { delete(g.segs, seg.number) })
 }
@@ -310,7 +258,7 @@ func (j *janitor) removeLeftovers() error {
 		return nil
 	}
 	for _, name := range j.leftovers {
-		if err := j.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) { // not every segment has a hint file
+		if err := j.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

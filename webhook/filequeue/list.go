@@ -18,10 +18,10 @@ const page = 256
 // read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
 // were removed in the meantime, and dead or delivered ones that cannot be read.
 func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	s.index.mu.Lock()
 	entries := get(s.index)
 	pins := make([]pinned, len(entries))
@@ -39,7 +39,6 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 		switch {
 		case errors.Is(err, errState):
 			complain(s, "the attempts of a delivery cannot be read", p.seq, &d, err)
-			d.Due, d.Died = p.dueAt(), p.dueAt()
 		case errors.Is(err, errDamaged):
 			n, _ := s.transit(ctx, []transition{
 				leaving(kindLost, where{kind: kindDead}, p.point()),
@@ -65,19 +64,16 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 // pages yields the deliveries behind a point. It reads them page by page: the function get returns
 // the entries of the first page behind its argument from.
 func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
-		last := from
-		storekit.Pages("more", func(string) (all []webhook.DeadLetter, next string, err error) {
-			all, err = s.read(ctx, func(x *index) []entry {
-				entries := get(x, last)
-				if len(entries) > 0 {
-					last, next = entries[len(entries)-1].point(), "more"
-				}
-				return entries
-			})
-			return all, next, err
-		})(yield)
-	}
+	return storekit.Pages(keyAt(from), func(after string) (all []webhook.DeadLetter, next string, err error) {
+		all, err = s.read(ctx, func(x *index) []entry {
+			entries := get(x, pointOf(after))
+			if n := len(entries); n > 0 {
+				next = keyAt(entries[n-1].point())
+			}
+			return entries
+		})
+		return all, next, err
+	})
 }
 
 // list yields the dead letters or, with kindDelivered as k, the history. The arguments from and to

@@ -3,11 +3,9 @@ package filequeue
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 
 	"github.com/hookferry/analytics/webhook"
@@ -19,23 +17,25 @@ import (
 // a record, the first that it finds counts.
 type loader struct {
 	*Store
-	gone   seqSet            // records that are gone, or that the loader has found already
+	gone   seqSet            // records that are gone
+	met    seqSet            // puts, settings and keys that the loader has found
 	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	keys   []timedKey
 
-	ends map[uint32]int64 // where segments end, by number, as records in later segments say
+	closed mark // from the manifest
 	// The latest record of kindSegments lists the segments that the store needs. The map needed has
 	// their numbers, and where each ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
-	listed    uint32   // the segment with that record; later segments are needed, too
-	seq       uint64   // the latest sequence number
-	number    uint32   // the number of the latest segment
-	leftovers []string // files to be removed
-	copied    []uint32 // segments that a merge has copied records out of
-	lost      []ref    // deliveries that cannot be read, and that no kindLost lists yet
+	listed    uint32       // the segment with that record; later segments are needed, too
+	counted   bool         // index.losses is complete
+	seq       uint64       // the latest sequence number
+	number    uint32       // the number of the latest segment
+	leftovers []string     // files to be removed
+	lost      []ref        // deliveries that cannot be read, and that no kindLost lists yet
+	repairs   []transition // new states for deliveries whose states cannot be read
 
-	// Check and Rescue set lenient. The loader then uses no hint files, goes on when something is
-	// missing, and collects reports in the field missing instead of logging them.
+	// Check and Rescue set lenient. The loader then uses no hints, writes nothing, goes on when
+	// something is missing, and collects reports in the field missing instead of logging them.
 	lenient  bool
 	ctx      context.Context
 	missing  []string
@@ -56,8 +56,8 @@ type timedKey struct {
 
 func newLoader(s *Store) *loader {
 	return &loader{
-		Store: s, ctx: context.Background(), gone: make(seqSet), states: make(map[uint64]stated),
-		ends: make(map[uint32]int64),
+		Store: s, ctx: context.Background(), progress: func(int64) {},
+		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]stated),
 	}
 }
 
@@ -70,17 +70,26 @@ func (ld *loader) report(format string, args ...any) {
 	}
 }
 
-// leftover reports whether a segment was being removed when the process ended.
-func (ld *loader) leftover(n uint32) bool {
-	_, needed := ld.needed[n]
-	return !needed && n < ld.listed
+// lacks reports a segment that does not exist. The result is the error of load, nil if load goes on.
+func (ld *loader) lacks(segment string) error {
+	ld.report("%s is missing with all deliveries in it", segment)
+	if ld.lenient {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is missing", ErrDamaged, segment)
 }
 
 // load reads the folder and builds the index.
 func (ld *loader) load() error {
-	ids, hints, err := ld.files()
+	ids, err := ld.files()
 	if err != nil {
 		return err
+	}
+	ld.number = ld.closed.number
+	if n := len(ids); ld.number > 0 && (n == 0 || ids[n-1].number < ld.number) {
+		if err := ld.lacks(ld.closed.name()); err != nil {
+			return err
+		}
 	}
 	var rs []record
 	for i, id := range slices.Backward(ids) {
@@ -88,9 +97,8 @@ func (ld *loader) load() error {
 		if err := ld.ctx.Err(); err != nil {
 			return err
 		}
-		delete(hints, id)
-		if ld.leftover(id.number) {
-			ld.leftovers = append(ld.leftovers, id.hint(), id.name())
+		if _, needed := ld.needed[id.number]; !needed && id.number < ld.listed {
+			ld.leftovers = append(ld.leftovers, id.name()) // the last process was about to remove it
 			continue
 		}
 		f, err := ld.disk.Open(id.name())
@@ -111,104 +119,103 @@ func (ld *loader) load() error {
 		}
 	}
 	for n, end := range ld.needed {
-		if slices.ContainsFunc(ids, func(id segmentID) bool { return id.number == n }) {
-			continue
+		if !slices.ContainsFunc(ids, func(id segmentID) bool { return id.number == n }) {
+			if err := ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end)); err != nil {
+				return err
+			}
 		}
-		if ld.report("segment %d, of %d bytes, is missing with all deliveries in it", n, end); !ld.lenient {
-			return fmt.Errorf("%w: segment %d, of %d bytes, is missing", ErrDamaged, n, end)
-		}
-	}
-	for id := range hints {
-		// The segment of this hint file is missing. The store has not removed the segment: it would
-		// have removed the hint file first.
-		if !ld.leftover(id.number) && !ld.lenient {
-			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, id.name(), id.hint())
-		}
-		ld.leftovers = append(ld.leftovers, id.hint())
 	}
 	ld.finish()
 	return nil
 }
 
-// files lists the segments in the order of their numbers, and the segments with hint files.
-func (ld *loader) files() (ids []segmentID, hints map[segmentID]bool, err error) {
+// files lists the segments in the order of their numbers.
+func (ld *loader) files() (ids []segmentID, err error) {
 	files, err := ld.disk.List()
 	if err != nil {
-		return nil, nil, fmt.Errorf("filequeue: %w", err)
+		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	hints = make(map[segmentID]bool)
 	for _, f := range files {
-		if id, hint, ok := parseName(f.Name); hint {
-			hints[id] = true
-		} else if ok {
+		if id, ok := parseName(f.Name); ok {
 			ids = append(ids, id)
-		} else if f.Name == nextName || f.Name == hintTemporary {
+		} else if f.Name == nextName {
 			ld.leftovers = append(ld.leftovers, f.Name)
 		}
 	}
 	slices.SortFunc(ids, func(a, b segmentID) int { return cmp.Compare(a.number, b.number) })
-	return ids, hints, nil
+	return ids, nil
 }
 
-// records appends the records of a segment to dst. It reads the hint file if there is a valid one.
+// records appends the records of a segment to dst. It reads only the hint if there is a valid one.
 // The argument latest says whether g is the latest segment.
 func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
-	end, known := ld.ends[g.number]
-	b, err := readAll(ld.disk, g.hint(), maxHint)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !ld.lenient {
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
-	if len(b) >= hintStart && !known {
-		end = int64(binary.LittleEndian.Uint64(b[8:]))
-	}
-	// The hint file is out of date if the segment became active again while the hint file was
-	// written. Then the segment has another record at the offset end.
-	if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
-		if known = true; !ld.lenient {
+	end, known := ld.needed[g.number]
+	if known && !ld.lenient {
+		if rs, ok := g.hint(end, dst); ok {
 			g.end, g.hinted = end, true
 			return rs, nil
 		}
 	}
+	size, err := g.file.Size()
+	if err != nil {
+		return nil, fmt.Errorf("filequeue: %w", err)
+	}
 	if !known {
-		size, err := g.file.Size()
-		if err != nil {
-			return nil, fmt.Errorf("filequeue: %w", err)
-		}
 		end = size
 	}
 	var file io.ReaderAt = g.file
 	if ld.lenient {
 		file = patient{file}
-		defer ld.progress(end)
+		defer ld.progress(size)
 	}
 	c, err := scan(file, g.salt, end, known)
-	if err == nil && latest && !ld.lenient {
-		err = secureCommit(g, c.last, c.end)
+	if err == nil && g.segmentID == ld.closed.segmentID && c.end < ld.closed.end {
+		c, err = scan(file, g.salt, ld.closed.end, true) // there were more records
 	}
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
-	g.end = c.end
-	if c.torn > 0 && latest {
-		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
-	} else if c.torn > 0 {
-		ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
+	g.end, g.damaged = c.end, !c.intact()
+	if c.torn > 0 {
+		_, sealed := g.hint(c.end, nil) // then the hint is all that is behind the records
+		switch {
+		case sealed && latest:
+			if err := ld.lacks("the segment after " + g.name()); err != nil {
+				return nil, err
+			}
+		case sealed:
+		case latest && c.end > 0:
+			ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
+		default:
+			g.damaged = true
+			ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
+		}
 	}
 	for _, p := range c.gaps {
 		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.name(), p.to-p.from, p.from)
 	}
+	if latest && c.end > 0 && !ld.lenient {
+		if err := secureTail(g, &c); err != nil {
+			return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
+		}
+	}
 	return append(dst, c.records...), nil
 }
 
-// secureCommit writes the last commit of the latest segment again, and syncs it. The last process
-// may have ended before it synced this commit, or its sync may have failed. After a failed sync,
-// another sync saves only bytes that are written again. All earlier commits are durable.
-func secureCommit(g *segment, last, end int64) error {
-	b := make([]byte, end-last)
-	if _, err := g.file.ReadAt(b, last); err != nil && !errors.Is(err, io.EOF) {
+// secureTail prepares the latest segment for more records. It writes the last commit again, and
+// syncs it. The last process may have ended before it synced this commit, or its sync may have
+// failed. After a failed sync, another sync saves only bytes that are written again. All earlier
+// commits are durable. It also overwrites an incomplete commit behind it with zeros: a part of that
+// one must not look like a part of a later commit.
+func secureTail(g *segment, c *scanned) error {
+	b := make([]byte, c.end-c.last)
+	if _, err := g.file.ReadAt(b, c.last); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if _, err := g.file.WriteAt(b, last); err != nil {
+	if _, err := g.file.WriteAt(b, c.last); err != nil {
+		return err
+	}
+	if err := zero(g.file, c.end, c.end+c.torn); err != nil {
 		return err
 	}
 	return g.file.Sync()
@@ -217,72 +224,71 @@ func secureCommit(g *segment, last, end int64) error {
 // apply adds a record of a segment to the index.
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
-	switch {
-	case r.kind == kindPut:
-		ld.put(g, r)
-		return
-	case r.kind.state():
-		if _, later := ld.states[r.seq]; !later && !ld.gone.has(r.seq) {
-			ld.states[r.seq] = stated{*r, g.number}
-		}
-		return
-	case r.damaged:
+	if r.damaged && r.kind != kindPut && !r.kind.state() {
 		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", g.name(), r.off)
-		return
-	case r.kind == kindSegments:
-		ld.segments(g, r)
-		return
-	}
-	x := ld.index
-	first := ld.gone.add(r.seq)
-	for _, ref := range r.refs() {
-		if ref.seq == 0 {
-			ld.copied = append(ld.copied, ref.seg)
-		} else {
-			ld.gone.add(ref.seq)
-		}
-	}
-	if !first || r.kind == kindGone || r.kind == kindClosed {
 		return
 	}
 	switch r.kind {
-	case kindLost:
-		x.losses += len(r.refs())
+	case kindPut:
+		ld.put(g, r)
+	case kindFresh, kindRetry, kindDead, kindDelivered:
+		if _, later := ld.states[r.seq]; !later && !ld.gone.has(r.seq) && !ld.met.has(r.seq) {
+			ld.states[r.seq] = stated{*r, g.number}
+		}
+	case kindGone, kindLost:
+		refs := r.refs()
+		for _, ref := range refs {
+			ld.gone.add(ref.seq)
+		}
+		if r.kind == kindLost && !ld.counted {
+			ld.index.losses += len(refs)
+		}
+	case kindSegments:
+		if r.off == 0 && !ld.counted {
+			ld.index.losses += int(r.size)
+			ld.counted = true
+		}
+		if ld.needed == nil {
+			ld.needed, ld.listed = make(map[uint32]int64), g.number
+			for _, ref := range r.refs() {
+				ld.needed[ref.seg] = int64(ref.seq)
+			}
+		}
 	case kindKeys:
-		for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
-			ld.remember([16]byte(keys), r.due)
+		if ld.meet(g, r) {
+			for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
+				ld.remember([16]byte(keys), r.due)
+			}
+			ld.index.note(&ld.index.keys, entryOf(r, g.number))
 		}
-		x.note(&x.keys, entryOf(r, g.number))
-		return
 	case kindSetting:
-		e, err := r.readSetting()
-		if err != nil {
-			ld.report("%s: the setting at %d cannot be read, and has no value now", g.name(), r.off)
-			return
+		if ld.meet(g, r) {
+			ld.setting(g, r)
 		}
-		i, found := x.settings.find(e.Name)
-		if found {
-			return
-		}
-		x.settings = slices.Insert(x.settings, i, e)
 	}
-	x.note(&x.notes, entryOf(r, g.number))
 }
 
-// segments reads a kindSegments record. It notes where segments end, from each of these records. The
-// list of needed segments comes from the latest such record alone.
-func (ld *loader) segments(g *segment, r *record) {
-	latest := ld.needed == nil
-	if latest {
-		ld.needed, ld.listed = make(map[uint32]int64), g.number
+// meet reports whether a put, a setting or keys are needed, and not a copy of what the loader has
+// found already.
+func (ld *loader) meet(g *segment, r *record) bool {
+	if !ld.met.add(r.seq) {
+		g.copied = true // by a merge, which the last process has not completed
+		return false
 	}
-	for _, ref := range r.refs() {
-		if latest {
-			ld.needed[ref.seg] = int64(ref.seq)
-		}
-		if _, known := ld.ends[ref.seg]; !known && ref.seq > 0 {
-			ld.ends[ref.seg] = int64(ref.seq)
-		}
+	return !ld.gone.has(r.seq)
+}
+
+// setting adds a setting to the index.
+func (ld *loader) setting(g *segment, r *record) {
+	x := ld.index
+	e, err := r.readSetting()
+	if err != nil {
+		ld.report("%s: the setting at %d cannot be read, and has no value now", g.name(), r.off)
+		return
+	}
+	if i, found := x.settings.find(e.Name); !found {
+		x.settings = slices.Insert(x.settings, i, e)
+		x.note(&x.notes, entryOf(r, g.number))
 	}
 }
 
@@ -297,12 +303,13 @@ func (ld *loader) remember(key storekit.Key, at int64) {
 
 // put adds a delivery to the index, unless it is gone.
 func (ld *loader) put(g *segment, r *record) {
+	needed := ld.meet(g, r)
 	if r.header.put != noDedup {
 		ld.remember(r.key, r.header.put)
 	}
 	state, stated := ld.states[r.seq]
 	delete(ld.states, r.seq)
-	if !ld.gone.add(r.seq) {
+	if !needed {
 		return
 	}
 	e := entryOf(r, g.number)
@@ -317,14 +324,21 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	k, bytes := waitingKind(r.retry), int64(r.size)
 	if stated {
-		if state.damaged {
-			ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.index.segs[state.seg].name(), state.off, r.payload)
-		}
 		k = state.kind
 		e.setState(state.seg, &state.record)
 		if k == kindDead || k == kindDelivered {
 			bytes = int64(state.size)
 		}
+	}
+	if state.damaged {
+		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.index.segs[state.seg].name(), state.off, r.payload)
+		d := webhook.DeadLetter{Died: e.dueAt(), Delivery: webhook.Delivery{Due: e.dueAt()}}
+		if k == kindRetry {
+			d.Expires = d.Due // only the damaged record said when the retry window ends
+		}
+		t, _ := toState(k, &d, int64(r.size)) // there is no error without attempts
+		t.from, t.at = where{k, string(r.payload)}, e.point()
+		ld.repairs = append(ld.repairs, t)
 	}
 	e.setBytes(bytes)
 	ld.index.segs.count(&e, 1)
@@ -339,8 +353,7 @@ func (ld *loader) put(g *segment, r *record) {
 	l.queue(k == kindRetry).collect(e)
 }
 
-// finish sorts the queues, fills the dedup window, and marks the segments that a merge has copied
-// records out of.
+// finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
 	x := ld.index
 	for _, w := range x.queues() {
@@ -353,11 +366,6 @@ func (ld *loader) finish() {
 	}
 	for i, k := range ld.keys {
 		x.seen.Restore(k.key, timeOf(k.at), len(ld.keys)-i)
-	}
-	for _, n := range ld.copied {
-		if g := x.segs[n]; g != nil {
-			g.copied = true
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +27,7 @@ const (
 	maxStep = 1 << 20
 )
 
-// The names of the files beside the segments and their hint files.
+// The names of the files beside the segments.
 const (
 	manifestName = "MANIFEST"
 	lockName     = "lock"
@@ -50,17 +49,15 @@ type log struct {
 	reserveBytes int64
 	step         int64
 
-	// Only the writer uses the fields below. The janitor also sets roomier.
-	active  *segment
-	before  *segment // the latest sealed segment
+	// Only the writer uses the fields below.
+	active  *segment // nil if there is none yet
 	size    int64    // bytes of the file of active
 	broken  bool     // active takes no more records
 	reserve disk.File
-	refused time.Time   // when the disk last had no space for the reserve
-	roomier atomic.Bool // a file was removed after refused
-	seq     uint64      // of the next record
-	number  uint32      // of the latest segment
-	salt    uint64      // of the next segment; a failed roll may have left a file of this name
+	refused time.Time // when the disk last had no space for the reserve
+	seq     uint64    // of the next record
+	number  uint32    // of the latest segment
+	salt    uint64    // of the next segment
 	buf     []byte
 }
 
@@ -75,6 +72,17 @@ func newLog(d disk.Disk, logger *slog.Logger, x *index) *log {
 	return l
 }
 
+// resume makes the latest segment of the previous process the active one.
+func (l *log) resume(g *segment) (err error) {
+	if l.size, err = g.file.Size(); err != nil {
+		return fmt.Errorf("filequeue: %w", err)
+	}
+	g.sealed = false
+	l.active = g
+	l.secure(time.Now()) // if it fails, the next commit tries again
+	return nil
+}
+
 // full reports whether an error says that the disk, or a quota, has no space.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
@@ -87,21 +95,14 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	for _, r := range rs {
 		size += recordSize(len(r.payload))
 	}
-	if l.active == nil || l.broken || l.active.end >= l.segmentBytes {
-		if err := l.roll(size, puts); err != nil {
-			return nil, err
+	err := l.grow(size)
+	if err == errSealed || full(err) && !puts {
+		if err = l.roll(size, puts); err == nil {
+			err = l.grow(size)
 		}
 	}
-	if err := l.grow(size); err != nil {
-		if !full(err) || puts {
-			return nil, err
-		}
-		if rerr := l.roll(size, puts); rerr != nil {
-			return nil, errors.Join(err, rerr)
-		}
-		if err := l.grow(size); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	g := l.active
 	if err := g.file.Is(g.name()); err != nil {
@@ -114,7 +115,7 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	if l.buf = b; cap(b) > 4<<20 {
 		l.buf = nil
 	}
-	_, err := g.file.WriteAt(b, g.end)
+	_, err = g.file.WriteAt(b, g.end)
 	if err == nil {
 		err = g.file.Sync()
 	}
@@ -138,16 +139,21 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 func encode(b []byte, g *segment, rs []*record) []byte {
 	for i, r := range rs {
 		off := g.end + int64(len(b))
-		r.off, r.ordinal, r.last = uint32(off), uint32(i), i == len(rs)-1
+		r.off, r.first, r.last = uint32(off), i == 0, i == len(rs)-1
 		b = append(r.append(b, g.salt, off), r.payload...)
 		b = append(b, zeros[:-len(b)&7]...)
 	}
 	return b
 }
 
-// grow makes space for size bytes in the active segment. If the disk has the space, grow makes the
-// file even longer, so that its length is a multiple of l.step.
+var errSealed = errors.New("the active segment takes no more records")
+
+// grow makes space for size bytes in the active segment, or returns errSealed. If the disk has the
+// space, grow makes the file even longer, so that its length is a multiple of l.step.
 func (l *log) grow(size int64) (err error) {
+	if l.active == nil || l.broken || l.active.end >= l.segmentBytes {
+		return errSealed
+	}
 	if need := l.active.end + size; need > l.size {
 		l.size, err = l.extend(l.active.file, l.size, need)
 	}
@@ -187,25 +193,21 @@ func zero(f disk.File, from, to int64) error {
 func (l *log) roll(size int64, puts bool) error {
 	g := &segment{segmentID: segmentID{l.number + 1, l.salt}}
 	l.index.mu.Lock()
-	list := l.index.segs.record(0, true)
+	list, losses := l.index.segs.record(0), l.index.losses
 	l.index.mu.Unlock()
 	list.seq = l.seq // so that Open knows the latest sequence number
+	list.size = uint32(losses)
 	first := encode(nil, g, []*record{&list})
-	f, room, err := l.next(int64(len(first)) + size)
+	f, room, err := l.next(g.name(), int64(len(first))+size)
 	name := nextName
 	if err != nil {
-		switch {
-		case !full(err) || puts:
+		if !full(err) || puts || l.reserve == nil {
 			return err
-		case l.reserve == nil:
-			return l.resume(size, err)
 		}
 		f, name, room = l.reserve, reserveName, l.reserveBytes
+		l.reserve = nil
 	}
 	g.file, g.end = f, int64(len(first))
-	if l.active != nil {
-		l.before = l.active
-	}
 	if _, err = f.WriteAt(first, 0); err == nil {
 		err = f.Sync()
 	}
@@ -214,73 +216,38 @@ func (l *log) roll(size int64, puts bool) error {
 		// active one ends, and Open ignores records after that end. So the active segment takes no
 		// more records.
 		l.broken = true
-		err = l.disk.Rename(name, g.name())
-		if err == nil {
-			if err = l.disk.SyncNames(); err != nil && l.disk.Rename(g.name(), name) != nil {
-				name = "" // the file keeps the name of a segment; the next segment replaces it
-			}
+		if err = l.disk.Rename(name, g.name()); err == nil {
+			err = l.disk.SyncNames()
 		}
 	}
-	if err != nil {
-		if name != reserveName {
-			if f.Close(); f == l.reserve {
-				l.reserve = nil
-			}
-		}
+	if err != nil { // if the file has the name of the segment already, the next roll removes it
+		f.Close()
 		return err
 	}
 	if name == reserveName {
-		l.reserve = nil
 		l.logger.Warn("filequeue: the disk is full; new deliveries are refused until there is space, stored ones are delivered as before")
 	}
 	g.pins.Store(1)
+	if l.active != nil {
+		l.active.file.Truncate(l.active.end) // gives unused space back
+	}
 	l.index.mu.Lock()
 	l.index.segs[g.number] = g
 	if l.active != nil {
 		l.active.sealed = true
 	}
 	l.index.mu.Unlock()
-	if l.before != nil {
-		l.before.file.Truncate(l.before.end) // gives unused space back
-	}
 	l.active, l.size, l.broken, l.number, l.salt = g, room, false, g.number, newSalt()
 	return nil
 }
 
-// resume makes the latest segment of the previous process the active one again, if it has space for
-// size bytes. Otherwise it returns the argument err. On a full disk the rest of that segment may be
-// the only space: the previous process may have ended just after it turned the reserve into this
-// segment.
-func (l *log) resume(size int64, err error) error {
-	g := l.before
-	if l.active != nil || g == nil {
-		return err
-	}
-	room, serr := g.file.Size()
-	if serr != nil || g.end+size > room {
-		return err
-	}
-	// Two files would hide the next records from Open: the hint file, and a later segment that says
-	// where g ends. A failed roll may have left such a segment.
-	for _, name := range []string{g.hint(), segmentID{l.number + 1, l.salt}.name()} {
-		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-			return rerr
+// next makes a file of at least size bytes that can become the segment with the argument name, and
+// returns its length. It removes what a failed roll has left.
+func (l *log) next(name string, size int64) (f disk.File, room int64, err error) {
+	for _, name := range []string{name, nextName} {
+		if err = l.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, 0, err
 		}
-	}
-	if rerr := l.disk.SyncNames(); rerr != nil {
-		return rerr
-	}
-	l.index.mu.Lock()
-	g.sealed, g.hinted = false, false
-	l.index.mu.Unlock()
-	l.active, l.before, l.size, l.broken = g, nil, room, false
-	return nil
-}
-
-// next makes a file of at least size bytes that can become a segment, and returns its length.
-func (l *log) next(size int64) (f disk.File, room int64, err error) {
-	if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, err
 	}
 	if f, err = l.disk.Create(nextName); err != nil {
 		return nil, 0, err
@@ -302,12 +269,12 @@ func newSalt() uint64 {
 var errNoReserve = fmt.Errorf("no space for the reserve: %w", syscall.ENOSPC)
 
 // secure makes the reserve if there is none. While the disk has no space for the reserve, secure
-// tries at most once a second, and after each removal of a file.
+// tries at most once a second.
 func (l *log) secure(now time.Time) (err error) {
 	if l.reserve != nil {
 		return nil
 	}
-	if !l.roomier.Swap(false) && now.Sub(l.refused) < time.Second && !now.Before(l.refused) {
+	if now.Sub(l.refused) < time.Second && !now.Before(l.refused) {
 		return errNoReserve
 	}
 	if l.reserve, err = l.makeReserve(); err != nil {

@@ -25,7 +25,7 @@ const (
 
 // merge copies the needed records of a segment to the active one.
 func (j *janitor) merge(g *segment) error {
-	for moves := j.index.moves(g.number); len(moves) > 0; {
+	for moves := j.index.moves(g); len(moves) > 0; {
 		began := time.Now()
 		n, size := 0, int64(0)
 		for ; n < len(moves) && size < maxMove; n++ {
@@ -49,10 +49,16 @@ func (j *janitor) merge(g *segment) error {
 	return nil
 }
 
-// moves returns a move for each entry that has a record in the segment with the number from.
-func (x *index) moves(from uint32) (moves []move) {
+// moves returns a move for each entry that has a record in the segment from.
+func (x *index) moves(from *segment) (moves []move) {
+	x.mu.Lock()
+	needed := from.live > 0
+	x.mu.Unlock()
+	if !needed {
+		return nil
+	}
 	x.visit(func(w where, e entry) {
-		if e.put.seg == from || e.units > 0 && e.state.seg == from {
+		if e.put.seg == from.number || e.units > 0 && e.state.seg == from.number {
 			moves = append(moves, move{entry: e, from: w})
 		}
 	})
@@ -73,31 +79,31 @@ func (x *index) locate(m *move) *entry {
 // copy reads into m.copies the records that m copies: the put if it is in the segment with the
 // number from, and the state record, if there is one, from any segment.
 func (j *janitor) copy(m *move, from uint32) error {
-	read := func(k kind, at place, length int) error {
-		g := j.index.pinned(at.seg)
+	p := j.index.pin(m.entry)
+	defer p.release()
+	read := func(k kind, g *segment, at place, length int) error {
 		if g == nil {
 			return errBusy // the entry is out of date
 		}
-		defer g.unpin()
 		r, err := g.read(at, length, m.seq, nil)
 		if errors.Is(err, errDamaged) {
-			// The copy stays marked as damaged. The next call that reads this delivery writes a log line.
+			// The checksum of the copy is wrong, too. The next call that reads this delivery writes
+			// a log line.
 			if r.kind == 0 {
 				r.kind = k
 			}
-			r.seq, r.tag, r.length, r.damaged = m.seq, 0, uint32(len(r.payload)), true
-			r.sum = crc32.Checksum(r.payload, castagnoli)
+			r.seq, r.tag, r.length, r.sum = m.seq, 0, uint32(len(r.payload)), ^crc32.Checksum(r.payload, castagnoli)
 			err = nil
 		}
 		m.copies = append(m.copies, r)
 		return err
 	}
-	if m.put.seg == from {
+	if m.entry.put.seg == from {
 		k := kindPut
 		if m.from.kind == kindSetting || m.from.kind == kindKeys {
 			k = m.from.kind
 		}
-		if err := read(k, m.put, int(m.length)); err != nil {
+		if err := read(k, p.put, m.entry.put, int(m.length)); err != nil {
 			return err
 		}
 	}
@@ -106,7 +112,7 @@ func (j *janitor) copy(m *move, from uint32) error {
 		if k == claimed {
 			k = kindFresh
 		}
-		return read(k, m.state, m.stateLength())
+		return read(k, p.state, m.entry.state, m.stateLength())
 	}
 	return nil
 }
@@ -114,7 +120,6 @@ func (j *janitor) copy(m *move, from uint32) error {
 // move adds the copies of moves to the group. An op can take an entry out of its queue until the
 // commit, so locate might miss the entry. Therefore move must be the only op of its group.
 func (g *group) move(from *segment, moves []move) {
-	var refs []ref
 	for i := range moves {
 		m := &moves[i]
 		if g.locate(m) == nil {
@@ -122,9 +127,6 @@ func (g *group) move(from *segment, moves []move) {
 		}
 		for i := range m.copies {
 			g.add(&m.copies[i])
-		}
-		if m.put.seg == from.number {
-			refs = []ref{{0, from.number}}
 		}
 		g.then(func(seg *segment) {
 			e := g.locate(m)
@@ -145,5 +147,4 @@ func (g *group) move(from *segment, moves []move) {
 			g.segs.count(e, 1)
 		})
 	}
-	g.gone(kindGone, refs)
 }

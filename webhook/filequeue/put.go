@@ -3,7 +3,6 @@ package filequeue
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -23,26 +22,27 @@ type put struct {
 // newPuts encodes deliveries. size is the length of their records, in bytes.
 func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 	const envelope = 256 // about the bytes of a payload without the body
-	puts = make([]put, len(ps))
-	var rest []byte // memory shared by several payloads
+	room := 0
 	for i := range ps {
-		d := &ps[i].Delivery
-		if err := d.Check(); err != nil {
+		if err := ps[i].Check(); err != nil {
 			return nil, 0, fmt.Errorf("filequeue: %w", err)
 		}
-		if room := len(d.Body) + envelope; cap(rest) < room {
-			rest = make([]byte, 0, max(room, min((len(ps)-i)*room, 64<<10)))
-		}
+		room += len(ps[i].Body) + envelope
+	}
+	puts = make([]put, len(ps))
+	b := make([]byte, 0, min(room, maxPut)) // all payloads
+	for i := range ps {
+		d := &ps[i].Delivery
 		at := now
 		if ps[i].NoDedup {
 			at = noDedup
 		}
-		r, err := putRecord(rest, at, d)
+		r, err := putRecord(b[len(b):], at, d)
 		if err != nil {
 			return nil, 0, err
 		}
-		if n := len(r.payload); n <= cap(rest) {
-			rest = rest[n:n:cap(rest)]
+		if n := len(b) + len(r.payload); n <= cap(b) {
+			b = b[:n]
 		}
 		puts[i] = put{record: r, destination: d.Destination, keep: ps[i].Keep}
 		if size += recordSize(len(r.payload)); size > maxPut {
@@ -59,10 +59,6 @@ func (g *group) store(puts []put, maxBytes int64) error {
 		p := &puts[i]
 		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
-		} else if slices.ContainsFunc(g.records, func(r *record) bool { return r.kind == kindPut && r.key == p.key }) {
-			// An earlier put of this commit stores the same delivery. If the commit fails, this
-			// request must fail, too.
-			g.request.depends = true
 		}
 	}
 	g.undo(func() {
@@ -104,10 +100,10 @@ func (p *put) apply(x *index, seg *segment) {
 
 // Put implements webhook.Store.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	if len(ps) == 0 {
 		return nil
 	}

@@ -2,7 +2,6 @@ package filequeue
 
 import (
 	"cmp"
-	"iter"
 	"math"
 	"slices"
 	"sort"
@@ -127,19 +126,6 @@ func (q *queue) push(e entry) {
 	half := len(chunk) / 2
 	q.chunks[c] = slices.Clone(chunk[:half])
 	q.chunks = slices.Insert(q.chunks, c+1, slices.Clone(chunk[half:]))
-}
-
-// all yields the entries. The caller must not change the queue during the loop.
-func (q *queue) all() iter.Seq[entry] {
-	return func(yield func(entry) bool) {
-		for _, chunk := range q.chunks {
-			for _, e := range chunk {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // first returns the first entry, or nil.

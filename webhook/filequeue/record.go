@@ -11,7 +11,7 @@ import (
 )
 
 // A segment is a sequence of commits, and a commit is a sequence of records. A record is a header
-// of 72 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
+// of 68 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
 // little-endian numbers:
 //
 //	length of the payload            4 bytes
@@ -26,15 +26,14 @@ import (
 //	key in the dedup window         16
 //	size                             4
 //	CRC-32C of the payload           4
-//	index of the record in its commit  4
 //	CRC-32C of the segment's salt, the record's offset and all above  4
 //
-// The tag is the beginning of the payload. The index needs only headers and tags, so a hint file
-// leaves out the rest of the payloads. If a record of the last commit in a segment cannot be read,
+// The tag is the beginning of the payload. The index needs only headers and tags, so a hint leaves
+// out the rest of the payloads. If a record of the last commit in a segment cannot be read,
 // Open ignores that commit: it was never completed. But if a later segment says that this segment
 // ends after that commit, Open keeps the readable records of the commit. All records about one
 // delivery have the sequence number of its put.
-const recordHeader = 72
+const recordHeader = 68
 
 // A kind says what a record is.
 type kind uint8
@@ -55,8 +54,7 @@ const (
 	kindDelivered // the delivery is in the history
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
 	// discarded or erased, and old versions of settings. The tag has the sequence number and the
-	// segment of each, as uvarints. A sequence number of 0 says that a merge has copied records out
-	// of that segment.
+	// segment of each, as uvarints.
 	kindGone
 	// kindLost has the same format as kindGone. It lists deliveries that the store has dropped
 	// because they could not be read.
@@ -67,14 +65,13 @@ const (
 	// kindKeys has the dedup keys of puts whose segment was removed. The tag consists of the keys.
 	// The header field due is the time of the latest of these puts.
 	kindKeys
-	// kindSegments lists the segments that the store needs. Each segment begins with a commit of
-	// such a record. The store also writes one before it removes a segment. The tag has two
-	// uvarints for each segment: the offset where the segment ends (0 for the active segment), and
-	// its number. Segments with higher numbers than the segment with this record are needed, too.
-	// The record's sequence number is the next unused one.
+	// kindSegments lists the segments that the store needs. The tag has two uvarints for each: the
+	// offset where the segment ended before this commit, and its number. The segment with this
+	// record, and those with higher numbers, are needed, too. Each segment begins with a commit of
+	// such a record. Its size is the number of deliveries that were lost before, and its sequence
+	// number the next unused one. The store also writes a record of this kind before it removes a
+	// segment.
 	kindSegments
-	// kindClosed is the last record that Close writes.
-	kindClosed
 	kindEnd // behind the last kind
 )
 
@@ -85,23 +82,21 @@ const noDedup = 0
 
 // A header is the decoded header of a record.
 type header struct {
-	length, tag  uint32
-	kind         kind
-	last         bool // the record is the last one of its commit
-	retry        bool // a kindPut that belongs to the retries
-	damaged      bool // the payload cannot be read; only hint files store this
-	user         uint32
-	seq          uint64
-	due, put     int64
-	key          [16]byte
-	size         uint32
-	sum, ordinal uint32
+	length, tag uint32
+	kind        kind
+	first, last bool // the record is the first, or the last one, of its commit
+	retry       bool // a kindPut that belongs to the retries
+	user        uint32
+	seq         uint64
+	due, put    int64
+	key         [16]byte
+	size, sum   uint32
 }
 
 const (
-	flagLast = 1 << iota
+	flagFirst = 1 << iota
+	flagLast
 	flagRetry
-	flagDamaged
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -112,14 +107,14 @@ func recordSize(payload int) int64 { return (int64(payload) + recordHeader + 7) 
 // append appends the encoded header of a record at an offset of a segment.
 func (h *header) append(b []byte, salt uint64, off int64) []byte {
 	flags := byte(0)
+	if h.first {
+		flags |= flagFirst
+	}
 	if h.last {
 		flags |= flagLast
 	}
 	if h.retry {
 		flags |= flagRetry
-	}
-	if h.damaged {
-		flags |= flagDamaged
 	}
 	from := len(b)
 	le := binary.LittleEndian
@@ -128,7 +123,7 @@ func (h *header) append(b []byte, salt uint64, off int64) []byte {
 	b = le.AppendUint64(le.AppendUint32(b, h.user), h.seq)
 	b = le.AppendUint64(le.AppendUint64(b, uint64(h.due)), uint64(h.put))
 	b = append(b, h.key[:]...)
-	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, h.size), h.sum), h.ordinal)
+	b = le.AppendUint32(le.AppendUint32(b, h.size), h.sum)
 	return le.AppendUint32(b, headerSum(b[from:], salt, off))
 }
 
@@ -136,14 +131,14 @@ func (h *header) append(b []byte, salt uint64, off int64) []byte {
 // a valid header.
 func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
 	le := binary.LittleEndian
-	if b[8] == 0 || kind(b[8]) >= kindEnd || le.Uint32(b[68:]) != headerSum(b[:68], salt, off) {
+	if b[8] == 0 || kind(b[8]) >= kindEnd || le.Uint32(b[64:]) != headerSum(b[:64], salt, off) {
 		return h, false
 	}
 	h = header{
 		length: le.Uint32(b), tag: le.Uint32(b[4:]), kind: kind(b[8]),
-		last: b[9]&flagLast != 0, retry: b[9]&flagRetry != 0, damaged: b[9]&flagDamaged != 0,
+		first: b[9]&flagFirst != 0, last: b[9]&flagLast != 0, retry: b[9]&flagRetry != 0,
 		user: le.Uint32(b[12:]), seq: le.Uint64(b[16:]), due: int64(le.Uint64(b[24:])), put: int64(le.Uint64(b[32:])),
-		key: [16]byte(b[40:]), size: le.Uint32(b[56:]), sum: le.Uint32(b[60:]), ordinal: le.Uint32(b[64:]),
+		key: [16]byte(b[40:]), size: le.Uint32(b[56:]), sum: le.Uint32(b[60:]),
 	}
 	return h, h.tag <= h.length
 }
@@ -159,7 +154,8 @@ func headerSum(b []byte, salt uint64, off int64) uint32 {
 type record struct {
 	header
 	off     uint32 // in its segment
-	payload []byte // only the tag if the record comes from scan or a hint file
+	payload []byte // only the tag if the record comes from scan or a hint
+	damaged bool   // scan found that the payload cannot be read
 }
 
 // tagged returns a record of kind k whose payload consists only of the tag.
@@ -256,9 +252,9 @@ func listing(k kind, refs []ref) record {
 }
 
 // refs returns the refs in a record that the function listing has made, and nil for any other
-// record.
+// record, and for one that cannot be read.
 func (r *record) refs() (refs []ref) {
-	if r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
+	if r.damaged || r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
 		return nil
 	}
 	for b := r.payload; len(b) > 0; {

@@ -52,20 +52,20 @@ func newRoster(s *Store, dir string) *roster {
 	return r
 }
 
-func (r *roster) open() (*bolt.DB, error) {
+func (r *roster) open() (_ *bolt.DB, err error) {
 	if r.dir == "" {
 		return nil, fmt.Errorf("audiences on this disk: %w", errors.ErrUnsupported)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.db == nil {
-		db, err := bolt.Open(filepath.Join(r.dir, rosterName), 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: r.unsynced})
-		if err != nil {
-			return nil, err
-		}
-		r.db = db
+		r.db, err = openRoster(filepath.Join(r.dir, rosterName), r.unsynced)
 	}
-	return r.db, nil
+	return r.db, err
+}
+
+func openRoster(path string, unsynced bool) (*bolt.DB, error) {
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: unsynced})
 }
 
 // close closes the database. The caller has waited until all calls ended.
@@ -80,15 +80,13 @@ func (r *roster) close() error {
 }
 
 // run runs f as a transaction of a call. The argument run begins the transaction: it is
-// (*bolt.DB).View or (*bolt.DB).Update. bbolt panics on unexpected bytes in its file. A page of the
-// mapped file that the disk cannot read causes a fault. run returns both as errors.
+// (*bolt.DB).View or (*bolt.DB).Update.
 func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) error) error, f func(tx *bolt.Tx) error) (err error) {
-	if err := r.store.enter(ctx); err != nil {
+	if err := r.store.gate.Enter(ctx); err != nil {
 		return err
 	}
-	defer r.store.calls.Done()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
+	defer r.store.gate.Leave()
+	defer recovered(&err)()
 	db, err := r.open()
 	if err == nil {
 		err = run(db, f)
@@ -221,18 +219,22 @@ func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error]
 	})
 }
 
-// recovered, when it is deferred, turns a panic of bbolt into an error.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("%w: %s: %v", ErrDamaged, rosterName, p)
+// recovered turns panics of bbolt into errors, until the caller defers its result. bbolt panics on
+// unexpected bytes in its file. A page of the mapped file that the disk cannot read causes a fault.
+func recovered(err *error) (deferred func()) {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		if p := recover(); p != nil {
+			*err = fmt.Errorf("%w: %s: %v", ErrDamaged, rosterName, p)
+		}
 	}
 }
 
-// checkRoster opens a database of audiences, and checks all its pages.
+// checkRoster checks all pages of a database of audiences.
 func checkRoster(path string) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
+	defer recovered(&err)()
+	db, err := openRoster(path, false)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package filequeue
 
 import (
-	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"io"
@@ -19,6 +18,11 @@ type scanned struct {
 	gaps []gap
 }
 
+// intact reports whether all of the segment can be read.
+func (c *scanned) intact() bool {
+	return len(c.gaps) == 0 && !slices.ContainsFunc(c.records, func(r record) bool { return r.damaged })
+}
+
 // A gap is a part of a segment in which no record can be read.
 type gap struct{ from, to int64 }
 
@@ -31,37 +35,20 @@ func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err e
 	const usual = 512 // bytes of an average record
 	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
-	var tags []byte // the memory of the tags
-	// The variables records and gaps are the lengths that c.records and c.gaps had before the
-	// current commit.
-	records, gaps := 0, 0
-	whole := true                    // every record of the current commit can be read
+	records, gaps := 0, 0            // the lengths of c.records and c.gaps before the current commit
+	whole := false                   // all records of the current commit can be read so far
 	off, lost := int64(0), int64(-1) // lost is where the current gap began, -1 outside of gaps
 	for off+recordHeader <= limit {
-		b, err := w.at(off, recordHeader)
+		r, err := w.record(off, salt)
 		if err != nil {
 			return c, err
 		}
-		if len(b) < recordHeader {
-			break
-		}
-		h, ok := decodeHeader(b, salt, off)
-		if ok {
-			if b, err = w.at(off, recordHeader+int64(h.length)); err != nil {
-				return c, err
-			}
-			ok = int64(len(b)) == recordHeader+int64(h.length)
-		}
-		if ok {
-			h.damaged = h.damaged || crc32.Checksum(b[recordHeader:], castagnoli) != h.sum
-			ok = lost < 0 || !h.damaged // behind a gap, both checksums must be right
-		}
-		if !ok {
+		if r.kind == 0 || lost >= 0 && r.damaged { // behind a gap, both checksums must be right
 			if lost < 0 {
-				if !known && binary.LittleEndian.Uint64(b) == 0 && w.zero(off) {
+				if !known && w.zero(off) {
 					break
 				}
-				lost = off
+				lost, whole = off, false
 			}
 			off += 8
 			continue
@@ -70,19 +57,15 @@ func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err e
 			c.gaps = append(c.gaps, gap{lost, off})
 			lost = -1
 		}
-		if h.ordinal == 0 {
+		if r.first {
 			records, gaps, whole = len(c.records), len(c.gaps), true
 		}
-		if cap(tags)-len(tags) < int(h.tag) {
-			tags = make([]byte, 0, max(int(h.tag), 64<<10))
-		}
-		tags = append(tags, b[recordHeader:][:h.tag]...)
-		c.records = append(c.records, record{header: h, off: uint32(off), payload: slices.Clip(tags[len(tags)-int(h.tag):])})
-		off += recordSize(int(h.length))
-		whole = whole && !h.damaged
-		if h.last && whole && len(c.records) == records+int(h.ordinal)+1 && len(c.gaps) == gaps {
+		c.records = append(c.records, r)
+		off += recordSize(int(r.length))
+		whole = whole && !r.damaged
+		if r.last && whole {
 			c.last, c.end = int64(c.records[records].off), off
-			records = len(c.records)
+			records, whole = len(c.records), false
 		}
 	}
 	if known {
@@ -108,7 +91,8 @@ type window struct {
 	r     io.ReaderAt
 	limit int64
 	b     []byte
-	from  int64 // the offset of b
+	from  int64  // the offset of b
+	tags  []byte // the memory of the tags of records
 }
 
 // windowLen is the number of bytes read at once. A longer record makes the window longer.
@@ -133,18 +117,42 @@ func (w *window) at(off, n int64) ([]byte, error) {
 	return w.b[:min(n, int64(read))], nil
 }
 
+// record returns the record at an offset, with only its tag. If there is no valid header of a
+// record, the result has the kind 0.
+func (w *window) record(off int64, salt uint64) (r record, err error) {
+	b, err := w.at(off, recordHeader)
+	if err != nil || len(b) < recordHeader {
+		return r, err
+	}
+	h, ok := decodeHeader(b, salt, off)
+	if !ok {
+		return r, nil
+	}
+	size := recordHeader + int64(h.length)
+	if b, err = w.at(off, size); err != nil || int64(len(b)) < size {
+		return r, err
+	}
+	payload := b[recordHeader:]
+	if cap(w.tags)-len(w.tags) < int(h.tag) {
+		w.tags = make([]byte, 0, max(int(h.tag), 64<<10))
+	}
+	w.tags = append(w.tags, payload[:h.tag]...)
+	tag := slices.Clip(w.tags[len(w.tags)-int(h.tag):])
+	return record{header: h, off: uint32(off), payload: tag, damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
+}
+
 // zero reports whether the file has only zeros from an offset on. Such bytes are space for later
 // records.
 func (w *window) zero(off int64) bool {
-	b := make([]byte, 64<<10)
 	for off < w.limit {
-		n, err := w.r.ReadAt(b[:min(int64(len(b)), w.limit-off)], off)
-		if slices.ContainsFunc(b[:n], func(c byte) bool { return c != 0 }) {
+		b, err := w.at(off, windowLen)
+		if err != nil || len(b) == 0 {
+			break
+		}
+		if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
 			return false
 		}
-		if off += int64(n); err != nil || n == 0 {
-			return true
-		}
+		off += int64(len(b))
 	}
 	return true
 }

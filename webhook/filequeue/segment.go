@@ -22,15 +22,11 @@ type segmentID struct {
 }
 
 func (id segmentID) name() string { return fmt.Sprintf("segment-%08d-%016x.log", id.number, id.salt) }
-func (id segmentID) hint() string { return fmt.Sprintf("segment-%08d-%016x.hint", id.number, id.salt) }
 
-// parseName returns the segment that a file belongs to. ok reports whether the file is a segment or
-// a hint file, and hint whether it is a hint file.
-func parseName(name string) (id segmentID, hint, ok bool) {
-	if _, err := fmt.Sscanf(name, "segment-%d-%x", &id.number, &id.salt); err != nil {
-		return id, false, false
-	}
-	return id, name == id.hint(), name == id.hint() || name == id.name()
+// parseName returns the segment with a name. ok reports whether it is the name of a segment.
+func parseName(name string) (id segmentID, ok bool) {
+	_, err := fmt.Sscanf(name, "segment-%d-%x", &id.number, &id.salt)
+	return id, err == nil && name == id.name()
 }
 
 // A segment is a file of records. index.mu guards the fields from end on.
@@ -39,28 +35,18 @@ type segment struct {
 	file disk.File
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
-	end    int64 // the offset where the records end; it grows while the segment is active
-	live   int64 // bytes of the records that are needed
-	sealed bool  // nothing is appended any more
-	hinted bool  // it has a hint file, or cannot have one
-	copied bool  // a merge has copied records out of it: no other segment is removed before this one
+	end     int64 // the offset where the records end; it grows while the segment is active
+	live    int64 // bytes of the records that are needed
+	sealed  bool  // no record is appended any more
+	hinted  bool  // it has a hint, or gets none
+	copied  bool  // a merge has copied records out of it: no other segment is removed before this one
+	damaged bool  // the loader could not read all of it
 }
 
 func (g *segment) unpin() {
 	if g.pins.Add(-1) == 0 {
 		g.file.Close()
 	}
-}
-
-// hasRecord reports whether there is the header of a record at an offset. It also returns true if
-// the disk fails, so that the caller reads the segment.
-func (g *segment) hasRecord(off int64) bool {
-	b := make([]byte, recordHeader)
-	if n, err := g.file.ReadAt(b, off); n < len(b) {
-		return !errors.Is(err, io.EOF)
-	}
-	_, ok := decodeHeader(b, g.salt, off)
-	return ok
 }
 
 // errDamaged says that the disk returned bytes, but that they are no valid record.
@@ -87,7 +73,7 @@ func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, er
 func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	h, ok := decodeHeader(b, g.salt, int64(at.off))
 	r = record{header: h, off: at.off, payload: b[recordHeader:]}
-	if ok = ok && h.seq == seq && int(h.length) <= len(r.payload) && !h.damaged; ok {
+	if ok = ok && h.seq == seq && int(h.length) <= len(r.payload); ok {
 		r.payload = r.payload[:h.length]
 		ok = crc32.Checksum(r.payload, castagnoli) == h.sum
 	}
@@ -104,17 +90,12 @@ type segments map[uint32]*segment
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
 // record returns a record of kindSegments that lists all segments except the one with the number
-// without. The record says where each sealed segment ends. For the active segment, it does so only
-// if the argument ends is true.
-func (s segments) record(without uint32, ends bool) record {
+// without. The commit of the record may begin a new segment, so the active segment is listed, too.
+func (s segments) record(without uint32) record {
 	var refs []ref
 	for _, n := range s.numbers() {
-		r := ref{0, n}
-		if ends || s[n].sealed {
-			r.seq = uint64(s[n].end)
-		}
 		if n != without {
-			refs = append(refs, r)
+			refs = append(refs, ref{uint64(s[n].end), n})
 		}
 	}
 	return listing(kindSegments, refs)
@@ -179,7 +160,8 @@ const maxPooled = 64 << 10
 
 // load reads a delivery into d. If the caller has read the bytes of the put record already, b has
 // these bytes; otherwise b is nil. After an errDamaged, d has the parts that could be read. After
-// an errState, d has the delivery as it was put, because its state cannot be read.
+// an errState, d has the delivery as it was put, with the due time or the time of death of its
+// state, because the rest of the state cannot be read.
 func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
@@ -209,14 +191,14 @@ func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 		return nil
 	}
 	if p.state == nil {
-		return fmt.Errorf("segment %d is missing: %w", p.entry.state.seg, errState)
-	}
-	if r, err = p.state.read(p.entry.state, p.stateLength(), p.seq, nil); err == nil {
+		err = fmt.Errorf("segment %d is missing: %w", p.entry.state.seg, errDamaged)
+	} else if r, err = p.state.read(p.entry.state, p.stateLength(), p.seq, nil); err == nil {
 		if err = r.readState(d); err != nil {
 			err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
 		}
 	}
 	if errors.Is(err, errDamaged) {
+		d.Due, d.Died = p.dueAt(), p.dueAt()
 		return fmt.Errorf("%w: %w", errState, err)
 	}
 	return err
@@ -226,7 +208,7 @@ func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 // read.
 var errState = errors.New("its attempts cannot be read")
 
-// unhinted returns the sealed segments that need a hint file and have none, the latest last.
+// unhinted returns the sealed segments that need a hint and have none, the latest last.
 func (s segments) unhinted() (all []*segment) {
 	for _, n := range s.numbers() {
 		if g := s[n]; g.sealed && !g.hinted && g.live > 0 {
@@ -234,14 +216,4 @@ func (s segments) unhinted() (all []*segment) {
 		}
 	}
 	return all
-}
-
-// idle reports whether no segment is active.
-func (s segments) idle() bool {
-	for _, g := range s {
-		if !g.sealed {
-			return false
-		}
-	}
-	return true
 }

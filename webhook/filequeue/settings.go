@@ -44,46 +44,50 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	e.Name, e.Value = strings.Clone(e.Name), bytes.Clone(e.Value)
 	err = s.writer.do(ctx, func(g *group) (err error) {
 		version, err = g.set(e)
 		return err
-	}, recordSize(len(e.Name)+len(e.Value)), false)
+	}, alone, false)
 	if err != nil {
 		return 0, err
 	}
 	return version, nil
 }
 
-// set changes a setting, or removes it if e.Value is nil. It returns the new version. Readers see
-// the change before it is durable. If the commit fails, the change is reverted.
+// set changes a setting, or removes it if e.Value is nil. It returns the new version. It must be the
+// only op of its group, because it does not see the changes of other ops in the same group.
 func (g *group) set(e webhook.Setting) (uint64, error) {
 	i, had := g.settings.find(e.Name)
 	if had && g.settings[i].Version != e.Version || !had && e.Version != 0 {
 		return 0, webhook.ErrConflict
 	}
-	version := g.seq // the result if a missing setting is removed
+	var old []ref
 	if had {
-		was := g.settings[i]
-		version = g.gone(kindGone, []ref{{was.Version, g.noteSegment(was.Version)}})
-		g.settings = slices.Delete(g.settings, i, i+1)
-		g.undo(func() { g.settings = slices.Insert(g.settings, i, was) })
-		g.then(func(*segment) { g.unnote(&g.notes, point{0, was.Version}) })
+		e := *g.notes.at(point{0, g.settings[i].Version})
+		old = []ref{{e.seq, e.put.seg}}
+		g.then(func(*segment) {
+			g.unnote(&g.notes, e.point())
+			g.settings = slices.Delete(g.settings, i, i+1)
+		})
+	}
+	gone := listing(kindGone, old)
+	if had || e.Value == nil {
+		g.add(&gone)
 	}
 	if e.Value == nil {
-		g.request.depends = true
-		g.seq = max(g.seq, version+1)
-		return version, nil
+		return gone.seq, nil
 	}
 	r := settingRecord(&e)
 	g.add(&r)
 	e.Version = r.seq
-	g.settings = slices.Insert(g.settings, i, e)
-	g.undo(func() { g.settings = slices.Delete(g.settings, i, i+1) })
-	g.then(func(seg *segment) { g.note(&g.notes, entryOf(&r, seg.number)) })
+	g.then(func(seg *segment) {
+		g.note(&g.notes, entryOf(&r, seg.number))
+		g.settings = slices.Insert(g.settings, i, e)
+	})
 	return e.Version, nil
 }

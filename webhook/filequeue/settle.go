@@ -17,6 +17,9 @@ const (
 // settlement returns the transition that carries out a settlement. An error means that this
 // settlement is invalid, not that the store fails.
 func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
+	if err := by.Check(); err != nil {
+		return t, fmt.Errorf("filequeue: %w", err)
+	}
 	t.id = by.Delivery.Claim
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
 	k := kindDead
@@ -33,12 +36,6 @@ func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
 		}
 	case webhook.Retry:
 		k = waitingKind(!d.Expires.IsZero())
-	case webhook.Bury:
-	default:
-		return t, fmt.Errorf("filequeue: settlement with verdict %d", by.Verdict)
-	}
-	if err := by.Delivery.Check(); err != nil {
-		return t, fmt.Errorf("filequeue: %w", err)
 	}
 	s.index.mu.Lock()
 	c := s.index.claims[t.id]
@@ -46,19 +43,17 @@ func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
 	if c == nil {
 		return t, nil // the claim does not exist, so the transition moves nothing
 	}
-	t.record, err = stateRecord(k, &d, d.Size()-int64(len(d.Body))+c.body)
-	if t.bytes = c.body; k == kindDead || k == kindDelivered {
-		t.bytes = int64(t.size)
-	}
+	t, err = toState(k, &d, c.body)
+	t.id = by.Delivery.Claim
 	return t, err
 }
 
 // Settle implements webhook.Store.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer s.calls.Done()
+	defer s.gate.Leave()
 	for n < len(ss) {
 		ts := make([]transition, 0, min(len(ss)-n, maxSettled))
 		size := int64(0)

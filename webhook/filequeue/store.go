@@ -14,8 +14,8 @@
 //
 // The index in memory has 40 bytes for each waiting delivery and for each dead letter, and about 40
 // bytes for each remembered put (Config.DedupMax). Bodies are read from the disk, where the system
-// usually has them in its cache. For a fast start, each sealed segment but the latest has a hint file
-// with all that the index needs from it.
+// usually has them in its cache. For a fast start, each sealed segment but the latest ends with a
+// hint, which has all that the index needs from it. Open goes on with the latest segment.
 //
 // On a full disk, the store refuses puts and nothing else. It keeps a reserve of 8 MB to settle
 // stored deliveries, which frees space. While the disk fails, calls return errors, and accepted
@@ -33,7 +33,6 @@ import (
 	"context"
 	"io"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/audience"
@@ -48,14 +47,11 @@ type Store struct {
 	config  Config
 	disk    disk.Disk
 	lock    io.Closer
-	calls   sync.WaitGroup // calls in progress
+	gate    storekit.Gate
 	changed signal
 	writer  *writer
 	janitor *janitor
-
-	index  *index
-	closed bool          // guarded by index.mu
-	done   chan struct{} // closed at the end of Close
+	index   *index
 }
 
 var (
@@ -64,23 +60,14 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// enter begins a call. The caller ends it with s.calls.Done.
-func (s *Store) enter(ctx context.Context) error {
-	return s.view(ctx, func(*index) { s.calls.Add(1) })
-}
-
 // view calls f with the index of an open store.
 func (s *Store) view(ctx context.Context, f func(x *index)) error {
-	// Do not call ctx.Err under the lock: the context may be the caller's own type, whose Err may
-	// block.
-	if err := ctx.Err(); err != nil {
+	if err := s.gate.Enter(ctx); err != nil {
 		return err
 	}
+	defer s.gate.Leave()
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if s.closed {
-		return webhook.ErrClosed
-	}
 	f(s.index)
 	return nil
 }
@@ -152,31 +139,17 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 
 // Close implements webhook.Store.
 func (s *Store) Close() error {
-	s.index.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.index.mu.Unlock()
-	if !first {
-		<-s.done
+	if !s.gate.Close() {
 		return nil
 	}
-	defer close(s.done)
-	s.calls.Wait()
 	s.janitor.cancel()
 	<-s.janitor.ended
-	if !s.index.segs.idle() {
-		s.writer.do(context.Background(), func(g *group) error {
-			r := tagged(kindClosed, nil)
-			g.add(&r)
-			return nil
-		}, recordHeader, false) // an error does not matter: Open does not need this record
-	}
-	close(s.writer.stop)
-	<-s.writer.ended
+	s.writer.requests.Close()
 	if g := s.writer.log.active; g != nil {
-		for _, g := range append(s.index.segs.unhinted(), g) {
-			s.janitor.hint(g)
-		}
+		writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
+	}
+	for _, g := range s.index.segs.unhinted() {
+		s.janitor.writeHint(g)
 	}
 	err := s.roster.close()
 	closeFiles(s)

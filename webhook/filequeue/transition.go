@@ -128,10 +128,20 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 	return moved, nil
 }
 
+// toState returns the transition of a delivery to state k. d may lack its body, whose length is the
+// argument body.
+func toState(k kind, d *webhook.DeadLetter, body int64) (t transition, err error) {
+	t.record, err = stateRecord(k, d, d.Size()-int64(len(d.Body))+body)
+	if t.bytes = body; k == kindDead || k == kindDelivered {
+		t.bytes = int64(t.size)
+	}
+	return t, err
+}
+
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
 // caller has read d from the store, and then changed it.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
-	t = transition{from: from, at: pointOf(d.Key), bytes: int64(len(d.Body))}
-	t.record, err = stateRecord(k, d, d.Size())
+	t, err = toState(k, d, int64(len(d.Body)))
+	t.from, t.at = from, pointOf(d.Key)
 	return t, err
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // An op plans the records of one call, which are stored all or not at all. It adds them to the
@@ -14,14 +15,17 @@ import (
 // the functions that the op gave to then and undo.
 type op func(g *group) error
 
-// A group collects the records of one commit, from one op or more.
+// A group collects the records of one commit, from one op or more. If the commit fails, all of its
+// ops fail.
 type group struct {
 	*index
 	now     time.Time
 	seq     uint64 // of the next record
 	records []*record
-	bytes   int64    // of the records
-	request *request // whose op is being called
+	bytes   int64 // of the records
+	puts    bool  // some are of ops that may not use the reserve
+	thens   []func(seg *segment)
+	undos   []func()
 }
 
 // add adds a record to the group. A record without a sequence number gets the next one.
@@ -32,50 +36,41 @@ func (g *group) add(r *record) {
 	}
 	g.records = append(g.records, r)
 	g.bytes += recordSize(len(r.payload))
-	g.request.depends = true
 }
 
-// gone adds a record of kindGone or kindLost that lists refs, if there are any. It returns the sequence
-// number of the record.
-func (g *group) gone(k kind, refs []ref) uint64 {
+// gone adds a record of kindGone or kindLost that lists refs, if there are any.
+func (g *group) gone(k kind, refs []ref) {
 	if len(refs) == 0 {
-		return 0
+		return
 	}
 	r := listing(k, refs)
 	g.add(&r)
 	if k == kindLost {
-		g.then(func(seg *segment) {
-			g.note(&g.notes, entryOf(&r, seg.number))
-			g.losses += len(refs)
-		})
+		g.then(func(*segment) { g.losses += len(refs) })
 	}
-	return r.seq
 }
 
 // then registers f. The writer calls f once the records are durable in seg. seg is nil if the group
 // has no records.
-func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.then, f) }
+func (g *group) then(f func(seg *segment)) { g.thens = append(g.thens, f) }
 
 // undo registers f, which reverts the changes that the op made to the index. The writer calls f if
 // the op or the commit fails.
-func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
+func (g *group) undo(f func()) { g.undos = append(g.undos, f) }
+
+// revert calls the functions that were given to undo, except the first n of them.
+func (g *group) revert(n int) {
+	for _, f := range slices.Backward(g.undos[n:]) {
+		f()
+	}
+}
 
 // A request is an op that waits for its commit.
 type request struct {
-	op      op
-	size    int64 // about the bytes that the op writes
-	puts    bool  // the op has puts, so it may not use the reserve
-	err     error
-	done    chan struct{}
-	depends bool // the op fails if the commit does
-	then    []func(seg *segment)
-	undo    []func()
-}
-
-func (r *request) undone() {
-	for _, f := range slices.Backward(r.undo) {
-		f()
-	}
+	op   op
+	puts bool // the op has puts, so it may not use the reserve
+	err  error
+	done chan struct{}
 }
 
 // maxGroup bounds the bytes of a group. A larger request has a group to itself. So a request that
@@ -86,101 +81,56 @@ const (
 )
 
 // A writer commits the ops of callers. All ops that arrive during a commit share the next commit:
-// one write and one sync. The inbox needs no bound: each caller waits for its own request, so there
-// are never more requests than callers.
+// one write and one sync.
 type writer struct {
-	log    *log
-	index  *index
-	logger *slog.Logger
-	wake   signal
-	stop   chan struct{}
-	ended  chan struct{}
-	after  func() // called after a commit that may have left work for the janitor
-	tidy   bool   // the store keeps a history, so every commit may leave work for the janitor
-
-	mu    sync.Mutex
-	inbox []*request
+	log      *log
+	index    *index
+	logger   *slog.Logger
+	requests *storekit.Batcher[request]
+	arrived  signal // there may be a new request
+	after    func() // called after a commit that may have left work for the janitor
+	tidy     bool   // the store keeps a history, so every commit may leave work for the janitor
 
 	failing bool      // the operator was told that commits fail
 	failed  time.Time // the latest failure
 }
 
-// do passes an op to the writer, and waits until it is durable or has failed. Once the op is part
-// of a commit, ctx has no effect.
+// newWriter starts the goroutine of a writer, which ends when requests is closed.
+func newWriter(l *log, c *Config, after func()) *writer {
+	w := &writer{log: l, index: l.index, logger: c.Logger, tidy: c.HistoryAge != 0, after: after, arrived: make(signal, 1)}
+	w.requests = storekit.NewBatcher(1, maxGroup, w.serve)
+	return w
+}
+
+// do passes an op to the writer, and waits until it is durable or has failed. The argument size is
+// about the number of bytes that the op writes. Once the op is part of a commit, ctx has no effect.
 func (w *writer) do(ctx context.Context, o op, size int64, puts bool) error {
-	r := &request{op: o, size: size, puts: puts, done: make(chan struct{})}
-	w.mu.Lock()
-	w.inbox = append(w.inbox, r)
-	w.mu.Unlock()
-	w.wake.give()
+	r := &request{op: o, puts: puts, done: make(chan struct{})}
+	w.requests.Add(r, int(size))
+	w.arrived.give()
 	select {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
 	}
-	w.mu.Lock()
-	i := slices.Index(w.inbox, r)
-	if i >= 0 {
-		w.inbox = append(w.inbox[:i:i], w.inbox[i+1:]...)
-	}
-	w.mu.Unlock()
-	if i >= 0 {
+	if w.requests.Drop(r) {
 		return ctx.Err()
 	}
 	<-r.done
 	return r.err
 }
 
-// take returns the requests of the next group.
-func (w *writer) take() []*request {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, size := 0, int64(0)
-	for n < len(w.inbox) && (n == 0 || size+w.inbox[n].size <= maxGroup) {
-		size += w.inbox[n].size
-		n++
+// serve commits a group of requests, and then gathers the next group.
+func (w *writer) serve(rs []*request) {
+	began, segment := time.Now(), w.log.number
+	w.commit(rs)
+	for _, r := range rs {
+		close(r.done)
 	}
-	some := w.inbox[:n:n]
-	if w.inbox = w.inbox[n:]; len(w.inbox) == 0 {
-		w.inbox = nil
+	if w.tidy || w.log.number != segment || w.leftover() {
+		w.after()
 	}
-	return some
-}
-
-func (w *writer) len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.inbox)
-}
-
-// run commits requests until stop is closed, and then the requests that are left in the inbox.
-func (w *writer) run() {
-	defer close(w.ended)
-	var began time.Time
-	last := 0 // requests in the latest group
-	for stopped := false; !stopped; {
-		select {
-		case <-w.wake:
-		case <-w.stop:
-			stopped = true
-		}
-		for {
-			w.gather(began, last)
-			rs := w.take()
-			if len(rs) == 0 {
-				break
-			}
-			began, last = time.Now(), len(rs)
-			segment := w.log.number
-			w.commit(rs)
-			for _, r := range rs {
-				close(r.done)
-			}
-			if w.tidy || w.log.number != segment || w.leftover() {
-				w.after()
-			}
-		}
-	}
+	w.gather(len(rs), began)
 }
 
 // leftover reports whether a sealed segment has no needed record.
@@ -200,19 +150,19 @@ func (w *writer) leftover() bool {
 // requests saves work.
 const pace = time.Millisecond
 
-// gather waits until the inbox has as many requests as the latest commit had, because the callers
+// gather waits until n requests have arrived, as many as the latest commit had, because the callers
 // of that commit are likely to call again. It stops waiting when the duration pace has passed since
 // that commit began. A single caller never waits.
-func (w *writer) gather(began time.Time, last int) {
+func (w *writer) gather(n int, began time.Time) {
 	left := pace - time.Since(began)
-	if n := w.len(); left <= 0 || n >= last || n == 0 {
+	if n < 2 || left <= 0 {
 		return
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
-	for w.len() < last {
+	for w.requests.Len() < n {
 		select {
-		case <-w.wake:
+		case <-w.arrived:
 		case <-timer.C:
 			return
 		}
@@ -251,48 +201,37 @@ func refusePuts(rs []*request, err error) {
 }
 
 // try runs the ops of those requests that have no error yet, commits the records, and reports
-// whether it wrote any. If the commit fails, each request whose field depends is true fails.
+// whether it wrote any.
 func (w *writer) try(rs []*request) (wrote bool, err error) {
 	g := group{index: w.index, now: w.log.disk.Now(), seq: w.log.seq}
 	w.index.mu.Lock()
-	puts := false
 	for _, r := range rs {
 		if r.err != nil {
 			continue
 		}
-		before, bytes := len(g.records), g.bytes
-		g.request, r.depends, r.then, r.undo = r, false, nil, nil
+		before := g
 		if r.err = r.op(&g); r.err != nil {
-			r.undone()
-			g.records, g.bytes = g.records[:before], bytes
-			continue
+			g.revert(len(before.undos))
+			g = before
 		}
-		puts = puts || r.puts && r.depends
+		g.puts = g.puts || r.puts && len(g.records) > len(before.records)
 	}
 	w.log.seq = g.seq // never used again, even if the commit fails
 	w.index.mu.Unlock()
 	var seg *segment
 	if len(g.records) > 0 {
-		seg, err = w.log.commit(g.records, puts)
+		seg, err = w.log.commit(g.records, g.puts)
 	}
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
-	for _, r := range rs {
-		if r.err == nil && (err == nil || !r.depends) {
-			for _, f := range r.then {
-				f(seg)
-			}
-		}
+	if err != nil {
+		g.revert(0)
+		return false, err
 	}
-	if seg != nil {
-		return true, nil
+	for _, f := range g.thens {
+		f(seg)
 	}
-	for _, r := range slices.Backward(rs) {
-		if r.err == nil && r.depends && err != nil {
-			r.undone()
-		}
-	}
-	return false, err
+	return seg != nil, nil
 }
 
 // calm is how long commits must succeed before report says that the store works again. So a disk

@@ -6,9 +6,9 @@ import (
 )
 
 // A Batcher collects the requests of concurrent calls while earlier requests are being
-// stored, so that under load one transaction stores the requests of many calls. It is for stores
-// that use a database server. It does not limit how many requests wait: each caller waits for its
-// own request, so there are never more requests than callers.
+// stored, so that under load one transaction stores the requests of many calls. It does not
+// limit how many requests wait: each caller waits for its own request, so there are never more
+// requests than callers.
 type Batcher[T any] struct {
 	limit int
 	work  func([]*T)
@@ -51,6 +51,13 @@ func (b *Batcher[T]) Drop(r *T) bool {
 		b.waiting, b.sizes = slices.Delete(b.waiting, i, i+1), slices.Delete(b.sizes, i, i+1)
 	}
 	return i >= 0
+}
+
+// Len returns how many requests wait for work.
+func (b *Batcher[T]) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
 }
 
 func (b *Batcher[T]) run() {
