@@ -83,7 +83,7 @@ func New(c Config) *Handler {
 		if r.path == api.AccessPath {
 			guard = func(next http.Handler) http.Handler { return withHeaders(h.onlyLocal(next)) }
 		}
-		h.mux.Handle(r.method+" "+r.path, guard(h.answering(r.serve, strings.Fields(r.params)...)))
+		h.mux.Handle(r.method+" "+r.path, guard(h.answering(r.serve, strings.Fields(r.params))))
 	}
 	h.mux.Handle("/api/", h.Guard(http.HandlerFunc(h.noRoute)))
 	page := c.Page
@@ -103,7 +103,7 @@ func (h *Handler) Close() { h.close() }
 type route struct {
 	method, path string
 	// params are the names of the query parameters, separated by spaces. A parameter whose name
-	// ends in "*" may be repeated.
+	// ends in "*" may be repeated. One whose name ends in "!" is required.
 	params string
 	serve  handlerFunc
 }
@@ -123,7 +123,7 @@ func routes() []route {
 		{"GET", api.DestinationPath, "", getDestination},
 		{"PUT", api.DestinationPath, "by version", withBody(replaceDestination)},
 		{"PATCH", api.DestinationPath, "by version", withBody(changeDestination)},
-		{"DELETE", api.DestinationPath, "by version waiting", deleteDestination},
+		{"DELETE", api.DestinationPath, "by version waiting!", deleteDestination},
 		{"POST", api.SecretsPath, "by version", addSecret},
 		{"DELETE", api.SecretsPath, "by version", dropSecrets},
 		{"POST", api.PausePath, "", pause},
@@ -131,7 +131,7 @@ func routes() []route {
 		{"GET", api.SeriesPath, "destination range", getSeries},
 		{"GET", api.EventsPath, eventParams + " limit", listEvents},
 		{"GET", api.LivePath, eventParams + " after", streamEvents},
-		{"GET", api.StoryPath, "destination id source", getStory},
+		{"GET", api.StoryPath, "destination! id! source", getStory},
 		{"GET", api.DeliveredPath, deliveredParams + page, listDelivered},
 		{"POST", api.ResendPath, "", withBody(resend)},
 		{"GET", api.DeadPath, deadParams + " order" + page, listDead},
@@ -139,7 +139,7 @@ func routes() []route {
 		{"GET", api.DeadLetterPath, "", getDead},
 		{"POST", api.ReplayPath, "", withBody(replay)},
 		{"POST", api.DiscardPath, "", withBody(discard)},
-		{"GET", api.WaitingPath, "destination id user event" + page, listWaiting},
+		{"GET", api.WaitingPath, "destination! id user event" + page, listWaiting},
 		{"POST", api.WaitingRetryPath, "", withBody(retryWaiting)},
 		{"POST", api.WaitingDiscardPath, "", withBody(discardWaiting)},
 		{"POST", api.TestPath, "", withBody(sendTest)},

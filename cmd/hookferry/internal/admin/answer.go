@@ -70,13 +70,12 @@ func failureOf(err error) *failure {
 // itself. With an error it has written nothing.
 type handlerFunc func(*request) (answer any, err error)
 
-// answering returns a handler that checks the names of the parameters, calls serve, and writes
-// the answer or the error.
-func (h *Handler) answering(serve handlerFunc, params ...string) http.Handler {
+// answering returns a handler that checks the parameters, calls serve, and writes the answer or the
+// error.
+func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := newRequest(h, w, r, params)
 		var answer any
-		err := q.err
+		q, err := newRequest(h, w, r, params)
 		if err == nil {
 			answer, err = serve(q)
 		}

@@ -16,42 +16,31 @@ import (
 )
 
 func listAudiences(q *request) (any, error) {
-	destination, part := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery))
-	limit := q.limit(defaultPage, maxPage)
-	var afterDestination, afterTrait string
-	if after := q.param(api.ParamAfter); after != "" {
-		slash := strings.LastIndexByte(after, '/') // the trait has no slash
-		if slash < 0 {
-			return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
-		}
-		afterDestination, afterTrait = after[:slash], after[slash+1:]
+	destination, part, after := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
+	slash := strings.LastIndexByte(after, '/') // the trait has no slash
+	if after != "" && slash < 0 {
+		return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	answer := api.Audiences{Audiences: []api.Audience{}}
+	afterDestination, afterTrait := after[:max(slash, 0)], after[slash+1:]
+	var selected []audience.Info
 	for a, err := range q.announcer.Audiences(q.Context()) {
 		if err != nil {
 			return nil, err
 		}
-		if destination != "" && a.Destination != destination ||
-			!strings.Contains(strings.ToLower(a.Name), part) && !strings.Contains(a.Trait, part) {
-			continue
-		}
-		answer.Total++
-		switch n := len(answer.Audiences); {
-		case cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) <= 0:
-		case n < limit:
-			answer.Audiences = append(answer.Audiences, audienceOf(a))
-		case answer.After == "":
-			last := &answer.Audiences[n-1]
-			answer.After = last.Destination + "/" + last.Trait
+		if (destination == "" || a.Destination == destination) &&
+			(strings.Contains(strings.ToLower(a.Name), part) || strings.Contains(a.Trait, part)) {
+			selected = append(selected, a)
 		}
 	}
-	return answer, nil
+	answer := api.Audiences{Total: len(selected)}
+	var err error
+	answer.Audiences, answer.After, err = page(q, behind(selected, func(a audience.Info) bool {
+		return cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) > 0
+	}), audienceOf, func(a *audience.Info) string { return a.Destination + "/" + a.Trait })
+	return answer, err
 }
 
-func audienceOf(a audience.Info) api.Audience {
+func audienceOf(a *audience.Info) api.Audience {
 	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
@@ -82,7 +71,7 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 			return nil, err
 		}
 		if known.Destination == asked.Destination && known.Trait == a.Trait() {
-			return audienceOf(known), nil
+			return audienceOf(&known), nil
 		}
 	}
 	return nil, errors.New("the audience is gone")

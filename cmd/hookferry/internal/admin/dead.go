@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
@@ -29,9 +30,6 @@ func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 func deadFilter(q *request) (webhook.DeadFilter, error) {
 	var f api.DeadFilter
 	q.filter(&f)
-	if q.err != nil {
-		return webhook.DeadFilter{}, q.err
-	}
 	return deadFilterOf(&f)
 }
 
@@ -45,7 +43,7 @@ func listDead(q *request) (any, error) {
 	answer.Dead, answer.After, err = page(q, q.config.Store.Dead(q.Context(), filter, after),
 		func(d *webhook.DeadLetter) api.DeadLetter { return deadLetter(d, false) },
 		func(d *webhook.DeadLetter) string { return d.Key })
-	if err != nil && q.err == nil && after != "" && listsDead(q) {
+	if _, wrong := errors.AsType[*failure](err); err != nil && !wrong && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
 	}
 	return answer, err

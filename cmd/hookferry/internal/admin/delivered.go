@@ -14,7 +14,7 @@ var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "delivered 
 func listDelivered(q *request) (any, error) {
 	var f api.DeliveredFilter
 	q.filter(&f)
-	if q.err == nil && q.config.Settings().History.MaxAge == 0 {
+	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
 	var answer api.Delivered

@@ -31,13 +31,9 @@ type destination struct {
 }
 
 func listDestinations(q *request) (any, error) {
-	states := q.query[api.ParamState]
-	q.oneOf(api.ParamState, api.States...)
-	rank := ranks[q.oneOf(api.ParamSort, api.Sorts...)]
-	limit := q.limit(defaultPage, maxPage)
-	after := afterDestination(q)
-	if q.err != nil {
-		return nil, q.err
+	after, err := afterDestination(q)
+	if err != nil {
+		return nil, err
 	}
 	all, err := q.destinations()
 	if err != nil {
@@ -45,21 +41,22 @@ func listDestinations(q *request) (any, error) {
 	}
 	all = q.matching(all)
 	answer := api.Destinations{States: map[string]int{}}
+	rank := ranks[q.param(api.ParamSort)]
 	for _, d := range all {
 		answer.States[d.state]++
 		d.rank = rank(d)
 	}
-	if len(states) > 0 {
+	if states := q.query[api.ParamState]; len(states) > 0 {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(states, d.state) })
 	}
 	answer.Total = len(all)
 	slices.SortFunc(all, (*destination).compare)
-	part, more := cut(all, limit, func(d *destination) bool { return after == nil || after.compare(d) < 0 })
-	if more {
-		last := part[limit-1]
-		answer.After = fmt.Sprintf("%d:%s", last.rank, last.id)
+	part, next, err := page(q, behind(all, func(d *destination) bool { return after == nil || after.compare(d) < 0 }),
+		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).id) })
+	if err != nil {
+		return nil, err
 	}
-	answer.Destinations = q.describe(part)
+	answer.Destinations, answer.After = q.describe(part), next
 	return answer, nil
 }
 
@@ -95,17 +92,17 @@ func (d *destination) compare(other *destination) int {
 // afterDestination returns the position after which the listing continues: a destination with only
 // a rank and an id, or nil for the first page. The position stays valid if destinations change
 // their rank.
-func afterDestination(q *request) *destination {
+func afterDestination(q *request) (*destination, error) {
 	text := q.param(api.ParamAfter)
 	if text == "" {
-		return nil
+		return nil, nil
 	}
 	rank, id, found := strings.Cut(text, ":")
 	n, err := strconv.ParseInt(rank, 10, 64)
 	if !found || err != nil {
-		q.fail(api.ParamAfter, "after is not a value from an answer of this listing")
+		return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 	}
-	return &destination{rank: n, id: id}
+	return &destination{rank: n, id: id}, nil
 }
 
 // matching selects destinations by two parameters of the request. The id or a URL of the
@@ -297,9 +294,5 @@ func (d *destination) describe() api.Destination {
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
 func getSeries(q *request) (any, error) {
-	length := ranges[q.oneOf(api.ParamRange, "5m", "1h", "24h")]
-	if q.err != nil {
-		return nil, q.err
-	}
-	return q.config.Feed.Series(q.param(api.ParamDestination), length), nil
+	return q.config.Feed.Series(q.param(api.ParamDestination), ranges[q.param(api.ParamRange)]), nil
 }

@@ -29,14 +29,11 @@ type document = map[string]any
 func (q *request) edit(what string, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
-		q.fail(api.ParamBy, "want up to 255 bytes without control characters")
+		return badRequest(api.ParamBy, "want up to 255 bytes without control characters")
 	}
-	var version *uint64
-	if n := q.number(api.ParamVersion, 0, "the version of the destination, 0 if there is no such destination"); q.param(api.ParamVersion) != "" {
-		version = &n
-	}
-	if q.err != nil {
-		return q.err
+	version, err := q.number(api.ParamVersion, "the version of the destination, 0 if there is no such destination")
+	if err != nil {
+		return err
 	}
 	address, _, _ := net.SplitHostPort(q.RemoteAddr)
 	if by == "" {
@@ -45,7 +42,7 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	if d := q.config.Settings().Destination(id); d != nil && d.Stored == nil {
 		return conflict("", "the configuration of the server names %q: change it there", id)
 	}
-	err := wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, change))
+	err = wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, change))
 	switch {
 	case errors.Is(err, stored.ErrConflict):
 		return conflict(api.ParamVersion, "%v", err)
@@ -120,13 +117,11 @@ func (q *request) checkDocument(d document, isNew bool) error {
 // deleteDestination deletes a destination. The parameter waiting says whether its waiting
 // deliveries are kept or discarded.
 func deleteDestination(q *request) (any, error) {
-	q.required(api.ParamWaiting)
-	waiting := q.oneOf(api.ParamWaiting, api.WaitingChoices...)
 	if err := q.editExisting("deleted", func(document) (document, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
 	var became api.Changed
-	if waiting == api.WaitingDiscard {
+	if q.param(api.ParamWaiting) == api.WaitingDiscard {
 		var err error
 		filter := webhook.WaitingFilter{Destination: q.PathValue("destination")}
 		if became.Changed, became.Claimed, err = q.config.Forwarder.ChangeWaiting(q.Context(), filter, webhook.Discarded); err != nil {

@@ -16,7 +16,6 @@ const (
 )
 
 func eventFilter(q *request) feed.Filter {
-	q.oneOf(api.ParamKind, feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead)
 	return feed.Filter{
 		Destination: q.param(api.ParamDestination),
 		Type:        q.param(api.ParamType),
@@ -26,11 +25,11 @@ func eventFilter(q *request) feed.Filter {
 }
 
 func listEvents(q *request) (any, error) {
-	filter, limit := eventFilter(q), q.limit(defaultEvents, maxEvents)
-	if q.err != nil {
-		return nil, q.err
+	limit, err := q.limit(defaultEvents, maxEvents)
+	if err != nil {
+		return nil, err
 	}
-	events, seq := q.config.Feed.Events(filter, limit)
+	events, seq := q.config.Feed.Events(eventFilter(q), limit)
 	return api.Events{Events: events, Seq: seq}, nil
 }
 
@@ -38,11 +37,14 @@ func listEvents(q *request) (any, error) {
 const livePace = 50 * time.Millisecond
 
 func streamEvents(q *request) (any, error) {
-	filter, after := eventFilter(q), q.number(api.ParamAfter, feed.Now, "the seq of an event")
-	if q.err != nil {
-		return nil, q.err
+	after, err := q.number(api.ParamAfter, "the seq of an event")
+	if err != nil {
+		return nil, err
 	}
-	reader, err := q.config.Feed.Follow(filter, after)
+	if after == nil {
+		after = new(uint64(feed.Now))
+	}
+	reader, err := q.config.Feed.Follow(eventFilter(q), *after)
 	if errors.Is(err, feed.ErrReaders) {
 		return nil, unavailable("too many live streams are open")
 	} else if err != nil {

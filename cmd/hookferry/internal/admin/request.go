@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 )
 
 const (
@@ -32,96 +34,100 @@ type request struct {
 	*http.Request
 	w     http.ResponseWriter
 	query url.Values
-	err   error // the problem of the first wrong parameter
 }
 
-// newRequest reads the parameters. It sets the error of the request if a parameter is not among
-// params, or is repeated although that is not allowed.
-func newRequest(h *Handler, w http.ResponseWriter, r *http.Request, params []string) *request {
-	q := &request{Handler: h, Request: r, w: w}
-	var err error
-	if q.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		q.fail("", "the query is malformed")
+// A rule says which values of a parameter are allowed.
+type rule struct {
+	want  string // describes the allowed values, for the error
+	holds func(value string) bool
+}
+
+func oneOf(list ...string) rule {
+	return rule{"one of " + strings.Join(list, ", "), func(value string) bool { return slices.Contains(list, value) }}
+}
+
+var isTime = rule{"a time as of RFC 3339, such as 2006-01-02T15:04:05Z", func(value string) bool {
+	return new(time.Time).UnmarshalText([]byte(value)) == nil
+}}
+
+// rules has the rules of parameters. A parameter without a rule may have any value. The value "" is
+// the same as no value.
+var rules = map[string]rule{
+	api.ParamKind:    oneOf(feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead),
+	api.ParamState:   oneOf(api.States...),
+	api.ParamSort:    oneOf(api.Sorts...),
+	api.ParamRange:   oneOf("5m", "1h", "24h"),
+	api.ParamWaiting: oneOf(api.WaitingChoices...),
+	api.ParamFrom:    isTime,
+	api.ParamTo:      isTime,
+}
+
+// newRequest reads and checks the parameters; see route.params.
+func newRequest(h *Handler, w http.ResponseWriter, r *http.Request, params []string) (*request, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("", "the query is malformed")
 	}
-	for name, values := range q.query {
-		once, repeated := slices.Contains(params, name), slices.Contains(params, name+"*")
+	for name, values := range query {
+		once := slices.Contains(params, name) || slices.Contains(params, name+"!")
 		switch {
-		case !once && !repeated:
-			q.fail(name, "there is no such parameter here")
+		case !once && !slices.Contains(params, name+"*"):
+			return nil, badRequest(name, "there is no such parameter here")
 		case once && len(values) > 1:
-			q.fail(name, "%s is given twice", name)
+			return nil, badRequest(name, "%s is given twice", name)
 		case len(values) > maxRepeated:
-			q.fail(name, "%s is given %d times, the limit is %d", name, len(values), maxRepeated)
+			return nil, badRequest(name, "%s is given %d times, the limit is %d", name, len(values), maxRepeated)
 		}
 	}
-	return q
-}
-
-// fail sets the error of the request to a problem of a parameter, unless there is an error already.
-func (q *request) fail(field, format string, args ...any) {
-	if q.err == nil {
-		q.err = badRequest(field, format, args...)
+	for _, param := range params {
+		name := strings.TrimRight(param, "*!")
+		if strings.HasSuffix(param, "!") && query.Get(name) == "" {
+			return nil, badRequest(name, "%s is missing", name)
+		}
+		for _, value := range query[name] {
+			if rule, ok := rules[name]; ok && value != "" && !rule.holds(value) {
+				return nil, badRequest(name, "%s is not %s", name, rule.want)
+			}
+		}
 	}
+	return &request{h, r, w, query}, nil
 }
 
 func (q *request) param(name string) string { return q.query.Get(name) }
 
-// required returns a parameter. If it is missing, the request fails.
-func (q *request) required(name string) string {
-	s := q.param(name)
-	if s == "" {
-		q.fail(name, "%s is missing", name)
-	}
-	return s
-}
-
-// oneOf returns a parameter. If one of its values is neither empty nor in list, the request fails.
-func (q *request) oneOf(name string, list ...string) string {
-	for _, value := range q.query[name] {
-		if value != "" && !slices.Contains(list, value) {
-			q.fail(name, "%s is not one of %s", name, strings.Join(list, ", "))
-		}
-	}
-	return q.param(name)
-}
-
-// limit returns the parameter "limit", or the argument usual if the parameter is missing. If the
-// parameter is not a number from 1 to most, the request fails.
-func (q *request) limit(usual, most int) int {
+// limit returns the parameter "limit", or the argument usual if the parameter is missing. The
+// parameter must be a number from 1 to most.
+func (q *request) limit(usual, most int) (int, error) {
 	s := q.param(api.ParamLimit)
 	if s == "" {
-		return usual
+		return usual, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > most {
-		q.fail(api.ParamLimit, "limit is not a number from 1 to %d", most)
+		return 0, badRequest(api.ParamLimit, "limit is not a number from 1 to %d", most)
 	}
-	return n
+	return n, nil
 }
 
-// number returns a parameter that is a whole number, or the argument usual if the parameter is
-// missing. The argument want describes the number in the error.
-func (q *request) number(name string, usual uint64, want string) uint64 {
+// number returns a parameter that is a whole number, or nil if the parameter is missing. The
+// argument want describes the number in the error.
+func (q *request) number(name, want string) (*uint64, error) {
 	s := q.param(name)
 	if s == "" {
-		return usual
+		return nil, nil
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		q.fail(name, "%s is not %s", name, want)
+		return nil, badRequest(name, "%s is not %s", name, want)
 	}
-	return n
+	return &n, nil
 }
 
 // filter sets the fields of a filter of package api from the query parameters of the same names.
 func (q *request) filter(filter any) {
 	for name, values := range q.query {
-		text, err := json.Marshal(map[string]string{name: values[0]})
-		if err == nil && values[0] != "" {
-			err = json.Unmarshal(text, filter)
-		}
-		if err != nil {
-			q.fail(name, "%s is not a time as of RFC 3339, such as 2006-01-02T15:04:05Z", name)
+		if text, err := json.Marshal(map[string]string{name: values[0]}); err == nil && values[0] != "" {
+			_ = json.Unmarshal(text, filter) // the rules of the parameters have been checked
 		}
 	}
 }
@@ -130,9 +136,9 @@ func (q *request) filter(filter any) {
 // answer. If more values follow, the result after is the key of the last value on the page. A
 // client sends this key to get the next page.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
-	limit := q.limit(defaultPage, maxPage)
-	if q.err != nil {
-		return nil, "", q.err
+	limit, err := q.limit(defaultPage, maxPage)
+	if err != nil {
+		return nil, "", err
 	}
 	list, last := []A{}, ""
 	for v, err := range all {
@@ -147,16 +153,19 @@ func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key 
 	return list, "", nil
 }
 
-// cut returns one page of an ordered listing: up to limit values, beginning with the first value
-// for which the function behind returns true. The result more says that further values follow.
-func cut[T any](all []T, limit int, behind func(T) bool) (part []T, more bool) {
-	from := slices.IndexFunc(all, behind)
-	if from < 0 {
-		return nil, false
+// behind yields the values for which the function after returns true.
+func behind[T any](all []T, after func(T) bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range all {
+			if after(v) && !yield(v, nil) {
+				return
+			}
+		}
 	}
-	all = all[from:]
-	return all[:min(limit, len(all))], len(all) > limit
 }
+
+// same is for pages whose values are answers already.
+func same[T any](v *T) T { return *v }
 
 func (q *request) isType(want string) bool {
 	got, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))

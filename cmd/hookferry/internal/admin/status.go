@@ -47,19 +47,13 @@ func latencyOf(l webhook.Latency) api.Latency {
 
 func listSources(q *request) (any, error) {
 	part, after := strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
-	limit := q.limit(defaultPage, maxPage)
-	if q.err != nil {
-		return nil, q.err
-	}
 	all := slices.DeleteFunc(q.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
 	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
-	answer := api.Sources{Sources: []api.Source{}, Total: len(all)}
-	all, more := cut(all, limit, func(s api.Source) bool { return s.Name > after })
-	if more {
-		answer.After = all[limit-1].Name
-	}
-	answer.Sources = append(answer.Sources, all...)
-	return answer, nil
+	answer := api.Sources{Total: len(all)}
+	var err error
+	answer.Sources, answer.After, err = page(q, behind(all, func(s api.Source) bool { return s.Name > after }),
+		same, func(s *api.Source) string { return s.Name })
+	return answer, err
 }
 
 // listNodes answers with the servers that share the store. Each server describes itself in a note,

@@ -25,10 +25,7 @@ const (
 // the store. The id is a query parameter because it may be any text: in a path, ".." would mean the
 // parent folder.
 func getStory(q *request) (any, error) {
-	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.param(api.ParamSource)
-	if q.err != nil {
-		return nil, q.err
-	}
+	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
 	s, told := q.config.Feed.Story(destination, source, id)
 	if told && s.State != feed.StateDead {
 		return s, nil

@@ -9,7 +9,6 @@ import (
 // be missing from the settings.
 func listWaiting(q *request) (any, error) {
 	var f api.WaitingFilter
-	q.required(api.ParamDestination)
 	q.filter(&f)
 	var answer api.Waiting
 	var err error
