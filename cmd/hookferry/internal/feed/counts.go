@@ -31,8 +31,8 @@ var levels = [...]struct {
 type level struct {
 	seconds int64
 	cells   []cell
-	open    int64 // index of the open step, counted since 1970
-	latency histogram
+	open    int64     // index of the open step, counted since 1970
+	latency histogram // of the open step
 }
 
 // A cell has the numbers of one step. It takes 32 bytes.
@@ -41,8 +41,8 @@ type cell struct {
 	known                              bool
 	timed                              bool // p50 and p99 are known
 	accepted, delivered, retried, dead uint32
-	waiting                            int32   // at the end of the step, -1 if unknown
-	p50, p99                           float32 // milliseconds
+	waiting                            int32  // at the end of the step, -1 if unknown
+	p50, p99                           uint32 // microseconds
 }
 
 // newCounts returns counts that are zero from the time since until now.
@@ -58,39 +58,40 @@ func newCounts(id string, since, now time.Time) *counts {
 
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the cell of the second that contains now, or the latest cell if the clock was set
-// back.
-func (c *counts) at(now time.Time) *cell {
-	l := &c.levels[0]
-	if now.Unix() > l.open {
-		c.advance(now)
+// closed returns a copy of the open cell as it would be if its step ended now.
+func (l *level) closed() cell {
+	c := *l.cell(l.open)
+	if l.latency.n > 0 {
+		c.timed = true
+		c.p50, c.p99 = l.latency.quantile(50), l.latency.quantile(99)
 	}
-	return l.cell(l.open)
+	return c
 }
 
-// advance closes the steps that are over, and adds them to the steps of the next level.
+// count calls add for the step of each level that contains now, or for the latest steps if the
+// clock was set back.
+func (c *counts) count(now time.Time, add func(*level, *cell)) {
+	c.advance(now)
+	for i := range c.levels {
+		l := &c.levels[i]
+		add(l, l.cell(l.open))
+	}
+}
+
+// advance closes the steps that are over, and opens those that contain now.
 func (c *counts) advance(now time.Time) {
+	if now.Unix() <= c.levels[0].open {
+		return
+	}
 	for i := range c.levels {
 		l := &c.levels[i]
 		index := now.Unix() / l.seconds
 		if index <= l.open {
 			continue
 		}
-		closed := l.cell(l.open)
-		if l.latency.n > 0 {
-			closed.p50, closed.p99 = l.latency.quantiles()
-			closed.timed = true
-		}
-		if i+1 < len(c.levels) {
-			// The loop advances the next level after this one. So the open step of the next level
-			// is still the step that contains the closed step.
-			next := &c.levels[i+1]
-			next.cell(next.open).add(closed)
-			if l.latency.n > 0 {
-				next.latency.merge(&l.latency)
-			}
-		}
-		if l.latency.n > 0 {
+		closed := l.closed()
+		*l.cell(l.open) = closed
+		if closed.timed {
 			l.latency = histogram{}
 		}
 		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
@@ -100,26 +101,18 @@ func (c *counts) advance(now time.Time) {
 	}
 }
 
-// add adds the numbers of part, a shorter step within the step of c.
-func (c *cell) add(part *cell) {
-	c.accepted += part.accepted
-	c.delivered += part.delivered
-	c.retried += part.retried
-	c.dead += part.dead
-	c.waiting = part.waiting
-}
-
 // attempted counts an attempt. The argument again says that the delivery will be attempted again.
 func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
-	cell := c.at(now)
-	if again {
-		cell.retried++
-	}
-	if a.Outcome == webhook.OutcomeCutOff {
-		return
-	}
-	c.levels[0].latency.add(a.Took)
-	if a.Reason != "" {
+	ended := a.Outcome != webhook.OutcomeCutOff
+	c.count(now, func(l *level, step *cell) {
+		if again {
+			step.retried++
+		}
+		if ended {
+			l.latency.add(a.Took)
+		}
+	})
+	if ended && a.Reason != "" {
 		h := c.errors[a.Reason]
 		h.add(now)
 		c.errors[a.Reason] = h
@@ -127,11 +120,21 @@ func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 }
 
 func (c *counts) ended(now time.Time, reason webhook.Reason) {
-	if cell := c.at(now); reason == "" {
-		cell.delivered++
-	} else {
-		cell.dead++
-	}
+	c.count(now, func(_ *level, step *cell) {
+		if reason == "" {
+			step.delivered++
+		} else {
+			step.dead++
+		}
+	})
+}
+
+func (c *counts) accepted(now time.Time, n int) {
+	c.count(now, func(_ *level, step *cell) { step.accepted += uint32(n) })
+}
+
+func (c *counts) waits(now time.Time, n int) {
+	c.count(now, func(_ *level, step *cell) { step.waiting = int32(min(n, 1<<31-1)) })
 }
 
 // quiet reports whether fewer than eventShare events were told within the current second.

@@ -100,7 +100,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.total.at(now).accepted += uint32(a.Stored)
+	f.total.accepted(now, a.Stored)
 	// The store says how many deliveries it has stored, but not which it has left out as
 	// duplicates. Assume that the deliveries with a story are the duplicates, and that the others
 	// are new.
@@ -123,7 +123,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 			c, of = f.countsOf(d.Destination, now), d.Destination
 		}
 		if c != nil {
-			c.at(now).accepted++
+			c.accepted(now, 1)
 		}
 		if s = f.storyFor(c, d, now); s == nil {
 			continue

@@ -612,14 +612,13 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestHistogramQuantiles(t *testing.T) {
-	for _, d := range []time.Duration{-1, 0, 7 * time.Microsecond, 8 * time.Microsecond, time.Millisecond, 5 * time.Second, time.Hour} {
+	for _, d := range []time.Duration{-1, 0, 7 * time.Microsecond, 8 * time.Microsecond, 15 * time.Microsecond, 16 * time.Microsecond, time.Millisecond, 5 * time.Second, time.Hour} {
 		var h histogram
 		h.add(d)
 		want := min(max(d, 0), 1<<histogramBits*time.Microsecond)
-		p50, p99 := h.quantiles()
-		got := time.Duration(float64(p50) * float64(time.Millisecond)).Round(time.Microsecond)
-		if p50 != p99 || got < want-want/1e6-time.Microsecond || got > want+want/8 {
-			t.Errorf("a histogram of %v has the quantiles %v and %v ms, want both about %v", d, p50, p99, want)
+		got := time.Duration(h.quantile(50)) * time.Microsecond
+		if h.quantile(50) != h.quantile(99) || got < want-want/1e6-time.Microsecond || got > want+want/8 {
+			t.Errorf("a histogram of %v has the quantiles %v and %v µs, want both about %v", d, h.quantile(50), h.quantile(99), want)
 		}
 	}
 }

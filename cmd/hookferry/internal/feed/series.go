@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"math"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -33,23 +32,25 @@ func (f *Feed) Rates(destination string) api.Rates {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var sum cell
-	n := 0
-	if c := f.lookUp(destination); c != nil {
-		c.advance(now)
-		l := &c.levels[0]
-		for i := l.open - rateSeconds; i < l.open; i++ {
-			if step := l.cell(i); step.known {
-				sum.add(step)
-				n++
-			}
-		}
-	}
-	if n == 0 {
+	c := f.lookUp(destination)
+	if c == nil {
 		return api.Rates{}
 	}
-	per := func(v uint32) float64 { return float64(v) / float64(n) }
-	return api.Rates{Accepted: per(sum.accepted), Delivered: per(sum.delivered), Retried: per(sum.retried), Dead: per(sum.dead)}
+	c.advance(now)
+	l := &c.levels[0]
+	var sum api.Rates
+	n := 0.0
+	for i := l.open - rateSeconds; i < l.open; i++ {
+		if step := l.cell(i); step.known {
+			n++
+			sum.Accepted += float64(step.accepted)
+			sum.Delivered += float64(step.delivered)
+			sum.Retried += float64(step.retried)
+			sum.Dead += float64(step.dead)
+		}
+	}
+	n = max(n, 1)
+	return api.Rates{Accepted: sum.Accepted / n, Delivered: sum.Delivered / n, Retried: sum.Retried / n, Dead: sum.Dead / n}
 }
 
 // lookUp returns the counts of a destination, or nil if there are none. An empty destination means
@@ -96,22 +97,11 @@ func (f *Feed) Series(destination string, length int) api.Series {
 	}
 	for i := range n {
 		step := *l.cell(start + int64(i))
+		if i == n-1 {
+			step = l.closed()
+		}
 		if !step.known {
 			continue
-		}
-		if i == n-1 {
-			// The last step is open. It does not contain the open steps of the shorter levels yet,
-			// so add them.
-			both := l.latency
-			for j := length - 1; j >= 0; j-- {
-				below := &c.levels[j]
-				step.add(below.cell(below.open))
-				both.merge(&below.latency)
-			}
-			if both.n > 0 {
-				step.p50, step.p99 = both.quantiles()
-				step.timed = true
-			}
 		}
 		value := func(v float64) *float64 { return &v }
 		s.Accepted[i] = value(float64(step.accepted))
@@ -122,11 +112,8 @@ func (f *Feed) Series(destination string, length int) api.Series {
 			s.Waiting[i] = value(float64(step.waiting))
 		}
 		if step.timed {
-			s.P50[i], s.P99[i] = value(round(step.p50)), value(round(step.p99))
+			s.P50[i], s.P99[i] = value(float64(step.p50)/1000), value(float64(step.p99)/1000)
 		}
 	}
 	return s
 }
-
-// round rounds milliseconds to whole microseconds, because a float32 is not more exact.
-func round(ms float32) float64 { return math.Round(float64(ms)*1000) / 1000 }

@@ -47,15 +47,13 @@ func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.total.at(now).waiting = clamp(all)
+	f.total.waits(now, all)
 	for id, n := range by {
 		if n > 0 && f.destinations[id] == nil {
 			f.countsOf(id, now)
 		}
 	}
 	for id, c := range f.destinations {
-		c.at(now).waiting = clamp(by[id])
+		c.waits(now, by[id])
 	}
 }
-
-func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
