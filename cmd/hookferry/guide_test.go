@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -31,73 +28,6 @@ func guide(t *testing.T, name string) string {
 }
 
 var quoted = regexp.MustCompile("`([^`]*)`")
-
-// TestGuideHasEveryKeyAndItsDefault shows that docs/configuration.md lists exactly the keys of
-// the configuration file, with the defaults that the server uses.
-func TestGuideHasEveryKeyAndItsDefault(t *testing.T) {
-	_, text, _ := strings.Cut(guide(t, "configuration.md"), "\n## The file\n")
-	text, _, _ = strings.Cut(text, "\n## ")
-	var got []string
-	var defaults strings.Builder
-	opened := map[string]bool{} // mappings that defaults has begun
-	for line := range strings.Lines(text) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
-			got = append(got, m[1])
-			value := quoted.FindStringSubmatch(cells[2])
-			if value == nil || strings.HasPrefix(m[1], "sources") || strings.HasPrefix(m[1], "destinations") {
-				continue
-			}
-			// A file has a nested mapping for each part of the key. No mapping may begin twice.
-			names := strings.Split(m[1], ".")
-			last, above := len(names)-1, ""
-			for depth, name := range names[:last] {
-				above += name + "."
-				if !opened[above] {
-					opened[above] = true
-					fmt.Fprintf(&defaults, "%*s%s:\n", 2*depth, "", name)
-				}
-			}
-			fmt.Fprintf(&defaults, "%*s%s: %q\n", 2*last, "", names[last], value[1])
-		}
-	}
-	// The table lists the keys of a mapping instead of the mapping. It lists a list itself.
-	var want []string
-	keys := config.Keys()
-	for _, key := range keys {
-		mapping := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") && k != key+".*" })
-		if !mapping && !strings.HasSuffix(key, "[]") && !strings.HasSuffix(key, ".*") {
-			want = append(want, key)
-		}
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("keys (-want +documented):\n%s", d)
-	}
-
-	file := filepath.Join(t.TempDir(), "hookferry.yaml")
-	text = defaults.String() + "sources: [{name: a, keys: [k], enabled: true}]\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := config.Load(file, func(string) string { return "" }, nil)
-	if err != nil {
-		t.Fatalf("Load refuses the defaults of the guide: %v\n%s", err, text)
-	}
-	wantDefaults := config.Default()
-	wantDefaults.Data = filepath.Join(filepath.Dir(file), wantDefaults.Data)
-	ignore := cmpopts.IgnoreFields(config.Settings{}, "Path", "Loaded", "Files", "Sources", "Destinations")
-	if d := cmp.Diff(wantDefaults, s, cmpopts.EquateComparable(netip.Prefix{}), ignore); d != "" {
-		t.Errorf("defaults (-want +documented):\n%s", d)
-	}
-	if n := strings.Count(defaults.String(), ": \""); n < 15 {
-		t.Errorf("found %d defaults in the guide, want at least 15", n)
-	}
-}
 
 // TestGuideHasEveryFlagOfServe shows that docs/configuration.md lists exactly the flags of
 // serve, each with its variable and its key.
@@ -120,42 +50,6 @@ func TestGuideHasEveryFlagOfServe(t *testing.T) {
 	slices.Sort(got)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("flags (-want +documented):\n%s", d)
-	}
-}
-
-// TestGuideMarksKeysThatNeedARestart shows that docs/configuration.md marks exactly the keys
-// that a running server does not apply.
-func TestGuideMarksKeysThatNeedARestart(t *testing.T) {
-	marked := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` ↻ \\|").FindAllStringSubmatch(guide(t, "configuration.md"), -1) {
-		marked[m[1]] = true
-	}
-	old := config.Default()
-	changed := config.Default()
-	changed.Listen, changed.BaseURL, changed.Data = "x", "x", "x"
-	changed.Queue.URL = "x"
-	changed.TrustedProxies = []netip.Prefix{{}}
-	changed.Drain++
-	changed.Grace++
-	changed.Admin.Listen, changed.Admin.Token = "x", "x"
-	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.History.MaxAge, changed.Limits.Memory = "x", 1, 1, 1
-	changed.Log.Format, changed.Log.Level, changed.Log.Access = "x", -1, 1
-	changed.Metrics, changed.Tracing.Endpoint = false, "x"
-	restart := changed.NeedRestart(old)
-	for key := range marked {
-		if !slices.ContainsFunc(restart, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
-			t.Errorf("the guide marks %s, but a running server applies it", key)
-		}
-	}
-	for _, key := range restart {
-		found := false
-		for _, k := range config.Keys() {
-			leaf := k == key || strings.HasPrefix(k, key+".")
-			found = found || leaf && marked[k]
-		}
-		if !found {
-			t.Errorf("the guide does not mark %s, but it needs a restart", key)
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -36,12 +37,7 @@ func (r *reader) error(path string) error {
 	if len(r.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	return &Error{Path: path, Problems: r.problems}
 }
 
@@ -53,18 +49,12 @@ func (r *reader) check(s *Settings) {
 	r.bounds("", reflect.ValueOf(s).Elem())
 	r.address("listen", s.Listen)
 	checkCertificate(r, "tls", s.TLS)
-	if s.BaseURL != "" && !isBaseURL(s.BaseURL) {
-		r.problem("baseURL", baseURL)
-	}
-	if s.Data == "" {
-		r.problem("data", "want a folder")
-	}
+	r.refuse(s.BaseURL != "" && !isBaseURL(s.BaseURL), "baseURL", baseURL)
+	r.refuse(s.Data == "", "data", "want a folder")
 	checkQueue(r, s)
 	checkAdmin(r, &s.Admin)
 	checkWebhooks(r, &s.Webhooks)
-	if s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint) {
-		r.problem("tracing.endpoint", baseURL+"; credentials go into tracing.headers")
-	}
+	r.refuse(s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint), "tracing.endpoint", baseURL+"; credentials go into tracing.headers")
 	r.headers("tracing.headers", s.Tracing.Headers)
 	r.destinations(s)
 	r.sources(s)
@@ -103,9 +93,7 @@ func (r *reader) address(key, address string) bool {
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
-	if err != nil {
-		r.problem(key, "want an address such as :8080 or localhost:8080")
-	}
+	r.refuse(err != nil, key, "want an address such as :8080 or localhost:8080")
 	return err == nil
 }
 
@@ -117,14 +105,10 @@ func checkAdmin(r *reader, a *Admin) {
 	if a.Listen == Off {
 		return
 	}
-	const least = 16
 	valid := r.address("admin.listen", a.Listen)
-	switch {
-	case a.Token == "" && valid && !IsLoopback(a.Listen):
-		r.problem("admin.token", "is required, as admin.listen is more than this machine's own address; or set that to localhost:8081 or off")
-	case a.Token != "" && (len(a.Token) < least || len(a.Token) > 1024 || !isVisible(a.Token)):
-		r.problem("admin.token", "want %d to 1024 visible characters of ASCII", least)
-	}
+	r.refuse(a.Token == "" && valid && !IsLoopback(a.Listen), "admin.token",
+		"is required, as admin.listen is more than this machine's own address; or set that to localhost:8081 or off")
+	r.refuse(a.Token != "" && (len(a.Token) < 16 || len(a.Token) > 1024 || !isVisible(a.Token)), "admin.token", "want 16 to 1024 visible characters of ASCII")
 }
 
 func isVisible(s signature.Secret) bool {
@@ -153,12 +137,8 @@ func checkCertificate(r *reader, key string, c *Certificate) {
 // pair returns a certificate with its key. It returns nil, and notes a problem, if one of them is
 // missing or wrong.
 func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
-	if cert.Path == "" {
-		r.problem(key+".certificate", "is required")
-	}
-	if private.Path == "" {
-		r.problem(key+".key", "is required")
-	}
+	r.refuse(cert.Path == "", key+".certificate", "is required")
+	r.refuse(private.Path == "", key+".key", "is required")
 	if cert.Path == "" || private.Path == "" || r.incomplete(key) {
 		return nil
 	}
@@ -178,9 +158,7 @@ func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	if t.Cert.Path != "" || t.Key.Path != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
 		r.pair(key, t.Cert, t.Key)
 	}
-	if t.CA.Data != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Data)) {
-		r.problem(key+".ca", "holds no certificate in PEM")
-	}
+	r.refuse(t.CA.Data != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Data)), key+".ca", "holds no certificate in PEM")
 }
 
 // Config returns the TLS settings that the files describe. Call it only after Complete.
@@ -199,11 +177,8 @@ func (t *ClientTLS) Config() *tls.Config {
 // ProxyURL returns the setting Proxy as a URL. It returns nil if no proxy is set, or if the setting
 // is not a URL; Complete reports the latter.
 func (w *Webhooks) ProxyURL() *url.URL {
-	if w.Proxy == "" {
-		return nil
-	}
 	u, err := url.Parse(w.Proxy.Reveal())
-	if err != nil {
+	if err != nil || w.Proxy == "" {
 		return nil
 	}
 	return u
@@ -220,9 +195,7 @@ func checkWebhooks(r *reader, w *Webhooks) {
 		return refused
 	}
 	// Do not show the text of the error, because it repeats the name.
-	if refusal(webhook.Config{ServiceName: w.Name}) != nil {
-		r.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
-	}
+	r.refuse(refusal(webhook.Config{ServiceName: w.Name}) != nil, "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	proxy := w.ProxyURL()
 	if w.Proxy != "" && proxy == nil {
 		r.problem("webhooks.proxy", "is not a URL")
@@ -235,18 +208,14 @@ func checkWebhooks(r *reader, w *Webhooks) {
 }
 
 func (r *reader) name(key, s string) bool {
-	if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		r.problem(key, "want 1 to 255 bytes of UTF-8 without control characters")
-		return false
-	}
-	return true
+	ok := s != "" && len(s) <= 255 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	r.refuse(!ok, key, "want 1 to 255 bytes of UTF-8 without control characters")
+	return ok
 }
 
 // id checks the id of a destination. The id must be usable in the paths of the admin API.
 func (r *reader) id(key, id string) bool {
-	if id == "." || id == ".." {
-		r.problem(key, "is no name in the path of a URL, where the admin API needs it")
-	}
+	r.refuse(id == "." || id == "..", key, "is no name in the path of a URL, where the admin API needs it")
 	return r.name(key, id)
 }
 
@@ -359,9 +328,8 @@ func (r *reader) sources(s *Settings) {
 		if r.name(key+".name", source.Name) {
 			checkUnique(r, names, source.Name, key+".name")
 		}
-		if n := len(source.Keys); n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()) {
-			r.problem(key+".keys", "1 to %d are allowed", MaxKeys)
-		}
+		n := len(source.Keys)
+		r.refuse(n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()), key+".keys", "1 to %d are allowed", MaxKeys)
 		for j, k := range source.Keys {
 			at := fmt.Sprintf("%s.keys[%d]", key, j)
 			// In Basic authentication, the key ends at a colon.
@@ -371,17 +339,12 @@ func (r *reader) sources(s *Settings) {
 				checkUnique(r, keys, k.Reveal(), at)
 			}
 		}
-		if rate := source.Rate; rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000) {
-			r.problem(key+".rate", "one a day to 1,000,000 a second are allowed")
-		}
-		if source.Burst > 0 && source.Rate == 0 && !r.unreadable(key+".rate") {
-			r.problem(key+".burst", "needs a rate")
-		}
+		rate := source.Rate
+		r.refuse(rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000), key+".rate", "one a day to 1,000,000 a second are allowed")
+		r.refuse(source.Burst > 0 && rate == 0 && !r.unreadable(key+".rate"), key+".burst", "needs a rate")
 		filter := webhook.Filter(source.Filter)
 		r.refused(key+".filter", filter.Validate())
-		if len(source.Destinations) > 1000 {
-			r.problem(key+".destinations", "at most 1000 are allowed")
-		}
+		r.refuse(len(source.Destinations) > 1000, key+".destinations", "at most 1000 are allowed")
 		mine := map[string]bool{}
 		for j, id := range source.Destinations {
 			switch at := fmt.Sprintf("%s.destinations[%d]", key, j); {

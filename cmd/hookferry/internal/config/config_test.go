@@ -246,7 +246,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 			t.Errorf("the example with its comments has the problem %v", p)
 		}
 	}
-	for _, key := range Keys() {
+	for _, key := range keys() {
 		plain := strings.NewReplacer("[]", "[0]", ".*", "").Replace(key)
 		if _, ok := d.places[plain]; !ok {
 			t.Errorf("the example lacks %s", key)
@@ -456,7 +456,7 @@ destinations:
 func TestErrorsRepeatNoSecret(t *testing.T) {
 	const secret = "SENTINEL"
 	path := write(t, "")
-	for _, key := range Keys() {
+	for _, key := range keys() {
 		for _, text := range []string{secret, "${S}", "file:" + secret, "http://" + secret + ":" + secret + "@[x/?" + secret, secret + "\x01", "[" + secret + "]", "{a: " + secret + "}", "'" + secret, "!!" + "int " + secret} {
 			doc := ""
 			if key == "sources" || key == "destinations" {
@@ -537,7 +537,7 @@ func TestEveryKeyIsKnownToReload(t *testing.T) {
 	changed := Default()
 	other := &Settings{TLS: &Certificate{}, Admin: Admin{TLS: &Certificate{}, Token: "x"}, BaseURL: "x", Tracing: Tracing{Endpoint: "x"}}
 	known := append(other.NeedRestart(changed), atOnce...)
-	for _, key := range Keys() {
+	for _, key := range keys() {
 		covered := false
 		for _, k := range known {
 			covered = covered || key == k || strings.HasPrefix(key, k+".") || strings.HasPrefix(key, k+"[") || strings.HasPrefix(k, key+".")

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -36,48 +35,35 @@ type Stored struct {
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
 	r := newReader("", nil)
 	r.literal = true
-	d := DefaultDestination()
-	d.ID, d.Stored = "test", new(Stored)
-	settings := maps.Clone(document)
-	delete(settings, "sources")
+	d := struct {
+		Destination
+		Sources []string `yaml:"sources"`
+	}{Destination: DefaultDestination()}
+	d.ID = "test"
 	// The output of json.Marshal is valid YAML, because it does not escape characters outside of
 	// ASCII.
-	text, err := json.Marshal(settings)
+	text, err := json.Marshal(document)
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}
 	}
 	r.decode(text, &d)
-	if sources, ok := document["sources"]; ok {
-		d.Stored.Sources = r.names("sources", sources)
+	list, _ := document["sources"].([]any)
+	for i, name := range list {
+		_, isText := name.(string)
+		at := fmt.Sprintf("sources[%d]", i)
+		r.refuse(!isText, at, "want a name")
+		r.refuse(isText && slices.Contains(list[:i], name), at, "is given twice")
 	}
 	r.id("id", d.ID)
-	r.destination("", &d)
+	r.destination("", &d.Destination)
 	if len(r.problems) == 0 {
 		r.public(d.Endpoints, allow)
 	}
 	if len(r.problems) > 0 {
 		return nil, &Error{Problems: r.problems}
 	}
-	return &d, nil
-}
-
-// names reads a list of names without duplicates.
-func (r *reader) names(key string, value any) (names []string) {
-	list, ok := value.([]any)
-	if !ok {
-		r.problem(key, "want a list of names")
-	}
-	for i, of := range list {
-		switch name, ok := of.(string); {
-		case !ok:
-			r.problem(fmt.Sprintf("%s[%d]", key, i), "want a name")
-		case slices.Contains(names, name):
-			r.problem(fmt.Sprintf("%s[%d]", key, i), "is given twice")
-		default:
-			names = append(names, name)
-		}
-	}
-	return names
+	d.Stored = &Stored{Sources: d.Sources}
+	return &d.Destination, nil
 }
 
 // public checks the endpoints whose host is an IP address or localhost: the address must be public,

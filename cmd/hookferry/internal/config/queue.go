@@ -80,26 +80,17 @@ func checkQueue(r *reader, s *Settings) {
 	case "":
 		r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE, or nats://USER:PASSWORD@HOST:PORT")
 	case PostgreSQL:
-		if _, err := q.Pool(""); err != nil { // the text of the error may have the password
-			r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
-		}
+		_, err := q.Pool("") // the text of the error may have the password
+		r.refuse(err != nil, "queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
 	case JetStream:
-		if _, _, err := q.Servers(); err != nil {
-			r.problem("queue.url", "%v", err)
-		}
+		_, _, err := q.Servers()
+		r.refuse(err != nil, "queue.url", "%v", err)
 	}
-	if q.Shared() && s.Limits.Store != 0 {
-		r.problem("limits.store", "is for the store in the data folder; with queue.url the database has its own limits")
-	}
-	if q.Shared() && s.History.MaxAge != 0 {
-		r.problem("history.maxAge", "is for the store in the data folder; with queue.url nothing that was delivered is kept")
-	}
-	if schema := q.Postgres.Schema; schema == "" || len(schema) > 63 {
-		r.problem("queue.postgres.schema", "want 1 to 63 bytes")
-	}
-	if !isStream(q.NATS.Stream) {
-		r.problem("queue.nats.stream", "want 1 to 64 letters, digits, - and _")
-	}
+	r.refuse(q.Shared() && s.Limits.Store != 0, "limits.store", "is for the store in the data folder; with queue.url the database has its own limits")
+	r.refuse(q.Shared() && s.History.MaxAge != 0, "history.maxAge", "is for the store in the data folder; with queue.url nothing that was delivered is kept")
+	schema := len(q.Postgres.Schema)
+	r.refuse(schema == 0 || schema > 63, "queue.postgres.schema", "want 1 to 63 bytes")
+	r.refuse(!isStream(q.NATS.Stream), "queue.nats.stream", "want 1 to 64 letters, digits, - and _")
 	checkClientTLS(r, "queue.nats.tls", q.NATS.TLS)
 }
 

@@ -67,6 +67,13 @@ func (r *reader) problem(key, format string, args ...any) {
 	r.problems = append(r.problems, p)
 }
 
+// refuse notes a problem if wrong is true.
+func (r *reader) refuse(wrong bool, key, format string, args ...any) {
+	if wrong {
+		r.problem(key, format, args...)
+	}
+}
+
 // unreadable reports whether the value at key, or a value that contains it, could not be read.
 func (r *reader) unreadable(key string) bool {
 	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return p.Key == key || within(key, p.Key) })

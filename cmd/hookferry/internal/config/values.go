@@ -165,40 +165,14 @@ func read(text string, v reflect.Value) error {
 	return errors.New(problem)
 }
 
-// Keys returns every key that the file may have, such as "sources[].keys[]". Where users choose the
-// names of a mapping, the key has "*", as in "tracing.headers.*".
-func Keys() []string {
-	var keys []string
-	var walk func(key string, t reflect.Type)
-	walk = func(key string, t reflect.Type) {
-		if t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if key != "" {
-			keys = append(keys, key)
-		}
-		switch {
-		case isScalar(t):
-		case t.Kind() == reflect.Slice:
-			walk(key+"[]", t.Elem())
-		case t.Kind() == reflect.Map:
-			walk(key+".*", t.Elem())
-		default:
-			for f := range t.Fields() {
-				if name := f.Tag.Get("yaml"); name != "" {
-					walk(under(key, name), f.Type)
-				}
-			}
-		}
-	}
-	walk("", reflect.TypeFor[Settings]())
-	return keys
-}
-
 // fieldOf returns the field of a struct for a key of the file, or the zero Value if there is none.
 func fieldOf(v reflect.Value, key string) reflect.Value {
 	for f, value := range v.Fields() {
-		if key != "" && f.Tag.Get("yaml") == key {
+		if f.Anonymous {
+			if in := fieldOf(value, key); in.IsValid() {
+				return in
+			}
+		} else if key != "" && f.Tag.Get("yaml") == key {
 			return value
 		}
 	}
@@ -207,7 +181,9 @@ func fieldOf(v reflect.Value, key string) reflect.Value {
 
 func keysOf(t reflect.Type) (keys []string) {
 	for f := range t.Fields() {
-		if name := f.Tag.Get("yaml"); name != "" {
+		if f.Anonymous {
+			keys = append(keys, keysOf(f.Type)...)
+		} else if name := f.Tag.Get("yaml"); name != "" {
 			keys = append(keys, name)
 		}
 	}
