@@ -30,6 +30,7 @@ const (
 type lineReader struct {
 	body    io.Reader
 	control *http.ResponseController
+	line    int // the number of the latest line, from 1
 }
 
 // linesOf returns a lineReader of the body. It lets the handler write the answer while the handler
@@ -53,37 +54,31 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lines yields the lines of the body that are not empty, without their line breaks. Before it
-// yields a line, it calls the function each with the number of the line, counted from 1. It ends at
-// the first error. If the upload was cut off, it yields an error instead of the incomplete line.
-func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
+// lines yields the lines of the body that are not empty, without their line breaks. It ends at the
+// first error. If the upload was cut off, it yields an error instead of the incomplete line.
+func (l *lineReader) lines() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(l, maxLine)
-		for n := 1; ; n++ {
+		for {
+			l.line++
 			line, err := in.ReadSlice('\n')
 			switch {
 			case errors.Is(err, bufio.ErrBufferFull):
-				yield("", refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "line %d has %d bytes or more", n, maxLine))
+				yield("", refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "line %d has %d bytes or more", l.line, maxLine))
 				return
 			case err != nil && err != io.EOF:
-				yield("", badRequest("", "the upload was cut off in line %d: %v", n, err))
+				yield("", badRequest("", "the upload was cut off in line %d: %v", l.line, err))
 				return
 			}
 			line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-			if n == 1 {
+			if l.line == 1 {
 				line = bytes.TrimPrefix(line, byteOrderMark)
 			}
 			if !utf8.Valid(line) {
-				yield("", badRequest("", "line %d is not UTF-8", n))
+				yield("", badRequest("", "line %d is not UTF-8", l.line))
 				return
 			}
-			if len(line) > 0 {
-				each(n)
-				if !yield(string(line), nil) {
-					return
-				}
-			}
-			if err == io.EOF {
+			if len(line) > 0 && !yield(string(line), nil) || err == io.EOF {
 				return
 			}
 		}

@@ -19,12 +19,11 @@ var errCut = errors.New("cut off")
 func readLines(body io.Reader) (lines []string, err error) {
 	r := httptest.NewRequest("PUT", "/", iotest.OneByteReader(body))
 	in := linesOf(httptest.NewRecorder(), r)
-	last := 0
-	for line, e := range in.lines(func(n int) { last = n }) {
+	for line, e := range in.lines() {
 		if e != nil {
 			return lines, e
 		}
-		if line == "" || last == 0 {
+		if line == "" || in.line == 0 {
 			panic("lines yielded an empty line, or a line without a number")
 		}
 		lines = append(lines, line)

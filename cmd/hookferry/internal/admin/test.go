@@ -3,7 +3,9 @@ package admin
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/event"
@@ -20,51 +22,30 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples has a function for each type of call, which makes the sample call that sendTest sends.
-// The argument name is the name of the event, the page or the screen; "" means a name of the
-// sample's own.
-var samples = map[string]func(id, name string) analytics.Message{
-	"identify": func(id, _ string) analytics.Message {
-		return &analytics.Identify{
-			UserId: "test-user", MessageId: id,
-			Traits: map[string]any{"name": "Test User", "email": "test-user@example.com", "plan": "free"},
-		}
-	},
-	"track": func(id, name string) analytics.Message {
-		return &analytics.Track{
-			UserId: "test-user", MessageId: id, Event: cmp.Or(name, "Test Event"),
-			Properties: map[string]any{"product": "Blue Shirt", "price": 19.5, "quantity": 2},
-		}
-	},
-	"page": func(id, name string) analytics.Message {
-		return &analytics.Page{
-			UserId: "test-user", MessageId: id, Name: cmp.Or(name, "Home"),
-			Traits: map[string]any{"title": "Home", "path": "/", "url": "https://www.example.com/", "referrer": ""},
-		}
-	},
-	"screen": func(id, name string) analytics.Message {
-		return &analytics.Screen{
-			UserId: "test-user", MessageId: id, Name: cmp.Or(name, "Home"),
-			Context: map[string]any{
-				"device": map[string]any{"model": "iPhone 7", "type": "ios"},
-				"os":     map[string]any{"name": "iOS", "version": "10.2"},
-				"app":    map[string]any{"name": "Example", "version": "1.0", "build": "1"},
-			},
-		}
-	},
-	"group": func(id, _ string) analytics.Message {
-		return &analytics.Group{
-			UserId: "test-user", MessageId: id, GroupId: "test-group",
-			Traits: map[string]any{"name": "Example Ltd", "employees": 42},
-		}
-	},
-	"alias": func(id, _ string) analytics.Message {
-		return &analytics.Alias{UserId: "test-user", PreviousId: "test-visitor", MessageId: id}
-	},
+// samples has the sample call of each type: its own fields, as JSON. If the call has a name, nameKey
+// is the field of the name, and name is what it has if the client gives none.
+var samples = map[string]struct{ fields, nameKey, name string }{
+	"identify": {fields: `"traits":{"email":"test-user@example.com","name":"Test User","plan":"free"}`},
+	"track":    {`"properties":{"price":19.5,"product":"Blue Shirt","quantity":2}`, "event", "Test Event"},
+	"page":     {`"properties":{"path":"/","referrer":"","title":"Home","url":"https://www.example.com/"}`, "name", "Home"},
+	"screen": {`"context":{"app":{"build":"1","name":"Example","version":"1.0"},` +
+		`"device":{"model":"iPhone 7","type":"ios"},"os":{"name":"iOS","version":"10.2"}}`, "name", "Home"},
+	"group": {fields: `"groupId":"test-group","traits":{"employees":42,"name":"Example Ltd"}`},
+	"alias": {fields: `"previousId":"test-visitor"`},
 }
 
 // sampleTypes are the types of samples, in the order in which they are shown.
 var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alias"}
+
+func sample(typ, name string) event.JSON {
+	s := samples[typ]
+	call := fmt.Sprintf(`{"type":%q,"messageId":"test-%s","timestamp":%q,"userId":"test-user",`, typ, rand.Text(), time.Now().UTC().Format(time.RFC3339Nano))
+	if s.nameKey != "" {
+		value, _ := json.Marshal(cmp.Or(name, s.name)) // a text has no errors
+		call += fmt.Sprintf(`%q:%s,`, s.nameKey, value)
+	}
+	return event.JSON(call + s.fields + "}")
+}
 
 // sendTest sends sample calls to a destination, to a URL, or to the destination in a document.
 func sendTest(q *request, asked *api.TestRequest) (any, error) {
@@ -85,7 +66,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 		types = sampleTypes
 	}
 	for i, typ := range types {
-		if samples[typ] == nil {
+		if !slices.Contains(sampleTypes, typ) {
 			return nil, badRequest("types", "types[%d] is not one of %s", i, strings.Join(sampleTypes, ", "))
 		}
 		if slices.Contains(types[:i], typ) {
@@ -143,7 +124,7 @@ func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, 
 // settings. So an address that stands in a URL is allowed. The guard checks only the addresses that
 // a host name resolves to.
 func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
-	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
+	e, err := new(event.Encoder).Encode(sample(typ, name))
 	if err != nil {
 		return nil, err
 	}

@@ -68,10 +68,9 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {
-		line := 0
-		err := do(ctx, p, p.counting(in.lines(func(n int) { line = n })))
+		err := do(ctx, p, p.counting(in.lines()))
 		if user, ok := errors.AsType[*audience.UserError](err); ok {
-			return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", line, user.Size, user.Limit)
+			return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", in.line, user.Size, user.Limit)
 		}
 		return err
 	})

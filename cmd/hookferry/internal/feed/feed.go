@@ -128,9 +128,9 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 		if s = f.storyFor(c, d, now); s == nil {
 			continue
 		}
-		s.accepted, s.trace = d.Accepted, d.Trace.Parent
+		s.Accepted, s.TraceParent = d.Accepted.UTC(), d.Trace.Parent
 		f.keepBody(s, d.Body)
-		f.tell(c, s, api.Event{At: now.UTC(), Kind: KindAccepted, Body: s.body})
+		f.tell(c, s, api.Event{At: now.UTC(), Kind: KindAccepted, Body: s.Body})
 	}
 }
 
@@ -152,10 +152,10 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 		return
 	}
 	at := api.AttemptOf(&a.Attempt)
-	f.setAttempts(s, append(s.attempts, at))
-	s.tries = max(s.tries, a.Try)
+	f.setAttempts(s, append(s.Attempts, at))
+	s.Tries = max(s.Tries, a.Try)
 	if !a.Due.IsZero() {
-		s.state, s.due = StateWaiting, a.Due
+		s.State, s.Due = StateWaiting, a.Due.UTC()
 	}
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
 	if again {
@@ -179,12 +179,12 @@ func (f *Feed) Ended(ended webhook.Ended) {
 		return
 	}
 	f.complete(s, d)
-	s.ended, s.due = ended.At, time.Time{}
+	s.Ended, s.Due = ended.At.UTC(), time.Time{}
 	e := api.Event{At: ended.At, Kind: KindDelivered}
-	s.state, s.reason = StateDelivered, string(ended.Reason)
+	s.State, s.Reason = StateDelivered, string(ended.Reason)
 	if ended.Reason != "" {
-		s.state = StateDead
-		e.Kind, e.Reason = KindDead, s.reason
+		s.State = StateDead
+		e.Kind, e.Reason = KindDead, s.Reason
 	}
 	f.tell(c, s, e)
 }
@@ -202,8 +202,8 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 		c.shown++
 	}
 	f.seq++
-	e.Seq, e.Names = f.seq, s.names
-	kept := &event{Event: e, body: s.body}
+	e.Seq, e.Names = f.seq, s.Names
+	kept := &event{Event: e, body: s.Body}
 	f.events = append(f.events, kept)
 	f.eventBytes += kept.size()
 	for len(f.events) > f.bounds.events || f.eventBytes > f.bounds.eventBytes {

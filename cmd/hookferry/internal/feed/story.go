@@ -19,18 +19,11 @@ const (
 
 type storyKey struct{ destination, id string }
 
+// A story is an api.Story that the Feed keeps. Its body is shared with events, and never changed.
 type story struct {
-	key             storyKey
-	names           api.Names
-	state           string
-	accepted, ended time.Time
-	due             time.Time
-	tries           int
-	reason          string
-	trace           string
-	attempts        []api.Attempt
-	body            []byte // shared with events, and never changed
-	size            int    // about, in bytes of memory
+	api.Story
+	key  storyKey
+	size int // about, in bytes of memory
 }
 
 // storyFor returns the story of d, and begins a story if there is none. It returns nil if the
@@ -43,16 +36,16 @@ func (f *Feed) storyFor(c *counts, d *webhook.Delivery, now time.Time) *story {
 		f.leaveOut(c)
 		return nil
 	}
-	s := &story{state: StateWaiting, trace: d.Trace.Parent, names: api.Names{
+	s := &story{Story: api.Story{State: StateWaiting, TraceParent: d.Trace.Parent, Names: api.Names{
 		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
 		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
-	}}
+	}}}
 	if c != nil {
-		s.names.Destination = c.id
+		s.Destination = c.id
 	} else {
-		s.names.Destination = strings.Clone(d.Destination)
+		s.Destination = strings.Clone(d.Destination)
 	}
-	s.key = storyKey{s.names.Destination, strings.Clone(d.ID)}
+	s.key = storyKey{s.Destination, strings.Clone(d.ID)}
 	f.stories[s.key] = s
 	f.order = append(f.order, s)
 	f.grow(s, 448+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event))
@@ -73,8 +66,8 @@ func (f *Feed) grow(s *story, n int) {
 }
 
 func (f *Feed) keepBody(s *story, body []byte) {
-	if s.body == nil && body != nil {
-		s.body = bytes.Clone(body)
+	if s.Body == nil && body != nil {
+		s.Body = bytes.Clone(body)
 		f.grow(s, len(body))
 	}
 }
@@ -82,12 +75,12 @@ func (f *Feed) keepBody(s *story, body []byte) {
 // setAttempts replaces the attempts of s. If there are more than webhook.MaxAttempts, it keeps the
 // first two and the latest. It may overwrite the elements of the argument all.
 func (f *Feed) setAttempts(s *story, all []api.Attempt) {
-	grown := sizeOf(all) - sizeOf(s.attempts)
+	grown := sizeOf(all) - sizeOf(s.Attempts)
 	if more := len(all) - webhook.MaxAttempts; more > 0 {
 		grown -= sizeOf(all[2 : 2+more])
 		all = slices.Delete(all, 2, 2+more)
 	}
-	s.attempts = all
+	s.Attempts = all
 	f.grow(s, grown)
 }
 
@@ -102,17 +95,17 @@ func sizeOf(attempts []api.Attempt) (n int) {
 // complete adds to s the data that only d, the ended delivery, has, such as attempts before the
 // process started.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
-	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
+	s.Accepted, s.Tries = d.Accepted.UTC(), max(s.Tries, d.Tries)
 	f.keepBody(s, d.Body)
 	var before []api.Attempt
 	for i := range d.Attempts {
 		a := api.AttemptOf(&d.Attempts[i])
-		if len(s.attempts) > 0 && !a.At.Before(s.attempts[0].At.Truncate(time.Microsecond)) {
+		if len(s.Attempts) > 0 && !a.At.Before(s.Attempts[0].At.Truncate(time.Microsecond)) {
 			break
 		}
 		before = append(before, a)
 	}
-	f.setAttempts(s, append(before, s.attempts...))
+	f.setAttempts(s, append(before, s.Attempts...))
 }
 
 // Story returns the story of a delivery, if the Feed has it. The argument id is the messageId or
@@ -121,11 +114,10 @@ func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range slices.Backward(f.order) {
-		if s.key.destination == destination && (s.names.ID == id || s.key.id == id) && (source == "" || s.names.Source == source) {
-			return api.Story{
-				Names: s.names, State: s.state, Accepted: s.accepted.UTC(), Ended: s.ended.UTC(), Due: s.due.UTC(),
-				Tries: s.tries, Reason: s.reason, TraceParent: s.trace, Attempts: append([]api.Attempt{}, s.attempts...), Body: s.body,
-			}, true
+		if s.Destination == destination && (s.ID == id || s.key.id == id) && (source == "" || s.Source == source) {
+			told := s.Story
+			told.Attempts = append([]api.Attempt{}, s.Attempts...)
+			return told, true
 		}
 	}
 	return api.Story{}, false
