@@ -37,12 +37,18 @@ func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, 
 	return r, found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}, err
 }
 
-func (f found) print(c *call) {
+// print prints f, and then a last line. With --json it prints the value all instead.
+func (f found) print(c *call, all any, format string, args ...any) error {
+	if c.json {
+		return printJSON(c.stdout, all)
+	}
 	fmt.Fprintf(c.stdout, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
 		grouped(f.Waiting), grouped(f.Dead), grouped(f.Delivered), grouped(f.Settings), grouped(len(f.Missing)))
 	for _, what := range f.Missing {
 		fmt.Fprintln(c.stdout, "missing:", what)
 	}
+	_, err := fmt.Fprintf(c.stdout, format+"\n", args...)
+	return err
 }
 
 func checkStore(o *options) action {
@@ -61,16 +67,12 @@ func checkStore(o *options) action {
 		case err != nil:
 			return err
 		}
-		if c.json {
-			return errors.Join(err, printJSON(c.stdout, struct {
-				found
-				Bytes  int64 `json:"bytes"`
-				Needed int64 `json:"needed"`
-			}{f, r.Bytes, r.Needed}))
-		}
-		f.print(c)
-		fmt.Fprintf(c.stdout, "%s bytes, of which %s are needed\n", grouped(r.Bytes), grouped(r.Needed))
-		return err
+		all := struct {
+			found
+			Bytes  int64 `json:"bytes"`
+			Needed int64 `json:"needed"`
+		}{f, r.Bytes, r.Needed}
+		return errors.Join(err, f.print(c, all, "%s bytes, of which %s are needed", grouped(r.Bytes), grouped(r.Needed)))
 	}
 }
 
@@ -92,15 +94,11 @@ func rescueStore(o *options) action {
 		case err != nil:
 			return err
 		}
-		if c.json {
-			return printJSON(c.stdout, struct {
-				found
-				Folder string `json:"folder"`
-			}{f, *to})
-		}
-		f.print(c)
-		_, err = fmt.Fprintf(c.stdout, "To use it: move %s away, and %s in its place\n", from, *to)
-		return err
+		all := struct {
+			found
+			Folder string `json:"folder"`
+		}{f, *to}
+		return f.print(c, all, "To use it: move %s away, and %s in its place", from, *to)
 	}
 }
 

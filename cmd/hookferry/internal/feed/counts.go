@@ -11,7 +11,7 @@ import (
 type counts struct {
 	id      string
 	levels  [3]level
-	errors  map[webhook.Reason]hour
+	errors  [hourSteps]map[webhook.Reason]int64 // failed requests of the last hour, a ring buffer with the steps of Day
 	used    time.Time
 	leftOut int64 // events that the budget left out
 
@@ -19,20 +19,23 @@ type counts struct {
 	shown  int   // how many events were told in that second
 }
 
-// levels has the resolutions: five minutes in steps of a second, an hour in steps of ten seconds,
-// and a day in steps of five minutes.
+// levels has the resolutions: FiveMinutes in steps of a second, Hour in steps of ten seconds, and Day
+// in steps of five minutes.
 var levels = [...]struct {
 	seconds int64
 	steps   int
 }{{1, 300}, {10, 360}, {300, 288}}
 
-// A level is a ring buffer of the steps of one resolution. The latest step is open: new events
-// still count in it.
+// hourSteps is how many steps of Day an hour has.
+const hourSteps = 12
+
+// A level has the steps of one resolution. The latest step is open: new events still count in it.
 type level struct {
 	seconds int64
-	cells   []cell
-	open    int64     // index of the open step, counted since 1970
-	latency histogram // of the open step
+	cells   []cell // a ring buffer of the steps that are over
+	open    int64  // index of the open step, counted since 1970
+	now     cell   // the open step
+	latency histogram
 }
 
 // A cell has the numbers of one step. It takes 32 bytes.
@@ -47,10 +50,9 @@ type cell struct {
 
 // newCounts returns counts that are zero from the time since until now.
 func newCounts(id string, since, now time.Time) *counts {
-	c := &counts{id: strings.Clone(id), used: now, errors: make(map[webhook.Reason]hour)}
+	c := &counts{id: strings.Clone(id), used: now}
 	for i, l := range levels {
-		c.levels[i] = level{seconds: l.seconds, cells: make([]cell, l.steps), open: since.Unix() / l.seconds}
-		*c.levels[i].cell(c.levels[i].open) = cell{known: true, waiting: -1}
+		c.levels[i] = level{seconds: l.seconds, cells: make([]cell, l.steps), open: since.Unix() / l.seconds, now: cell{known: true, waiting: -1}}
 	}
 	c.advance(now)
 	return c
@@ -58,9 +60,9 @@ func newCounts(id string, since, now time.Time) *counts {
 
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// closed returns a copy of the open cell as it would be if its step ended now.
+// closed returns the open step as it would be if it ended now.
 func (l *level) closed() cell {
-	c := *l.cell(l.open)
+	c := l.now
 	if l.latency.n > 0 {
 		c.timed = true
 		c.p50, c.p99 = l.latency.quantile(50), l.latency.quantile(99)
@@ -68,13 +70,12 @@ func (l *level) closed() cell {
 	return c
 }
 
-// count calls add for the step of each level that contains now, or for the latest steps if the
-// clock was set back.
-func (c *counts) count(now time.Time, add func(*level, *cell)) {
+// count calls add for each level. Its open step contains now, or is the latest one if the clock was
+// set back.
+func (c *counts) count(now time.Time, add func(*level)) {
 	c.advance(now)
 	for i := range c.levels {
-		l := &c.levels[i]
-		add(l, l.cell(l.open))
+		add(&c.levels[i])
 	}
 }
 
@@ -96,79 +97,55 @@ func (c *counts) advance(now time.Time) {
 		}
 		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
 			*l.cell(n) = cell{known: true, waiting: closed.waiting}
+			if i == Day {
+				c.errors[n%hourSteps] = nil
+			}
 		}
-		l.open = index
+		l.open, l.now = index, cell{known: true, waiting: closed.waiting}
 	}
 }
 
 // attempted counts an attempt. The argument again says that the delivery will be attempted again.
 func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
 	ended := a.Outcome != webhook.OutcomeCutOff
-	c.count(now, func(l *level, step *cell) {
+	c.count(now, func(l *level) {
 		if again {
-			step.retried++
+			l.now.retried++
 		}
 		if ended {
 			l.latency.add(a.Took)
 		}
 	})
 	if ended && a.Reason != "" {
-		h := c.errors[a.Reason]
-		h.add(now)
-		c.errors[a.Reason] = h
+		step := &c.errors[c.levels[Day].open%hourSteps]
+		if *step == nil {
+			*step = make(map[webhook.Reason]int64)
+		}
+		(*step)[a.Reason]++
 	}
 }
 
 func (c *counts) ended(now time.Time, reason webhook.Reason) {
-	c.count(now, func(_ *level, step *cell) {
+	c.count(now, func(l *level) {
 		if reason == "" {
-			step.delivered++
+			l.now.delivered++
 		} else {
-			step.dead++
+			l.now.dead++
 		}
 	})
 }
 
 func (c *counts) accepted(now time.Time, n int) {
-	c.count(now, func(_ *level, step *cell) { step.accepted += uint32(n) })
+	c.count(now, func(l *level) { l.now.accepted += uint32(n) })
 }
 
 func (c *counts) waits(now time.Time, n int) {
-	c.count(now, func(_ *level, step *cell) { step.waiting = int32(min(n, 1<<31-1)) })
+	c.count(now, func(l *level) { l.now.waiting = int32(min(n, 1<<31-1)) })
 }
 
 // quiet reports whether fewer than eventShare events were told within the current second.
 func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
-}
-
-// An hour counts the calls of add in the last hour, in steps of five minutes.
-type hour struct {
-	open  int64
-	steps [12]uint32
-}
-
-const hourStep = 300 // seconds
-
-func (h *hour) advance(now time.Time) {
-	index := now.Unix() / hourStep
-	for n := max(h.open+1, index-int64(len(h.steps))+1); n <= index; n++ {
-		h.steps[n%int64(len(h.steps))] = 0
-	}
-	h.open = max(h.open, index)
-}
-
-func (h *hour) add(now time.Time) {
-	h.advance(now)
-	h.steps[h.open%int64(len(h.steps))]++
-}
-
-func (h *hour) sum(now time.Time) (n int64) {
-	h.advance(now)
-	for _, s := range h.steps {
-		n += int64(s)
-	}
-	return n
 }
 
 // countsOf returns the counts of a destination, and creates them if necessary. It returns nil if

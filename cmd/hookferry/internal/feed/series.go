@@ -14,9 +14,10 @@ func (f *Feed) Errors(destination string) map[string]int64 {
 	defer f.mu.Unlock()
 	by := make(map[string]int64)
 	if c := f.lookUp(destination); c != nil {
-		for reason, h := range c.errors {
-			if n := h.sum(now); n > 0 {
-				by[string(reason)] = n
+		c.advance(now)
+		for _, step := range c.errors {
+			for reason, n := range step {
+				by[string(reason)] += n
 			}
 		}
 	}
@@ -62,7 +63,7 @@ func (f *Feed) lookUp(destination string) *counts {
 	return f.destinations[destination]
 }
 
-// The ranges of Series.
+// The ranges of Series. Each is an index of levels.
 const (
 	FiveMinutes = iota
 	Hour
