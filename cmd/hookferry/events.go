@@ -31,10 +31,7 @@ func events(o *options) action {
 				return err
 			}
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		return api.ErrCutOff
+		return nil // not reached: a stream ends with an error
 	})
 }
 

@@ -82,8 +82,8 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 		began = true
 	}
 	for {
-		err := api.ErrCutOff
 		var live api.Live
+		var err error
 		for live, err = range api.Stream[api.Live](ctx, c, api.Request{Path: api.LivePath, Query: filter}, begun) {
 			if err != nil {
 				break

@@ -1,5 +1,4 @@
 // Package admin has the handler of the admin listener: the admin API, and the page that uses it.
-// Guard says who may use the API.
 //
 // Package api has the paths and types, and openapi.json describes them. Tests check that both agree
 // with the routes of this package. Long work, such as a replay or a sync, is one request. The
@@ -40,10 +39,13 @@ type Config struct {
 	Send    api.Send            // says how a client sends a call to the server
 	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
 	// for a listener on a loopback address.
-	Token  string
-	Page   http.Handler    // serves every path outside of the API, without a token; nil means no page
-	Node   func() api.Node // describes this server
-	Logger *slog.Logger
+	Token string
+	// Private has further handlers by their patterns. Their requests must carry the token, too. It
+	// may be nil.
+	Private map[string]http.Handler
+	Page    http.Handler    // serves all other paths, without a token; nil means no page
+	Node    func() api.Node // describes this server
+	Logger  *slog.Logger
 }
 
 // A Handler is the http.Handler of the admin listener.
@@ -79,22 +81,21 @@ func New(c Config) *Handler {
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range routes() {
-		guard := h.Guard
-		if r.path == api.AccessPath {
-			guard = func(next http.Handler) http.Handler { return withHeaders(h.onlyLocal(next)) }
+		handler := h.answering(r.serve, strings.Fields(r.params))
+		if r.path != api.AccessPath {
+			handler = h.guard(handler)
 		}
-		h.mux.Handle(r.method+" "+r.path, guard(h.answering(r.serve, strings.Fields(r.params))))
+		h.mux.Handle(r.method+" "+r.path, handler)
 	}
-	h.mux.Handle("/api/", h.Guard(http.HandlerFunc(h.noRoute)))
-	page := c.Page
-	if page == nil {
-		page = http.NotFoundHandler()
+	h.mux.Handle("/api/", h.guard(http.HandlerFunc(h.noRoute)))
+	for pattern, handler := range c.Private {
+		h.mux.Handle(pattern, h.guard(handler))
 	}
-	h.mux.Handle("/", withHeaders(h.onlyLocal(page)))
+	if c.Page != nil {
+		h.mux.Handle("/", c.Page)
+	}
 	return h
 }
-
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
 // Close ends live streams and long work, which would not end by themselves. It is registered with
 // http.Server.RegisterOnShutdown.

@@ -12,14 +12,32 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Guard returns a handler that passes a request on to next only if it carries the token. If no
-// token is configured, the request must come from this machine, and its Host must be localhost or a
-// loopback address. The check of the Host protects against DNS rebinding: a page of another site
-// can make its own name resolve to this machine, but the Host of its requests still is that name.
-// With or without a token, Guard refuses requests that a browser sends for a page of another
-// origin. Every handler of the admin listener except the page must be behind Guard.
-func (h *Handler) Guard(next http.Handler) http.Handler {
-	return withHeaders(h.onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP serves the page and the API. If no token is configured, the request must come from this
+// machine, and its Host must be localhost or a loopback address. The check of the Host protects
+// against DNS rebinding: a page of another site can make its own name resolve to this machine, but
+// the Host of its requests still is that name.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	// The handler of the page replaces this policy by its own.
+	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Referrer-Policy", "no-referrer")
+	if h.config.Token == "" {
+		if err := checkLocal(r); err != nil {
+			writeError(w, err)
+			return
+		}
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// guard returns a handler that passes a request on to next only if it carries the token, and if no
+// browser sends it for a page of another origin.
+func (h *Handler) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
 			if err.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="hookferry admin"`)
@@ -28,35 +46,6 @@ func (h *Handler) Guard(next http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})))
-}
-
-// withHeaders sets the headers of every answer of the admin listener.
-func withHeaders(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("X-Frame-Options", "DENY")
-		// The handler of the page replaces this policy by its own.
-		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		header.Set("Cross-Origin-Resource-Policy", "same-origin")
-		header.Set("Cross-Origin-Opener-Policy", "same-origin")
-		header.Set("Referrer-Policy", "no-referrer")
-		next.ServeHTTP(w, r)
-	})
-}
-
-// onlyLocal returns a handler that refuses requests from other machines if no token is configured.
-func (h *Handler) onlyLocal(next http.Handler) http.Handler {
-	if h.config.Token != "" {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := checkLocal(r); err != nil {
-			writeError(w, err)
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }

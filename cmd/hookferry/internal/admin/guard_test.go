@@ -118,8 +118,10 @@ func TestGuardAcceptsOnlyTrustedRequests(t *testing.T) {
 }
 
 func TestGuardProtectsOtherHandlers(t *testing.T) {
-	s := newServer(t, func(c *Config) { c.Token = "right-token" })
-	h := s.handler.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }))
+	h := newServer(t, func(c *Config) {
+		c.Token = "right-token"
+		c.Private = map[string]http.Handler{"GET /metrics": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) })}
+	}).handler
 	for token, want := range map[string]int{"right-token": 204, "other": 401} {
 		r := httptest.NewRequest("GET", "/metrics", nil)
 		r.Header.Set("Authorization", "Bearer "+token)

@@ -168,8 +168,8 @@ func List[T any](ctx context.Context, c *Client, listing string, query url.Value
 	}
 }
 
-// Stream yields the values of a stream until the server or ctx ends it. It also ends with the first
-// error. If begun is not nil, Stream calls it when the answer begins.
+// Stream yields the values of a stream. It ends with the first error: that of ctx, or ErrCutOff if
+// the server ends its answer. If begun is not nil, Stream calls it when the answer begins.
 func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -202,29 +202,22 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 				return
 			}
 		}
-		if err := scanner.Err(); err != nil {
-			yield(zero, cmp.Or(causeOf(ctx), err))
-		}
+		yield(zero, cmp.Or(causeOf(ctx), scanner.Err(), ErrCutOff))
 	}
 }
 
-// Work starts long work, and yields its progress until the work ends. If the stream ends before the
-// work, the last error is ErrCutOff.
+// Work starts long work, and yields its progress until the work ends. If its stream ends first, the
+// last error is that of Stream.
 func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		for p, err := range Stream[Progress](ctx, c, r, nil) {
-			switch {
-			case err != nil:
-				yield(p, err)
-				return
-			case p.Error != nil:
-				yield(p, p.Error)
-				return
-			case !yield(p, nil) || p.Ended:
+			if err == nil && p.Error != nil {
+				err = p.Error
+			}
+			if !yield(p, err) || err != nil || p.Ended {
 				return
 			}
 		}
-		yield(Progress{}, ErrCutOff)
 	}
 }
 

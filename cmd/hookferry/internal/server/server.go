@@ -298,7 +298,7 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	}
 	return s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !s.ready.serveHealth(w, r) && !serveKeys(w, r, s.settings.Load()) {
+			if !serveKeys(w, r, s.settings.Load()) {
 				traced.ServeHTTP(w, r)
 			}
 		})), nil
@@ -321,6 +321,18 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 }
 
 func (s *server) private(l *conns) *http.Server {
+	private := map[string]http.Handler{"GET /debug/pprof/": profiles()}
+	if s.metrics != nil {
+		private["GET /metrics"] = s.metrics.Handler(metrics.State{
+			Forwarder: s.forwarder,
+			Store:     s.store.Store,
+			StoreSize: s.store.size,
+			Calls:     s.sources.calls,
+			Sources:   s.sources.list,
+			Settings:  s.settings.Load,
+			Logger:    s.log,
+		})
+	}
 	h := admin.New(admin.Config{
 		Forwarder: s.forwarder,
 		Store:     s.store.Store,
@@ -333,37 +345,23 @@ func (s *server) private(l *conns) *http.Server {
 		Ready:     s.ready.ready,
 		Send:      s.send,
 		Token:     s.Settings.Admin.Token.Reveal(),
+		Private:   private,
 		Page:      page.Handler(),
 		Logger:    s.log,
 	})
-	mux := http.NewServeMux()
-	mux.Handle("/", h)
-	mux.Handle("GET /debug/pprof/", h.Guard(profiles()))
-	if s.metrics != nil {
-		mux.Handle("GET /metrics", h.Guard(s.metrics.Handler(metrics.State{
-			Forwarder: s.forwarder,
-			Store:     s.store.Store,
-			StoreSize: s.store.size,
-			Calls:     s.sources.calls,
-			Sources:   s.sources.list,
-			Settings:  s.settings.Load,
-			Logger:    s.log,
-		})))
-	}
-	server := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS },
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !s.ready.serveHealth(w, r) {
-				mux.ServeHTTP(w, r)
-			}
-		}))
+	server := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS }, h)
 	server.RegisterOnShutdown(h.Close)
 	return server
 }
 
-// http returns an HTTP server for a listener. Each new connection uses the certificate of the
-// settings in use at that time.
-func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, h http.Handler) *http.Server {
-	server := NewHTTP(h, s.log)
+// http returns an HTTP server for a listener, which answers health checks and passes all other
+// requests on to next. Each new connection uses the certificate of the settings in use at that time.
+func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
+	server := NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.ready.serveHealth(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	}), s.log)
 	server.ConnState = l.changed
 	server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c := certificate(s.settings.Load())
