@@ -152,7 +152,7 @@ func TestAdminCommands(t *testing.T) {
 			`exclude          page, track:Debug \*\ntimeout          2s\nwindow           1h0m0s\nschedule         fast\nnetHTTP          true\nmaxConcurrent    3\n` +
 			`maxRate          0\.5\nmaxBurst         7\nchanged          2026-01-02T03:04:05Z by alice\n$`},
 		{name: "destination show as JSON", args: []string{"destination", "show", "acme", "--json"}, stdout: `^\{"id":"acme",.*\}\n$`},
-		{name: "destination set", args: []string{"destination", "set", "a/b", yaml, "--by", "bob"}, stdout: `^acme set\n$`,
+		{name: "destination set", args: []string{"destination", "set", "a/b", yaml, "--by", "bob"}, stdout: `^a/b set\n$`,
 			asked: []string{`PUT /api/v1/destinations/a%2Fb?by=bob {"endpoints":[{"url":"https://a.example/"}],"sources":["web"],"timeout":"2s"}`}},
 		{name: "destination set with no settings", args: []string{"destination", "set", "acme", "-"}, stdin: "- SECRET", status: 1, stderr: `^hookferry destination set: - is not YAML or JSON with keys and values\n$`, asked: []string{}},
 		{name: "destination change", args: []string{"destination", "change", "acme", "-", "--json"}, stdin: `{"timeout": null}`, stdout: `^\{"id":"acme",.*\}\n$`,

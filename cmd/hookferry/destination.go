@@ -66,6 +66,15 @@ func byFlag(o *options) func() url.Values {
 	}
 }
 
+// edit sends a request that changes a destination, and prints what was done.
+func (c *call) edit(ctx context.Context, id, done string, r api.Request) error {
+	d, err := api.Do[api.Destination](ctx, c.client, r)
+	if err != nil {
+		return err
+	}
+	return c.print(d, "%s %s", id, done)
+}
+
 // editDestination returns the action that sends the document of a destination to the server.
 func editDestination(o *options, method, done string) action {
 	by := byFlag(o)
@@ -74,12 +83,8 @@ func editDestination(o *options, method, done string) action {
 		if err != nil {
 			return err
 		}
-		d, err := api.Do[api.Destination](ctx, c.client,
-			api.Request{Method: method, Path: api.Path(api.DestinationPath, c.args[0]), Query: by(), Body: document})
-		if err != nil {
-			return err
-		}
-		return c.print(d, "%s %s", d.ID, done)
+		id := c.args[0]
+		return c.edit(ctx, id, done, api.Request{Method: method, Path: api.Path(api.DestinationPath, id), Query: by(), Body: document})
 	})
 }
 
@@ -121,13 +126,9 @@ func eachDestination(o *options, done, path string, body any) action {
 	return o.admin(func(ctx context.Context, c *call) error {
 		var failed error
 		for _, id := range c.args {
-			d, err := api.Do[api.Destination](ctx, c.client, api.Request{Method: method, Path: api.Path(path, id), Query: by(), Body: body})
-			if err == nil {
-				err = c.print(d, "%s %s", id, done)
-			} else {
-				err = fmt.Errorf("%s: %w", id, err)
+			if err := c.edit(ctx, id, done, api.Request{Method: method, Path: api.Path(path, id), Query: by(), Body: body}); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 			}
-			failed = errors.Join(failed, err)
 		}
 		return failed
 	})
@@ -141,11 +142,7 @@ func rotateSecret(o *options) action {
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.SecretsPath, id), Query: by()}
 		if *finish {
 			r.Method = http.MethodDelete
-			d, err := api.Do[api.Destination](ctx, c.client, r)
-			if err != nil {
-				return err
-			}
-			return c.print(d, "%s has its newest secret alone", id)
+			return c.edit(ctx, id, "has its newest secret alone", r)
 		}
 		made, err := api.Do[api.NewSecret](ctx, c.client, r)
 		if err != nil {
