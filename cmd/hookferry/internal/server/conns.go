@@ -13,11 +13,11 @@ import (
 // conns is a listener that bounds how many connections are open, in all and for each client
 // address.
 //
-// If a new connection exceeds the bound for all, conns closes an idle connection to make room.
-// Among the addresses with idle connections, conns chooses the address with the most connections.
-// Of this address, conns closes the connection that has been idle the longest. So a client that
-// leaves many connections idle takes none from other clients. If no connection is idle, or if the
-// address has reached its bound, conns closes the new connection. HTTP clients then connect again.
+// If a new connection exceeds the bound for all, conns closes an idle connection to make room: one of
+// the address with the most connections, and of these the one that has been idle the longest. So a
+// client that leaves many connections idle takes none from other clients. If no connection is idle,
+// or if the address has reached its bound, conns closes the new connection. HTTP clients then
+// connect again.
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
@@ -28,29 +28,27 @@ type conns struct {
 	told    logLimit // of the lines about connections closed because of a bound
 
 	mu    sync.Mutex
-	all   int
 	clock uint64 // incremented when a connection becomes idle
-	by    map[netip.Prefix]*peer
+	open  map[*conn]struct{}
+	by    map[netip.Prefix]int // how many connections an address has
 }
 
 const tellEvery = 10 * time.Second
 
-// A peer has the connections of one IPv4 address, or of one /64 of IPv6, because an IPv6 client
-// usually can use all addresses of its /64.
-type peer struct {
-	n    int
-	idle map[*conn]uint64 // the value of conns.clock when the connection became idle
-}
-
 type conn struct {
 	net.Conn
-	of   *conns
+	of *conns
+	// peer is the IPv4 address of the client, or its /64 of IPv6, because an IPv6 client usually can
+	// use all addresses of its /64.
 	peer netip.Prefix
-	gone bool // no longer counted; guarded by of.mu
+	idle uint64 // the value of conns.clock when the connection became idle; 0 if it is not idle
 }
 
 func newConns(l net.Listener, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
-	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger, by: map[netip.Prefix]*peer{}}
+	return &conns{
+		Listener: l, max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger,
+		open: map[*conn]struct{}{}, by: map[netip.Prefix]int{},
+	}
 }
 
 func (l *conns) Accept() (net.Conn, error) {
@@ -93,57 +91,39 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.by[key]
-	if p != nil && p.n >= l.maxPerAddress && !l.isProxy(ip) {
+	if l.by[key] >= l.maxPerAddress && !l.isProxy(ip) {
 		return nil, nil
 	}
-	if l.all >= l.max {
+	if len(l.open) >= l.max {
 		if victim = l.victim(); victim == nil {
 			return nil, nil
 		}
 		l.drop(victim)
-		p = l.by[key] // drop may have removed it
 	}
-	if p == nil {
-		p = &peer{idle: map[*conn]uint64{}}
-		l.by[key] = p
-	}
-	l.all++
-	p.n++
-	return &conn{Conn: c, of: l, peer: key}, victim
+	added := &conn{Conn: c, of: l, peer: key}
+	l.open[added] = struct{}{}
+	l.by[key]++
+	return added, victim
 }
 
 // victim returns the idle connection that a new one replaces, or nil if none is idle. The caller
 // holds l.mu.
-func (l *conns) victim() *conn {
-	var most *peer
-	for _, p := range l.by {
-		if len(p.idle) > 0 && (most == nil || p.n > most.n) {
-			most = p
+func (l *conns) victim() (v *conn) {
+	for c := range l.open {
+		if c.idle > 0 && (v == nil || l.by[c.peer] > l.by[v.peer] || l.by[c.peer] == l.by[v.peer] && c.idle < v.idle) {
+			v = c
 		}
 	}
-	if most == nil {
-		return nil
-	}
-	var oldest *conn
-	for c, since := range most.idle {
-		if oldest == nil || since < most.idle[oldest] {
-			oldest = c
-		}
-	}
-	return oldest
+	return v
 }
 
 // drop removes c from the counts. The caller holds l.mu.
 func (l *conns) drop(c *conn) {
-	if c.gone {
+	if _, ok := l.open[c]; !ok {
 		return
 	}
-	c.gone = true
-	l.all--
-	p := l.by[c.peer]
-	delete(p.idle, c)
-	if p.n--; p.n == 0 {
+	delete(l.open, c)
+	if l.by[c.peer]--; l.by[c.peer] == 0 {
 		delete(l.by, c.peer)
 	}
 }
@@ -176,15 +156,9 @@ func (l *conns) changed(nc net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.gone {
-		return
-	}
-	p := l.by[c.peer]
-	switch state {
-	case http.StateNew, http.StateIdle:
+	c.idle = 0
+	if state == http.StateNew || state == http.StateIdle {
 		l.clock++
-		p.idle[c] = l.clock
-	default:
-		delete(p.idle, c)
+		c.idle = l.clock
 	}
 }
