@@ -21,7 +21,8 @@ import (
 type sources struct {
 	current atomic.Pointer[table]
 
-	requests, unknown, failed, limited, accepted, rejected atomic.Int64
+	total                     counts
+	requests, unknown, failed atomic.Int64
 }
 
 // A table has the sources of one version of the settings. Only their counts and limits change.
@@ -138,27 +139,26 @@ func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, ev
 
 func (s *sources) answered(a *collector.Answered) {
 	s.requests.Add(1)
-	s.accepted.Add(int64(a.Accepted))
-	s.rejected.Add(int64(a.Rejected))
 	switch a.Status {
 	case http.StatusUnauthorized:
 		s.unknown.Add(1)
 	case http.StatusServiceUnavailable:
 		s.failed.Add(1)
-	case http.StatusTooManyRequests:
-		s.limited.Add(1)
 	}
-	source := s.current.Load().byName[a.Source]
-	if source == nil {
-		return
+	s.total.answered(a)
+	if source := s.current.Load().byName[a.Source]; source != nil {
+		source.answered(a)
 	}
-	source.accepted.Add(int64(a.Accepted))
-	source.rejected.Add(int64(a.Rejected))
+}
+
+func (c *counts) answered(a *collector.Answered) {
+	c.accepted.Add(int64(a.Accepted))
+	c.rejected.Add(int64(a.Rejected))
 	if a.Status == http.StatusTooManyRequests {
-		source.limited.Add(1)
+		c.limited.Add(1)
 	}
 	if a.Accepted > 0 {
-		source.last.Store(time.Now().UnixMicro())
+		c.last.Store(time.Now().UnixMicro())
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *sources) list() []api.Source {
 
 func (s *sources) calls() api.Calls {
 	return api.Calls{
-		Requests: s.requests.Load(), Accepted: s.accepted.Load(), Rejected: s.rejected.Load(),
-		Limited: s.limited.Load(), Unknown: s.unknown.Load(), Failed: s.failed.Load(),
+		Requests: s.requests.Load(), Accepted: s.total.accepted.Load(), Rejected: s.total.rejected.Load(),
+		Limited: s.total.limited.Load(), Unknown: s.unknown.Load(), Failed: s.failed.Load(),
 	}
 }
