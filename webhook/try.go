@@ -90,20 +90,19 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
 	var (
 		mu                           sync.Mutex // IPv4 and IPv6 are dialled at once
-		resolved, connected, secured time.Duration
+		resolved, connected, secured time.Time
 	)
-	start := time.Now()
-	mark := func(d *time.Duration, err error) {
+	now := func(t *time.Time, err error) {
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
-			*d = time.Since(start)
+			*t = time.Now()
 		}
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSDone:          func(i httptrace.DNSDoneInfo) { mark(&resolved, i.Err) },
-		ConnectDone:      func(_, _ string, err error) { mark(&connected, err) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { mark(&secured, err) },
+		DNSDone:          func(i httptrace.DNSDoneInfo) { now(&resolved, i.Err) },
+		ConnectDone:      func(_, _ string, err error) { now(&connected, err) },
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
 	})
 	s := &sender{client: client, keepAll: true}
 	var notes wire.Notes
@@ -111,11 +110,15 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 	res := s.send(ctx, d, to)
 
 	x := Exchange{Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body)}
-	if !notes.FirstByte.IsZero() {
-		x.FirstByte = notes.FirstByte.Sub(start)
+	after := func(t time.Time) time.Duration {
+		if t.IsZero() {
+			return 0
+		}
+		return t.Sub(x.At)
 	}
+	x.FirstByte = after(notes.FirstByte)
 	mu.Lock() // a dial may outlast the request
-	x.Resolved, x.Connected, x.Secured = resolved, connected, secured
+	x.Resolved, x.Connected, x.Secured = after(resolved), after(connected), after(secured)
 	mu.Unlock()
 	if notes.Header != nil {
 		x.AnswerHeader = make(http.Header, len(notes.Header))
