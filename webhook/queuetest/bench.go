@@ -45,7 +45,6 @@ type rig struct {
 	batch, endpoints int
 	stored, settled  int
 	ps               []webhook.Put
-	results          []webhook.Result
 	wants            []webhook.Want
 	out              []webhook.Delivery
 	ss               []webhook.Settlement
@@ -58,16 +57,15 @@ func (r *rig) destination(n int) string { return fmt.Sprintf("destination-%d", n
 
 // put puts one batch.
 func (r *rig) put() {
-	at := r.s.Now()
-	r.ps, r.results = r.ps[:0], make([]webhook.Result, r.batch)
+	at, results := r.s.Now(), make([]webhook.Result, r.batch)
+	r.ps = r.ps[:0]
 	for range r.batch {
-		d := webhook.Delivery{Destination: r.destination(r.stored), Type: "track", Body: body, Accepted: at, Due: at}
-		d.ID = fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", r.stored)
-		r.ps = append(r.ps, webhook.Put{Delivery: d})
+		id := fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", r.stored)
+		r.ps = append(r.ps, webhook.Put{Delivery: webhook.Delivery{Destination: r.destination(r.stored), ID: id, Type: "track", Body: body, Accepted: at, Due: at}})
 		r.stored++
 	}
-	if err := r.s.Put(r.Context(), r.ps, r.results); err != nil || !r.results[0].Stored {
-		r.Fatalf("Put = %v, %v", r.results[0], err)
+	if err := r.s.Put(r.Context(), r.ps, results); err != nil || !results[0].Stored {
+		r.Fatalf("Put = %v, %v", results[0], err)
 	}
 }
 
@@ -75,9 +73,8 @@ func (r *rig) put() {
 func (r *rig) settle() {
 	for r.settled < r.stored {
 		r.wants, r.ss = r.wants[:0], r.ss[:0]
-		n := r.endpoints
-		for i := range min(r.batch, n) {
-			r.wants = append(r.wants, webhook.Want{Destination: r.destination(r.settled + i), Max: (r.batch - i + n - 1) / n})
+		for i := range min(r.batch, r.endpoints) {
+			r.wants = append(r.wants, webhook.Want{Destination: r.destination(r.settled + i), Max: (r.batch + r.endpoints - 1 - i) / r.endpoints})
 		}
 		var err error
 		if r.out, err = r.s.Fetch(r.Context(), r.wants, noLimit, r.out[:0]); err != nil || len(r.out) == 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -13,9 +14,8 @@ import (
 
 // busy fills the store so that every method has something to do: each list has an element, and one
 // delivery is claimed. It returns, for each method, a function that calls it.
-func (k *kit) busy() map[string]func(ctx context.Context) error {
-	k.Helper()
-	s, dead := k.s, k.bury(2)[0].Key
+func busy(k *kit) map[string]func(ctx context.Context) error {
+	s, letter := k.s, bury(k, 2)[0].Key
 	k.put(k.delivery("a", "1"))
 	claimed := k.fetchOne("a")
 	k.put(k.delivery("a", "2"))
@@ -24,7 +24,7 @@ func (k *kit) busy() map[string]func(ctx context.Context) error {
 
 	type ctx = context.Context
 	calls := map[string]func(ctx) error{
-		"Put": func(c ctx) error { _, err := tryPut(c, s, webhook.Put{Delivery: more}); return err },
+		"Put": func(c ctx) error { _, err := putTo(c, s, webhook.Put{Delivery: more}); return err },
 		"Fetch": func(c ctx) error {
 			ws := []webhook.Want{{Destination: "a", Max: 1, Next: more.Due}}
 			ds, err := s.Fetch(c, ws, noLimit, nil)
@@ -33,21 +33,21 @@ func (k *kit) busy() map[string]func(ctx context.Context) error {
 			}
 			return err
 		},
-		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true), nil); return err },
-		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false), nil); return err },
-		"DeadLetter":   func(c ctx) error { _, err := s.DeadLetter(c, dead); return err },
-		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, ""), nil); return err },
-		"Revive":       func(c ctx) error { _, err := s.Revive(c, dead); return err },
-		"Discard":      func(c ctx) error { _, err := s.Discard(c, dead); return err },
-		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", ""), nil); return err },
+		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
+		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
+		"DeadLetter":   func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
+		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
+		"Revive":       func(c ctx) error { _, err := s.Revive(c, letter); return err },
+		"Discard":      func(c ctx) error { _, err := s.Discard(c, letter); return err },
+		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
 		"Change": func(c ctx) error {
 			_, _, err := s.Change(c, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
 			return err
 		},
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
-		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c), nil); return err },
-		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/"), nil); return err },
+		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
+		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/")); return err },
 		"Set":                func(c ctx) error { _, err := s.Set(c, webhook.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
 	}
 	for _, verdict := range verdicts {
@@ -57,44 +57,51 @@ func (k *kit) busy() map[string]func(ctx context.Context) error {
 	return calls
 }
 
+// allFail makes all calls, which must return the error want.
+func allFail(k *kit, calls map[string]func(context.Context) error, ctx context.Context, want error) {
+	for name, call := range calls {
+		if err := call(ctx); !errors.Is(err, want) {
+			k.Errorf("%s returned %v, want %v", name, err, want)
+		}
+	}
+}
+
 // callCases test properties that all methods share.
 var callCases = []testCase{
-	{"ListsHoldNoLock", "It holds no lock between two yields.", func(k *kit) {
-		k.busy()
-		lists := 0
-		k.between = func() {
-			lists++
-			k.put(k.delivery("c", fmt.Sprint(lists)))
+	{"HeadsHoldNoLock", "Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
+		k.put(k.deliveries("a", 2)...)
+		calls := 0
+		call := func() {
+			calls++
+			k.put(k.delivery("c", fmt.Sprint(calls)))
 			k.settle(webhook.Done, k.fetchOne("c"))
 		}
-		k.compare()
-		if lists < 5 {
-			k.Errorf("%d lists yield something, want Heads, CountByDestination, Waiting, Dead and Settings", lists)
+		for range k.s.Heads(k.ctx, true) {
+			call()
 		}
+		for range k.s.CountByDestination(k.ctx) {
+			call()
+		}
+		if calls != 2 {
+			k.Errorf("Heads and CountByDestination yield %d values, want one each", calls)
+		}
+		k.compare()
 	}},
 	{"Cancelled", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list.", func(k *kit) {
-		calls := k.busy()
+		calls := busy(k)
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
-		for name, call := range calls {
-			if err := call(ctx); !errors.Is(err, context.Canceled) {
-				k.Errorf("%s with a cancelled context: %v, want context.Canceled", name, err)
-			}
-		}
+		allFail(k, calls, ctx, context.Canceled)
 		k.compare()
 	}},
 	{"Closed", "Each method returns ErrClosed after Close. A second Close returns nil.", func(k *kit) {
-		calls := k.busy()
+		calls := busy(k)
 		k.close(k.s)
 		k.close(k.s)
-		for name, call := range calls {
-			if err := call(k.ctx); !errors.Is(err, webhook.ErrClosed) {
-				k.Errorf("%s after Close: %v, want ErrClosed", name, err)
-			}
-		}
+		allFail(k, calls, k.ctx, webhook.ErrClosed)
 	}},
 	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
-		k.together(func() {}, k.s)
+		together(k, func() {}, k.s)
 		k.compare()
 	}},
 }
@@ -105,15 +112,15 @@ var durableCases = []testCase{
 		var wg sync.WaitGroup
 		for p := range 4 {
 			wg.Go(func() {
-				for i := 0; ; i++ {
+				var err error
+				for i := 0; err == nil; i++ {
 					d := k.delivery("a", fmt.Sprint(p, "-", i))
-					if _, err := tryPut(k.ctx, k.s, webhook.Put{Delivery: d}); err != nil {
-						if !errors.Is(err, webhook.ErrClosed) {
-							k.Errorf("Put: %v", err)
-						}
-						return
+					if _, err = putTo(k.ctx, k.s, puts(d)...); err == nil {
+						stored <- d
 					}
-					stored <- d
+				}
+				if !errors.Is(err, webhook.ErrClosed) {
+					k.Errorf("Put: %v", err)
 				}
 			})
 		}
@@ -126,110 +133,100 @@ var durableCases = []testCase{
 		for d := range stored {
 			k.hold(d)
 		}
-		k.reopen()
+		k.restart()
 		k.fetch(100_000, "a")
 	}},
 }
 
-// together calls the function meanwhile while goroutines use the stores. Some goroutines put
-// deliveries; two of them put each delivery. Others fetch the deliveries, retry each once, and
-// then settle it as done. Others append to a setting. At the end together checks that each
-// delivery was stored once, and that no delivery was handed out while it was claimed.
-func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
+// together calls the function meanwhile while eight goroutines use the stores. Each delivery is put
+// by four of them. They fetch deliveries, retry each once, and then settle it as done. They also
+// append to a setting. At the end together checks that each delivery was stored once, and that no
+// delivery was handed out while it was claimed.
+func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 	const total = 300
 	_, names := k.many(20, 0)
-	var mu sync.Mutex
-	tries, claimed := make(map[string]int), make(map[string]bool)
-	stored, done, began := 0, 0, time.Now()
+	began := time.Now()
+	var claimed sync.Map
+	var stored, done atomic.Int64
+	check := func(what string, err error) {
+		if err != nil {
+			k.Errorf("%s: %v", what, err)
+		}
+	}
 	settle := func(s webhook.Store, ds ...webhook.Delivery) {
-		ss := settlements(s, webhook.Retry, ds...)
-		mu.Lock()
-		for i := range ss {
-			d := &ss[i].Delivery
-			if claimed[d.ID] {
+		for _, d := range ds {
+			if _, twice := claimed.LoadOrStore(d.ID, true); twice {
 				k.Errorf("%s was handed out while it was claimed", d.ID)
 			}
-			claimed[d.ID] = true
-			d.Expires = d.Due.Add(time.Hour)
-			if tries[d.ID]++; tries[d.ID] == 2 {
-				ss[i].Verdict = webhook.Done
-			}
 		}
-		mu.Unlock()
 		k.pass(time.Millisecond)
-		mu.Lock()
-		for _, d := range ds {
-			claimed[d.ID] = false
-			done += tries[d.ID] / 2
+		ss := settlements(s, webhook.Retry, ds...)
+		for i, d := range ds {
+			claimed.Delete(d.ID)
+			if d.Tries == 1 {
+				ss[i].Verdict = webhook.Done
+				done.Add(1)
+			}
+			ss[i].Delivery.Tries, ss[i].Delivery.Expires = 1, d.Due.Add(time.Hour)
 		}
-		mu.Unlock()
-		if n, err := s.Settle(k.ctx, ss); n != len(ss) || err != nil {
-			k.Errorf("Settle of %d = %d, %v", len(ss), n, err)
+		_, err := s.Settle(k.ctx, ss)
+		check("Settle", err)
+	}
+	put := func(s webhook.Store, i int) {
+		d := k.delivery(names[i%20], fmt.Sprint(i))
+		out, err := putTo(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
+		check("Put", err)
+		if out[0].Stored {
+			stored.Add(1)
+		}
+		if d.Claim = out[0].Claim; d.Claim != 0 {
+			settle(s, d)
 		}
 	}
-	putSome := func(s webhook.Store, first int) {
-		for i := first; i < total; i += 2 {
-			d := k.delivery(names[i%20], fmt.Sprint(i))
-			out, err := tryPut(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
-			if err != nil {
-				k.Errorf("Put: %v", err)
-			}
-			mu.Lock()
-			if out[0].Stored {
-				stored++
-			}
-			mu.Unlock()
-			if d.Claim = out[0].Claim; d.Claim != 0 {
-				settle(s, d)
-			}
-		}
+	fetch := func(s webhook.Store) {
+		ds, err := s.Fetch(k.ctx, wants(3, names...), noLimit, nil)
+		check("Fetch", err)
+		settle(s, ds...)
 	}
-	fetchAll := func(s webhook.Store) {
-		for end := false; !end && !k.Failed(); {
-			ds, err := s.Fetch(k.ctx, wants(3, names...), noLimit, nil)
-			if err != nil {
-				k.Errorf("Fetch: %v", err)
+	appendTo := func(s webhook.Store) {
+		for err := webhook.ErrConflict; errors.Is(err, webhook.ErrConflict); {
+			var held []webhook.Setting
+			if held, err = list(s.Settings(k.ctx, "doc/count")); len(held) == 1 {
+				// The value belongs to the store, so it must not be changed.
+				held[0].Value = append(bytes.Clone(held[0].Value), 'x')
+				_, err = s.Set(k.ctx, held[0])
 			}
-			settle(s, ds...)
-			mu.Lock()
-			end = done >= total || k.traits.Bubble && time.Since(began) > 10*time.Minute
-			mu.Unlock()
-		}
-	}
-	addToSetting := func(s webhook.Store) {
-		for added := 0; added < 25; {
-			held, err := list(s.Settings(k.ctx, "doc/count"), nil)
-			if err != nil || len(held) != 1 {
-				k.Errorf("Settings = %v, %v, want one", held, err)
-				return
-			}
-			// The value belongs to the store, so it must not be changed.
-			held[0].Value = append(bytes.Clone(held[0].Value), 'x')
-			if _, err := s.Set(k.ctx, held[0]); err == nil {
-				added++
-			} else if !errors.Is(err, webhook.ErrConflict) {
-				k.Errorf("Set: %v", err)
-				return
+			if !errors.Is(err, webhook.ErrConflict) {
+				check("appending to a setting", err)
 			}
 		}
 	}
 	k.set("doc/count", []byte("x"), 0)
 	var wg sync.WaitGroup
-	for i := range 4 {
-		s := stores[i%len(stores)]
-		wg.Go(func() { putSome(s, i/2) })
-		wg.Go(func() { fetchAll(s) })
-		wg.Go(func() { addToSetting(s) })
+	for worker := range 8 {
+		s := stores[worker%len(stores)]
+		wg.Go(func() {
+			for i := worker / 4; i < total; i += 2 {
+				put(s, i)
+				fetch(s)
+				if i%12 == worker/4 {
+					appendTo(s)
+				}
+			}
+			for done.Load() < total && !k.Failed() && !(k.traits.Bubble && time.Since(began) > 10*time.Minute) {
+				fetch(s)
+			}
+		})
 	}
 	meanwhile()
 	wg.Wait()
-	if stored != total || done != total {
-		k.Errorf("of %d different deliveries Put stored %d, and %d were handed out twice", total, stored, done)
+	if stored.Load() != total || done.Load() != total {
+		k.Errorf("of %d different deliveries Put stored %d, and %d were handed out twice", total, stored.Load(), done.Load())
 	}
 	k.fetch(10, names...)
 	held := all(k, k.s.Settings(k.ctx, "doc/count"))
-	if len(held) != 1 || len(held[0].Value) != 101 {
-		k.Fatalf("100 additions to a setting of one byte left %v", held)
+	if len(held) != 1 || len(held[0].Value) != 201 {
+		k.Fatalf("200 additions to a setting of one byte left %v", held)
 	}
 	k.settings["doc/count"] = held[0]
 }

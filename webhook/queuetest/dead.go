@@ -11,8 +11,7 @@ import (
 
 // bury makes n dead letters, with four destinations, two types and three reasons. Two of them die
 // at the same time, and the next two a minute later. The first two die now.
-func (k *kit) bury(n int) []webhook.DeadLetter {
-	k.Helper()
+func bury(k *kit, n int) []webhook.DeadLetter {
 	ds, names := k.many(4, (n+3)/4)
 	ds = ds[:n]
 	for i := range ds {
@@ -32,7 +31,7 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 
 var deadCases = []testCase{
 	{"Dead", "Dead yields the dead letters that filter selects, in the order in which they died, or the newest first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
-		letters := k.bury(2100) // more than a store reads at once
+		letters := bury(k, 2100) // more than a store reads at once
 		k.restart()
 		k.compare()
 		keys := make(map[string]bool)
@@ -57,9 +56,7 @@ var deadCases = []testCase{
 		} {
 			want := k.deadLetters(f)
 			for i := 0; i < len(want); i += 500 {
-				if rest := all(k, k.s.Dead(k.ctx, f, want[i].Key)); len(rest) != len(want)-i-1 || len(rest) > 0 && rest[0].Key != want[i+1].Key {
-					k.Fatalf("Dead(%+v) yields %d after number %d of %d", f, len(rest), i, len(want))
-				}
+				equal(k, fmt.Sprintf("Dead(%+v) after number %d", f, i), all(k, k.s.Dead(k.ctx, f, want[i].Key)), want[i+1:])
 			}
 		}
 		k.discard(letters[5].Key)
@@ -67,27 +64,15 @@ var deadCases = []testCase{
 			k.Errorf("Dead yields %d after the key of a discarded one, want 2094", len(rest))
 		}
 	}},
-	{"Revive", "Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown key is no error.", func(k *kit) {
-		k.put(k.full("a", "1"), k.full("a", "2"))
-		k.settle(webhook.Bury, k.fetch(2, "a")...)
-		one := k.deadLetters(webhook.DeadFilter{ID: "message 1"})[0].Key
-		k.revive()
-		k.revive(one, "no such key", one, "")
-		k.revive(one)
-		k.restart()
-		k.compare()
-		k.put(k.full("a", "1"))
-		k.settle(webhook.Bury, k.fetchOne("a"))
-		k.compare()
-	}},
 	{"Discard", "Discard removes the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
-		letters := k.bury(300)
+		letters := bury(k, 300)
 		one := letters[1].Key
-		k.discard(one, "no such key", letters[4].Key, one)
-		k.revive(one)
+		k.discard()
+		k.discard(one, "no such key", letters[4].Key, one, "")
 		k.restart()
 		k.compare()
 		for _, key := range []string{one, "", "no such key", strings.Repeat("0", len(one)), one[1:], one + "0"} {
+			k.revive(key)
 			if _, err := k.s.DeadLetter(k.ctx, key); !errors.Is(err, webhook.ErrNoDeadLetter) {
 				k.Errorf("DeadLetter(%q): %v, want ErrNoDeadLetter", key, err)
 			}
@@ -113,13 +98,12 @@ var deadCases = []testCase{
 // historyCases test a store that is a webhook.History.
 var historyCases = []testCase{
 	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. If after is the Key of a kept delivery, the list begins behind it. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
-		k.delivered = make(map[string]webhook.DeadLetter)
+		k.keeps = true
 		s := func() webhook.History { return k.s.(webhook.History) }
 		ds, names := k.many(3, 200) // more than a store reads in one page
 		for i := range ds {
-			d := k.full(ds[i].Destination, ds[i].ID)
-			d.MessageID, d.User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)
-			ds[i] = d
+			ds[i] = k.full(ds[i].Destination, ds[i].ID)
+			ds[i].MessageID, ds[i].User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)
 		}
 		k.put(ds...)
 		ss := settlements(k.s, webhook.Done, k.fetch(200, names...)...)
@@ -132,9 +116,7 @@ var historyCases = []testCase{
 		for range 2 {
 			k.compare()
 			letters := k.history(webhook.DeliveredFilter{})
-			if rest := all(k, s().Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)); len(rest) != 299 || rest[0].Key != letters[301].Key {
-				k.Fatalf("Delivered yields %d after number 300 of 600", len(rest))
-			}
+			equal(k, "Delivered after number 300", all(k, s().Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)), letters[301:])
 			for _, f := range []webhook.DeliveredFilter{
 				{Destination: "d1"}, {MessageID: "message 17"}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
 			} {

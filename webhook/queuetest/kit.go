@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,54 +19,38 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A kit is the environment of a case: a store, and a model of the contents that the store must
-// have.
+// A kit is the environment of a case: a store with its checker, and makers of deliveries.
 type kit struct {
-	*testing.T
-	ctx    context.Context
+	checker
 	traits Traits
 	open   Open
 	dir    string
-	s      webhook.Store
 	r      *rand.Rand
 	unit   time.Duration // a short time: a minute in a bubble, 5 ms in real time
-	// between is called between the first two yields of each list. Nil calls nothing.
-	between func()
-	model
 }
 
 func (k *kit) close(s webhook.Store) {
-	k.Helper()
-	if s == nil {
-		return
-	}
 	if err := s.Close(); err != nil {
 		k.Errorf("Close: %v", err)
 	}
 }
 
-// reopen closes the store, if it is open, and opens it again. That ends all claims.
-func (k *kit) reopen() {
-	k.Helper()
+// restart closes a durable store and opens it again, which ends all claims. It does nothing for
+// other stores.
+func (k *kit) restart() {
+	if !k.traits.Durable {
+		return
+	}
 	k.close(k.s)
 	k.s = k.open(k, k.dir)
-	clear(k.used)
-	for _, d := range k.held {
-		d.Claim = 0
-	}
-}
-
-// restart reopens a durable store, and does nothing for other stores.
-func (k *kit) restart() {
-	k.Helper()
-	if k.traits.Durable {
-		k.reopen()
+	clear(k.claims)
+	for _, e := range k.entries {
+		e.Claim = 0
 	}
 }
 
 // pass waits until d has passed by the clock of the store.
 func (k *kit) pass(d time.Duration) {
-	k.Helper()
 	if k.traits.Bubble {
 		time.Sleep(d)
 		return
@@ -140,8 +123,8 @@ func puts(ds ...webhook.Delivery) []webhook.Put {
 	return ps
 }
 
-// tryPut puts ps, and leaves the model as it is.
-func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
+// putTo puts ps to a store, and spoils its arguments afterwards.
+func putTo(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
 	lent := slices.Clone(ps)
 	for i := range lent {
 		defer lend(&lent[i].Delivery)()
@@ -177,70 +160,47 @@ func settlements(s webhook.Store, verdict webhook.Verdict, ds ...webhook.Deliver
 	return ss
 }
 
-func key(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
-
-func ids(ds []webhook.Delivery) []string {
-	out := make([]string, len(ds))
-	for i := range ds {
-		out[i] = key(&ds[i])
-	}
-	return out
-}
-
-// list returns all values that seq yields, and the error that ends it. Before the second yield it
-// calls between, unless that is nil.
-func list[T any](seq iter.Seq2[T, error], between func()) (all []T, err error) {
-	for e, failed := range seq {
-		if err != nil {
-			return all, fmt.Errorf("yielded %v and went on", err)
-		}
-		if err = failed; err == nil {
-			all = append(all, e)
-		}
-		if len(all) == 1 && between != nil {
-			between()
-		}
-	}
-	return all, err
-}
-
-// all is list for a sequence that must not yield an error.
-func all[T any](k *kit, seq iter.Seq2[T, error]) []T {
-	k.Helper()
-	es, err := list(seq, k.between)
-	if err != nil {
-		k.Fatalf("a list of %T ends with the error %v", es, err)
-	}
-	return es
-}
-
-// heads returns the heads that Heads yields. It leaves out destinations without a head.
-func (k *kit) heads(every bool) map[string]webhook.Head {
-	k.Helper()
-	got, seen := make(map[string]webhook.Head), make(map[string]bool)
-	for _, h := range all(k, k.s.Heads(k.ctx, every)) {
-		if seen[h.Destination] {
-			k.Fatalf("Heads(%v) yields %q twice", every, h.Destination)
-		}
-		if seen[h.Destination] = true; !h.Fresh.IsZero() || !h.Retry.IsZero() {
-			got[h.Destination] = h
-		}
-	}
-	return got
-}
-
-// news reads Heads(false) each time Changed has a value, and collects the heads in seen. It returns
-// once enough(seen) is true. In a bubble it fails after an hour.
-func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
-	k.Helper()
-	late := time.After(time.Hour)
-	for seen := make(map[string]webhook.Head); !enough(seen); maps.Copy(seen, k.heads(false)) {
+// news reads Heads(false) each time Changed has a value, until it has yielded fresh deliveries of n
+// of the destinations. It returns all heads that it has read. In a bubble it fails after an hour.
+func (k *kit) news(n int, destinations ...string) map[string]webhook.Head {
+	late, seen := time.After(time.Hour), make(map[string]webhook.Head)
+	for have := 0; have < n; {
 		select {
 		case <-k.s.Changed():
 		case <-late:
-			k.Fatalf("after an hour Changed and Heads have not brought the wanted heads, only %v", seen)
+			k.Fatalf("after an hour Changed and Heads have not brought %d of %q, only %v", n, destinations, seen)
+		}
+		maps.Copy(seen, k.heads(false))
+		have = 0
+		for _, name := range destinations {
+			if !seen[name].Fresh.IsZero() {
+				have++
+			}
 		}
 	}
+	return seen
+}
+
+// list returns all values that seq yields, and the error that ends it.
+func list[T any](seq iter.Seq2[T, error]) (vs []T, err error) {
+	for v, failed := range seq {
+		if err != nil {
+			return vs, fmt.Errorf("yielded %v and went on", err)
+		}
+		if err = failed; err == nil {
+			vs = append(vs, v)
+		}
+	}
+	return vs, err
+}
+
+// all is list for a sequence that must not yield an error.
+func all[T any](t testing.TB, seq iter.Seq2[T, error]) []T {
+	vs, err := list(seq)
+	if err != nil {
+		t.Fatalf("a list of %T ends with the error %v", vs, err)
+	}
+	return vs
 }
 
 // alike reports whether x and y are equal except for their claims. It is faster than package cmp.
@@ -250,24 +210,9 @@ func alike(x, y webhook.Delivery) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// sameSetting reports whether two settings are equal. It is faster than package cmp for long
-// values.
-func sameSetting(x, y webhook.Setting) bool {
-	return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Value, y.Value)
-}
-
 // equal fails the case if a call returned another value than the model wants. It ignores claims.
-func equal[T any](k *kit, what string, got, want T) {
-	k.Helper()
-	if cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike), cmp.Comparer(sameSetting)) {
-		return
+func equal[T any](t testing.TB, what string, got, want T) {
+	if !cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike)) {
+		t.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
 	}
-	k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
-}
-
-// equalSets compares deliveries as the method equal does, but ignores their order.
-func (k *kit) equalSets(what string, got, want []webhook.Delivery) {
-	k.Helper()
-	byKey := func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) }
-	equal(k, what, slices.SortedFunc(slices.Values(got), byKey), slices.SortedFunc(slices.Values(want), byKey))
 }

@@ -19,6 +19,7 @@ package queuetest
 
 import (
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -71,7 +72,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 		open    Open
 		cases   []testCase
 	}{
-		{true, open, slices.Concat(putCases, claimCases, callCases, keeperCases, deadCases)},
+		{true, open, slices.Concat(walkCases, putCases, claimCases, callCases, keeperCases, deadCases)},
 		{traits.Durable, open, durableCases},
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},
@@ -96,17 +97,20 @@ func Run(t *testing.T, open Open, traits Traits) {
 
 func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
 	body := func(t *testing.T) {
-		k := &kit{T: t, ctx: t.Context(), traits: traits, open: open, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute, model: newModel()}
+		k := &kit{
+			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), settings: make(map[string]webhook.Setting)}},
+			traits:  traits, open: open, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute,
+		}
 		if !traits.Bubble {
 			k.unit = 5 * time.Millisecond
 		}
+		k.s = open(t, k.dir)
 		defer func() {
 			k.close(k.s)
-			if t.Failed() {
-				t.Logf("the contract: %s", c.sentence)
+			if t.Failed() { // the stack says which line of the case made the failed call
+				t.Logf("the contract: %s\n%s", c.sentence, debug.Stack())
 			}
 		}()
-		k.reopen()
 		c.run(k)
 	}
 	if traits.Bubble {

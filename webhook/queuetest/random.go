@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,68 +9,81 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// operations has the steps of random walks. In a hundred steps of a walk that takes all of them,
+// each occurs about as often as its weight says.
+var operations = []struct {
+	weight int
+	step   func(w *walk)
+}{
+	{30, (*walk).puts},
+	{2, func(w *walk) { w.compare() }},
+	{1, func(w *walk) { w.restart(); w.past = nil }},
+	{25, (*walk).fetches},
+	{27, (*walk).settles},
+	{6, (*walk).waits},
+	{3, (*walk).takesDead},
+	{3, (*walk).sets},
+	{1, func(w *walk) { w.erase(w.user()) }},
+	{1, (*walk).changes},
+}
+
+// walkCases are short random walks. Each takes more kinds of operations than the one before.
+var walkCases = []testCase{
+	{"RandomPuts", "Put stores all of ps. Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close. The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and retries. Count returns how much the store holds.", func(k *kit) { takeWalk(k, 3, 100) }},
+	{"RandomFetches", "Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims one delivery if any is due. It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if there is none. Claimed deliveries do not count for Heads.", func(k *kit) { takeWalk(k, 4, 100) }},
+	{"RandomSettles", "Settle ends the claims of ss, in their order. If a claim has ended before, its settlement changes nothing, and is no error.", func(k *kit) { takeWalk(k, 6, 200) }},
+}
+
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
-	w := &walk{kit: k}
-	// operations has each operation as many times as it should occur in about a hundred
-	// steps, because each step takes a random element.
-	var operations []func()
-	add := func(times int, do func()) { operations = append(operations, slices.Repeat([]func(){do}, times)...) }
-	add(30, w.puts)
-	add(25, w.fetches)
-	add(27, w.settles)
-	add(3, w.takesDead)
-	add(3, w.sets)
-	add(2, w.compare)
-	add(1, func() { w.erase(w.user()) })
-	add(1, func() {
-		w.change(webhook.WaitingFilter{Destination: w.destination(), User: w.user()}, webhook.Discarded)
-	})
-	if k.traits.Durable {
-		add(1, func() { w.reopen(); w.past = nil })
-	}
-	if k.traits.Bubble { // in real time, a delivery may become due while DueNow changes it
-		add(1, func() { w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow) })
-		add(6, func() { w.pass(time.Duration(w.r.Int64N(int64(w.unit)))) })
-	}
 	steps := 3000
 	if k.traits.Share {
 		steps = 600
 	}
+	takeWalk(k, len(operations), steps)
+}}
+
+// takeWalk takes random steps of the first n operations. At the end it settles all deliveries.
+func takeWalk(k *kit, n, steps int) {
+	w := &walk{kit: k}
+	var choices []func(*walk)
+	for _, o := range operations[:n] {
+		choices = append(choices, slices.Repeat([]func(*walk){o.step}, o.weight)...)
+	}
 	for range steps {
-		operations[k.r.IntN(len(operations))]()
+		choices[k.r.IntN(len(choices))](w)
 	}
 	k.compare()
 	last := k.s.Now()
-	for _, d := range k.inOrder() {
-		if d.Claim != 0 {
-			k.settle(webhook.Return, *d)
+	for _, e := range k.inOrder() {
+		if e.Claim != 0 {
+			k.settle(webhook.Return, e.Delivery)
 		}
-		if d.Due.After(last) {
-			last = d.Due
-		}
+		last = e.Due // the latest one in the end
 	}
 	k.pass(last.Sub(k.s.Now()))
-	k.settle(webhook.Done, k.fetch(10_000, "d0", "d1", "d2", "d3", "d4")...)
+	k.settle(webhook.Done, k.fetch(10_000, destinations...)...)
 	k.compare()
-}}
+}
 
 // A walk is a sequence of random operations on a kit.
 type walk struct {
 	*kit
 	old  []webhook.Delivery // deliveries to put again
-	past []webhook.Delivery // deliveries with claims that have ended
+	past []webhook.Delivery // deliveries with claims that have ended or that never were
 }
 
-func (w *walk) destination() string { return fmt.Sprint("d", w.r.IntN(5)) }
+// destinations are similar, so that a store that mixes up destinations and ids fails.
+var destinations = []string{"d", "d1", "d12", "D", "d0"}
+
+func (w *walk) destination() string { return destinations[w.r.IntN(5)] }
 func (w *walk) user() string        { return fmt.Sprint("user ", w.r.IntN(30)) }
 
 // within returns a random time between now and d from now. d may be negative.
-func (w *walk) within(d time.Duration) time.Time {
-	return w.s.Now().Add(time.Duration(w.r.Float64() * float64(d))).Truncate(time.Microsecond)
+func (k *kit) within(d time.Duration) time.Time {
+	return k.s.Now().Add(time.Duration(k.r.Float64() * float64(d))).Truncate(time.Microsecond)
 }
 
 func (w *walk) puts() {
-	w.Helper()
 	ps := make([]webhook.Put, 1+w.r.IntN(12))
 	for i := range ps {
 		if ps[i].Keep = w.r.IntN(4) == 0; len(w.old) > 0 && w.r.IntN(6) == 0 {
@@ -91,45 +105,51 @@ func (w *walk) puts() {
 		w.old = append(w.old, d)
 		ps[i].Delivery = d
 	}
-	w.putAll(ps...)
+	if err := w.tryPut(w.ctx, ps...); err != nil {
+		w.Fatalf("Put of %d deliveries: %v", len(ps), err)
+	}
 }
 
 func (w *walk) fetches() {
-	w.Helper()
-	var ws []webhook.Want
-	for _, i := range w.r.Perm(10)[:1+w.r.IntN(10)] {
-		ws = append(ws, webhook.Want{Destination: fmt.Sprint("d", i/2), Retries: i%2 == 1, Max: 1 + w.r.IntN(8)})
+	ws := wants(0, destinations...)
+	w.r.Shuffle(len(ws), func(i, j int) { ws[i], ws[j] = ws[j], ws[i] })
+	for i := range ws {
+		ws[i].Max = 1 + w.r.IntN(8)
 	}
 	maxBytes := int64(noLimit)
 	if w.r.IntN(4) == 0 {
 		maxBytes = w.r.Int64N(20_000)
 	}
-	w.fetchWants(maxBytes, ws...)
+	w.fetchWants(maxBytes, ws[:1+w.r.IntN(10)]...)
+}
+
+// outcome returns a settlement of a claimed delivery with a random verdict.
+func (k *kit) outcome(d webhook.Delivery) webhook.Settlement {
+	f := k.full("", "")
+	d.Closed = f.Closed[:k.r.IntN(3)]
+	if d.Tries++; len(d.Attempts) < webhook.MaxAttempts {
+		d.Attempts = append(slices.Clip(d.Attempts), f.Attempts[k.r.IntN(2)])
+	}
+	s := settlements(k.s, verdicts[k.r.IntN(4)], d)[0]
+	if s.At = k.within(-time.Second); s.Verdict == webhook.Retry {
+		s.Delivery.Due = k.within(2 * k.unit).Add(-k.unit / 2)
+		s.Delivery.Expires = s.At.Add(4 * time.Hour)
+	}
+	return s
 }
 
 func (w *walk) settles() {
-	w.Helper()
-	at := w.s.Now()
 	var ss []webhook.Settlement
-	for _, held := range w.inOrder() {
-		if held.Claim == 0 || w.r.IntN(3) == 0 {
-			continue
+	for _, e := range w.inOrder() {
+		if e.Claim != 0 && w.r.IntN(3) > 0 {
+			never := e.Delivery
+			never.Claim = []uint64{0, 1<<63 + 12345}[w.r.IntN(2)]
+			w.past = append(w.past, e.Delivery, never)
+			ss = append(ss, w.outcome(e.Delivery))
 		}
-		d := *held
-		w.past = append(w.past, d)
-		d.Tries++
-		if len(d.Attempts) < webhook.MaxAttempts {
-			d.Attempts = append(slices.Clip(d.Attempts), webhook.Attempt{At: at, Try: d.Tries, Status: 500, Reason: webhook.ReasonServerError})
-		}
-		s := settlements(w.s, verdicts[w.r.IntN(4)], d)[0]
-		if s.At = w.within(-time.Second); s.Verdict == webhook.Retry {
-			s.Delivery.Due = w.within(2 * w.unit).Add(-w.unit / 2)
-			s.Delivery.Expires = at.Add(4 * time.Hour)
-		}
-		ss = append(ss, s)
 	}
 	for range min(w.r.IntN(3), len(w.past)) {
-		ss = append(ss, settlements(w.s, verdicts[w.r.IntN(4)], w.past[w.r.IntN(len(w.past))])...)
+		ss = append(ss, w.outcome(w.past[w.r.IntN(len(w.past))]))
 	}
 	w.settleAll(ss...)
 	w.past = w.past[max(0, len(w.past)-500):]
@@ -137,27 +157,55 @@ func (w *walk) settles() {
 
 // takesDead revives some random dead letters, and discards others.
 func (w *walk) takesDead() {
-	w.Helper()
 	for _, d := range w.deadLetters(webhook.DeadFilter{}) {
 		switch w.r.IntN(4) {
 		case 0:
-			w.revive(d.Key)
+			w.revive(d.Key, "no such key", d.Key)
 			if _, ok := w.heads(false)[d.Destination]; !ok && !w.traits.Share {
 				w.Fatalf("Heads(false) does not yield %s after Revive", d.Destination)
 			}
 		case 1:
-			w.discard(d.Key)
+			w.discard(d.Key, "no such key", d.Key)
 		}
 	}
 }
 
 func (w *walk) sets() {
-	w.Helper()
 	name := fmt.Sprint("doc/", w.r.IntN(8))
-	version := w.settings[name].Version
-	if w.r.IntN(4) == 0 {
-		version += 1 + w.r.Uint64N(3)
+	version := w.version(name)
+	if w.r.IntN(4) == 0 { // another version, of which the latest may be of a setting that was removed
+		version = []uint64{0, w.settings[name].Version, version + 1 + w.r.Uint64N(3)}[w.r.IntN(3)]
 	}
-	values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
-	w.set(name, values[w.r.IntN(4)], version)
+	w.set(name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
+}
+
+// changes discards some waiting deliveries, or makes some due now.
+func (w *walk) changes() {
+	f := webhook.WaitingFilter{Destination: w.destination(), User: w.user()}
+	if len(w.old) > 0 && w.r.IntN(3) == 0 {
+		d := w.old[w.r.IntN(len(w.old))]
+		f = webhook.WaitingFilter{Destination: d.Destination, ID: cmp.Or(d.MessageID, d.ID), Event: d.Event}
+	}
+	w.change(f, webhook.Discarded)
+	if w.traits.Bubble { // in real time, a delivery may become due while DueNow changes it
+		w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow)
+	}
+}
+
+// waits lets some time pass in a bubble, where it takes no real time. Half of the times it fetches
+// just before the next delivery is due, and again at that time.
+func (w *walk) waits() {
+	if !w.traits.Bubble {
+		return
+	}
+	w.pass(time.Duration(w.r.Int64N(int64(w.unit))))
+	for _, e := range w.inOrder() {
+		if left := e.Due.Sub(w.s.Now()); left > 0 && w.r.IntN(2) == 0 {
+			w.pass(left - time.Microsecond)
+			w.fetch(1, destinations...)
+			w.pass(time.Microsecond)
+			w.fetch(1, destinations...)
+			return
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/internal/testkit"
@@ -12,7 +13,6 @@ import (
 
 // another opens the store a second time, until the end of the case.
 func (k *kit) another() webhook.Store {
-	k.Helper()
 	s := k.open(k, k.dir)
 	k.Cleanup(func() { k.close(s) })
 	return s
@@ -20,7 +20,6 @@ func (k *kit) another() webhook.Store {
 
 // fetchFrom fetches deliveries from the stores until it has at least n.
 func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []webhook.Delivery) {
-	k.Helper()
 	testkit.Until(k, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
 		for _, s := range stores {
 			var err error
@@ -34,8 +33,7 @@ func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []we
 }
 
 // nodes waits until s returns nodes with exactly these notes, in this order.
-func (k *kit) nodes(s webhook.Shared, notes ...string) (nodes []webhook.Node) {
-	k.Helper()
+func nodes(k *kit, s webhook.Shared, notes ...string) (nodes []webhook.Node) {
 	testkit.Until(k, "Nodes returns the nodes that are open, with their notes", func() bool {
 		var err error
 		if nodes, err = s.Nodes(k.ctx); err != nil {
@@ -50,7 +48,7 @@ func (k *kit) nodes(s webhook.Shared, notes ...string) (nodes []webhook.Node) {
 // destinations among the nodes, so a case must not expect that one node serves all of them.
 var shareCases = []testCase{
 	{"ShareClaims", "A claim is the right to settle a delivery, also where several nodes share a store, of which some come and go.", func(k *kit) {
-		k.together(func() {
+		together(k, func() {
 			for range 5 {
 				k.pass(time.Millisecond) // meanwhile other goroutines claim deliveries
 				k.close(k.open(k, k.dir))
@@ -64,9 +62,10 @@ var shareCases = []testCase{
 		k.s = other
 		k.put(ds...)
 		k.s = first
-		k.news(func(seen map[string]webhook.Head) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return !seen[name].Fresh.IsZero() && len(k.fetchQueue(1, name, false)) > 0 })
-		})
+		for name := range k.news(1, names...) {
+			k.fetchOne(name)
+			break
+		}
 		k.put(append(ds, k.delivery("d0", "new"))...)
 		for _, s := range []webhook.Store{first, other} {
 			// The changes of another node may be counted later.
@@ -77,7 +76,7 @@ var shareCases = []testCase{
 		}
 	}},
 	{"ShareKeeper", "Revive turns the dead letters with these keys into fresh deliveries. Set: all nodes see the change at once.", func(k *kit) {
-		dead := k.bury(2)
+		dead := bury(k, 2)
 		first, other := k.s, k.another()
 		k.s = other
 		k.revive(dead[0].Key)
@@ -88,7 +87,7 @@ var shareCases = []testCase{
 		}
 		for _, s := range []webhook.Store{first, other, first} {
 			k.s = s
-			k.set("doc/a", []byte("{}"), k.settings["doc/a"].Version)
+			k.set("doc/a", []byte("{}"), k.version("doc/a"))
 			k.set("doc/a", []byte("{}"), 0)
 		}
 	}},
@@ -104,16 +103,16 @@ var shareCases = []testCase{
 		present(first, "first")
 		present(second, long)
 		for self, s := range []webhook.Shared{first, second} {
-			for i, n := range k.nodes(s, "first", long) {
+			for i, n := range nodes(k, s, "first", long) {
 				if n.Name == "" || n.Self != (i == self) || n.Opened.After(n.Seen) || n.Seen.After(k.s.Now()) {
 					k.Errorf("node %d in the result of Nodes of node %d is %+v", i, self, n)
 				}
 			}
 		}
 		present(first, long+"more")
-		k.nodes(second, "", long)
+		nodes(k, second, "", long)
 		k.close(other)
-		if nodes := k.nodes(first, ""); !nodes[0].Self {
+		if nodes := nodes(k, first, ""); !nodes[0].Self {
 			k.Errorf("the node that is left is %+v, want Self", nodes[0])
 		}
 	}},
@@ -122,8 +121,8 @@ var shareCases = []testCase{
 		if !ok {
 			return
 		}
-		want, names := k.many(40, 15)
-		k.put(want...)
+		ds, names := k.many(40, 15)
+		k.put(ds...)
 		held := k.fetch(10, "d0")
 		other := k.another()
 		if err := shared.Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
@@ -131,11 +130,11 @@ var shareCases = []testCase{
 		}
 		// While a node has a claimed delivery of a destination, a store may keep the other
 		// deliveries of that destination with this node.
-		got := k.fetchFrom(len(want)/2, names, other)
+		got := k.fetchFrom(len(ds)/2, names, other)
 		k.settle(webhook.Done, held[:4]...)
 		k.settle(webhook.Return, held[4:]...)
-		got = append(got, k.fetchFrom(len(want)-4-len(got), names, other)...)
-		k.equalSets("what was handed out", append(got, held[:4]...), want)
+		got = append(got, k.fetchFrom(len(ds)-4-len(got), names, other)...)
+		equal(k, "what was handed out", byID(append(got, held[:4]...)), byID(ds))
 		k.put(k.delivery("d1", "late")) // deliveries that are put now are for other nodes, too
 		k.fetchFrom(1, names, other)
 	}},
@@ -145,8 +144,8 @@ var shareCases = []testCase{
 var abandonCases = []testCase{
 	{"ShareTakeOver", "The claims of a node that died end when its last heartbeat is too old.", func(k *kit) {
 		dead := k.another()
-		want, names := k.many(40, 8)
-		if _, err := tryPut(k.ctx, dead, puts(want...)...); err != nil {
+		ds, names := k.many(40, 8)
+		if _, err := putTo(k.ctx, dead, puts(ds...)...); err != nil {
 			k.Fatal(err)
 		}
 		done := k.fetchFrom(16, names, dead)[:8]
@@ -154,6 +153,11 @@ var abandonCases = []testCase{
 			k.Fatal(err)
 		}
 		k.traits.Abandon(k, dead)
-		k.equalSets("what was handed out", append(k.fetchFrom(len(want)-8, names, k.s), done...), want)
+		equal(k, "what was handed out", byID(append(k.fetchFrom(len(ds)-8, names, k.s), done...)), byID(ds))
 	}},
+}
+
+// byID sorts deliveries by their ids.
+func byID(ds []webhook.Delivery) []webhook.Delivery {
+	return slices.SortedFunc(slices.Values(ds), func(x, y webhook.Delivery) int { return strings.Compare(id(&x), id(&y)) })
 }

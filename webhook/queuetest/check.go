@@ -1,0 +1,354 @@
+package queuetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A checker calls a store and makes the same change to a model. It fails the test if the result of
+// the call is not the one that the model wants.
+type checker struct {
+	*testing.T
+	ctx context.Context
+	s   webhook.Store
+	model
+}
+
+// claim claims an entry in the model, with the claim that the store has returned.
+func (c *checker) claim(e *entry, claim uint64) {
+	if claim == 0 || c.claims[claim] {
+		c.Fatalf("%s has the claim %d, want one that is not zero and that no delivery had before", e.id, claim)
+	}
+	c.claims[claim] = true
+	e.Claim = claim
+}
+
+// put puts ds without Keep.
+func (c *checker) put(ds ...webhook.Delivery) {
+	if err := c.tryPut(c.ctx, puts(ds...)...); err != nil {
+		c.Fatalf("Put of %d deliveries: %v", len(ds), err)
+	}
+}
+
+// tryPut puts ps. After an error of the store, it returns the error and leaves the model as it is.
+func (c *checker) tryPut(ctx context.Context, ps ...webhook.Put) error {
+	out, err := putTo(ctx, c.s, ps...)
+	if err != nil {
+		return err
+	}
+	for i, r := range out {
+		d := ps[i].Delivery
+		e := c.entries[id(&d)]
+		repeat := e != nil && e.known && !ps[i].NoDedup
+		if r.Stored == repeat || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
+			c.Fatalf("Put of %s returned %+v; it is a repeat: %t, with Keep: %t", id(&d), r, repeat, ps[i].Keep)
+		}
+		if r.Stored {
+			e = c.hold(d)
+			e.known = e.known || !ps[i].NoDedup
+		}
+		if r.Claim != 0 {
+			c.claim(e, r.Claim)
+		}
+	}
+	return nil
+}
+
+// fetch fetches up to max fresh deliveries and max retries of each destination.
+func (c *checker) fetch(max int, destinations ...string) []webhook.Delivery {
+	return c.fetchWants(noLimit, wants(max, destinations...)...)
+}
+
+// fetchOne fetches from a destination that must have exactly one due delivery.
+func (c *checker) fetchOne(destination string) webhook.Delivery {
+	ds := c.fetch(10, destination)
+	if len(ds) != 1 {
+		c.Fatalf("Fetch returned %v, want one delivery", ids(ds))
+	}
+	return ds[0]
+}
+
+// fetchWants fetches with ws. Each queue is in ws at most once.
+func (c *checker) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery {
+	before, dst := c.s.Now(), []webhook.Delivery{{ID: "first"}}
+	for i := range ws {
+		ws[i].Next = before
+	}
+	got, err := c.s.Fetch(c.ctx, ws, maxBytes, slices.Clone(dst))
+	after := c.s.Now()
+	if err != nil {
+		c.Fatalf("Fetch: %v", err)
+	}
+	queues := make(map[webhook.Want][]*entry)
+	for _, e := range c.sorted(ids(got), func(e *entry) bool { return e.place == waiting && e.Claim == 0 }) {
+		queue := webhook.Want{Destination: e.Destination, Retries: !e.Expires.IsZero()}
+		queues[queue] = append(queues[queue], e)
+	}
+	want, next, full := dst, slices.Clone(ws), false
+	for i, w := range ws {
+		n := 0
+		next[i].Next = time.Time{}
+		for _, e := range queues[webhook.Want{Destination: w.Destination, Retries: w.Retries}] {
+			returned, size := e.rank < 0, int64(len(e.Body))
+			// What becomes due during the call may be returned, but need not.
+			if n < w.Max && (!e.Due.After(before) || returned && !e.Due.After(after)) {
+				fits := len(want) == 1 || size <= maxBytes
+				// After a body that does not fit, a store may stop, or look for a smaller one in
+				// another queue.
+				if full = full || !fits; fits && (returned || !full) {
+					want = append(want, e.Delivery)
+					maxBytes -= size
+					n++
+					continue
+				}
+			}
+			next[i].Next = e.Due
+			break
+		}
+	}
+	equal(c, "Fetch", got, want)
+	equal(c, "the wants after Fetch", ws, next)
+	got = got[1:]
+	for _, d := range got {
+		c.claim(c.entries[id(&d)], d.Claim)
+	}
+	return got
+}
+
+func (c *checker) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
+	c.settleAll(settlements(c.s, verdict, ds...)...)
+}
+
+func (c *checker) settleAll(ss ...webhook.Settlement) {
+	lent := slices.Clone(ss)
+	for i := range ss {
+		c.settled(&ss[i])
+		defer lend(&lent[i].Delivery)()
+	}
+	if n, err := c.s.Settle(c.ctx, lent); n != len(ss) || err != nil {
+		c.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
+	}
+}
+
+func (c *checker) discard(keys ...string) {
+	c.modify(fmt.Sprintf("Discard(%q)", keys), func() (int, int, error) {
+		n, err := c.s.Discard(c.ctx, keys...)
+		return n, 0, err
+	}, withKey(keys), remove)
+}
+
+func (c *checker) revive(keys ...string) {
+	c.modify(fmt.Sprintf("Revive(%q)", keys), func() (int, int, error) {
+		n, err := c.s.Revive(c.ctx, keys...)
+		return n, 0, err
+	}, withKey(keys), func(e *entry) bool {
+		e.place, e.DeadLetter = waiting, webhook.DeadLetter{Delivery: e.Delivery}
+		e.Expires, e.Tries, e.Closed = time.Time{}, 0, nil
+		return true
+	})
+}
+
+func (c *checker) change(f webhook.WaitingFilter, to webhook.Change) {
+	began, become := c.s.Now(), remove
+	if to == webhook.DueNow {
+		become = func(e *entry) bool { return e.Hasten(began) }
+	}
+	c.modify(fmt.Sprintf("Change(%+v, %d)", f, to), func() (int, int, error) { return c.s.Change(c.ctx, f, to) },
+		func(e *entry) bool { return e.place == waiting && f.Match(&e.Delivery) }, become)
+}
+
+func (c *checker) erase(user string) {
+	c.modify(fmt.Sprintf("Erase(%q)", user), func() (int, int, error) { return c.s.Erase(c.ctx, user) },
+		func(e *entry) bool { return e.place != removed && e.User == user }, remove)
+}
+
+// withKey returns a function that selects the dead letters with these keys.
+func withKey(keys []string) func(*entry) bool {
+	return func(e *entry) bool { return e.place == buried && e.Key != "" && slices.Contains(keys, e.Key) }
+}
+
+func remove(e *entry) bool {
+	e.place = removed
+	return true
+}
+
+// modify makes a call that changes the entries that match, except claimed ones. The function become
+// makes the change in the model, and reports whether there is one. The entries that wait afterwards
+// must be due since the call began. modify copies their Due from the store.
+func (c *checker) modify(what string, call func() (n, claimed int, err error), match, become func(*entry) bool) {
+	began, claimed := c.s.Now(), 0
+	changed, destinations := make(map[string]*entry), make(map[string]bool)
+	for _, e := range c.entries {
+		if match(e) && e.Claim != 0 {
+			claimed++
+		} else if match(e) && become(e) {
+			changed[e.id], destinations[e.Destination] = e, true
+		}
+	}
+	if n, skipped, err := call(); n != len(changed) || skipped != claimed || err != nil {
+		c.Fatalf("%s = %d, %d, %v, want %d, %d", what, n, skipped, err, len(changed), claimed)
+	}
+	for name := range destinations {
+		for _, d := range all(c, c.s.Waiting(c.ctx, name, "")) {
+			e := changed[id(&d)]
+			if e == nil {
+				continue
+			}
+			if e.Due = d.Due; d.Due.Before(began) || d.Due.After(c.s.Now()) {
+				c.Fatalf("%s has made %s due at %v, want since %v", what, e.id, d.Due, began)
+			}
+		}
+	}
+}
+
+// set stores a setting, or removes it if the value is nil.
+func (c *checker) set(name string, value []byte, version uint64) {
+	lent := bytes.Clone(value)
+	v, err := c.s.Set(c.ctx, webhook.Setting{Name: name, Value: lent, Version: version})
+	clear(lent)
+	switch held, latest := c.version(name), c.settings[name].Version; {
+	case held != version && !errors.Is(err, webhook.ErrConflict):
+		c.Fatalf("Set of %q with version %d, while %d is held = %d, %v, want ErrConflict", name, version, held, v, err)
+	case held != version:
+	case err != nil || v <= latest:
+		c.Fatalf("Set of %q, version %d = %d, %v, want a version above %d", name, version, v, err, latest)
+	default:
+		c.settings[name] = webhook.Setting{Name: name, Value: value, Version: v}
+	}
+}
+
+// compare compares all lists and counts of the store with the model.
+func (c *checker) compare() {
+	var want webhook.Counts
+	counts, heads := make(map[string]webhook.DestinationCounts), make(map[string]webhook.Head)
+	for _, e := range c.inOrder() {
+		n, h := counts[e.Destination], heads[e.Destination]
+		n.Destination, h.Destination = e.Destination, e.Destination
+		n.Waiting++
+		if e.Claim != 0 {
+			n.Claimed++
+		} else {
+			if e.Expires.IsZero() {
+				h.Fresh = cmp.Or(h.Fresh, e.Due)
+			} else {
+				h.Retry = cmp.Or(h.Retry, e.Due)
+			}
+			heads[e.Destination] = h
+			n.Oldest, want.Oldest = cmp.Or(n.Oldest, e.Due), cmp.Or(want.Oldest, e.Due)
+		}
+		counts[e.Destination] = n
+	}
+	equal(c, "Heads(true)", c.heads(true), heads)
+	gotCounts := make(map[string]webhook.DestinationCounts)
+	for _, n := range all(c, c.s.CountByDestination(c.ctx)) {
+		n.Waiting += gotCounts[n.Destination].Waiting // is wrong if a destination is yielded twice
+		gotCounts[n.Destination] = n
+	}
+	equal(c, "CountByDestination", gotCounts, counts)
+	c.compareWaiting("nothing")
+	for name, n := range counts {
+		c.compareWaiting(name)
+		want.Waiting, want.Claimed = want.Waiting+n.Waiting, want.Claimed+n.Claimed
+	}
+	for _, d := range c.deadLetters(webhook.DeadFilter{}) {
+		want.Dead, want.DeadBytes, want.OldestDead = want.Dead+1, want.DeadBytes+d.Size(), cmp.Or(want.OldestDead, d.Died)
+	}
+	if c.keeps {
+		for _, d := range c.history(webhook.DeliveredFilter{}) {
+			want.Delivered, want.DeliveredBytes = want.Delivered+1, want.DeliveredBytes+d.Size()
+		}
+	}
+	got, err := c.s.Count(c.ctx)
+	if err != nil {
+		c.Fatalf("Count: %v", err)
+	}
+	if got.DeadBytes == -1 { // -1 means unknown; OldestDead may then be unknown, too
+		want.DeadBytes, want.OldestDead = -1, got.OldestDead
+	}
+	equal(c, "Count", got, want)
+	c.compareSettings("")
+}
+
+// heads returns the heads that Heads yields. It leaves out destinations without a head.
+func (c *checker) heads(every bool) map[string]webhook.Head {
+	got, seen := make(map[string]webhook.Head), make(map[string]bool)
+	for _, h := range all(c, c.s.Heads(c.ctx, every)) {
+		if seen[h.Destination] {
+			c.Fatalf("Heads(%v) yields %q twice", every, h.Destination)
+		}
+		if seen[h.Destination] = true; !h.Earliest().IsZero() {
+			got[h.Destination] = h
+		}
+	}
+	return got
+}
+
+// compareWaiting compares what Waiting yields with the model.
+func (c *checker) compareWaiting(destination string) {
+	var got []webhook.DeadLetter
+	for _, d := range all(c, c.s.Waiting(c.ctx, destination, "")) {
+		got = append(got, webhook.DeadLetter{Delivery: d})
+	}
+	c.compareList("Waiting", got, waiting, func(d *webhook.DeadLetter) bool { return d.Destination == destination })
+}
+
+// deadLetters returns the dead letters that filter selects. It compares them with the model.
+func (c *checker) deadLetters(filter webhook.DeadFilter) []webhook.DeadLetter {
+	ds := all(c, c.s.Dead(c.ctx, filter, ""))
+	got := slices.Clone(ds)
+	if filter.NewestFirst {
+		slices.Reverse(got)
+	}
+	c.compareList(fmt.Sprintf("Dead(%+v)", filter), got, buried, filter.Match)
+	return ds
+}
+
+// history returns the deliveries that Delivered yields. It compares them with the model.
+func (c *checker) history(filter webhook.DeliveredFilter) []webhook.Delivered {
+	ds := all(c, c.s.(webhook.History).Delivered(c.ctx, filter, ""))
+	var got []webhook.DeadLetter
+	for _, d := range slices.Backward(ds) {
+		got = append(got, webhook.DeadLetter{Delivery: d.Delivery, Died: d.At, Key: d.Key})
+	}
+	c.compareList(fmt.Sprintf("Delivered(%+v)", filter), got, delivered, func(d *webhook.DeadLetter) bool {
+		return filter.Match(&webhook.Delivered{Delivery: d.Delivery, At: d.Died})
+	})
+	return ds
+}
+
+// compareList compares a list with the entries in a place that match, in the order of their times.
+// It copies the keys from the list to the model.
+func (c *checker) compareList(what string, got []webhook.DeadLetter, in place, match func(*webhook.DeadLetter) bool) {
+	names := make([]string, len(got))
+	for i, d := range got {
+		names[i] = id(&d.Delivery)
+		if e := c.entries[names[i]]; e != nil && e.Key == "" {
+			e.Key = d.Key
+		}
+	}
+	var want []webhook.DeadLetter
+	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.DeadLetter) }) {
+		want = append(want, e.DeadLetter)
+	}
+	equal(c, what, got, want)
+}
+
+func (c *checker) compareSettings(prefix string) {
+	var want []webhook.Setting
+	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
+		if strings.HasPrefix(name, prefix) && c.version(name) != 0 {
+			want = append(want, c.settings[name])
+		}
+	}
+	equal(c, fmt.Sprintf("Settings(%q)", prefix), all(c, c.s.Settings(c.ctx, prefix)), want)
+}
