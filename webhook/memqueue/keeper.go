@@ -187,11 +187,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
-	l := s.lanes[filter.Destination]
-	if l == nil {
-		return 0, 0, nil
+	if l := s.lanes[filter.Destination]; l != nil {
+		n, claimed = s.change(slices.Values([]*lane{l}), filter.Match, to)
 	}
-	n, claimed = s.change(slices.Values([]*lane{l}), filter.Match, to)
 	return n, claimed, nil
 }
 
@@ -206,26 +204,24 @@ func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool
 	}
 	now := now()
 	for l := range lanes {
-		items, before := l.unclaimed(), n
+		items := l.unclaimed()
+		if !slices.ContainsFunc(items, func(it *item) bool { return match(&it.Delivery) }) {
+			continue // the queues stay as they are
+		}
+		l.fresh, l.retries = queue{}, queue{}
 		for _, it := range items {
+			it.left, it.right = nil, nil
 			switch {
 			case !match(&it.Delivery):
 			case to == webhook.Discarded:
 				s.drop(it)
 				n++
+				continue
 			case it.Hasten(now):
 				s.announce(l)
 				n++
 			}
-		}
-		if n == before {
-			continue // the queues are as they were
-		}
-		l.fresh, l.retries = queue{}, queue{}
-		for _, it := range items {
-			if it.left, it.right = nil, nil; it.lane != nil {
-				it.queue().push(it)
-			}
+			it.queue().push(it)
 		}
 	}
 	return n, claimed

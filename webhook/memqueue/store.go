@@ -57,8 +57,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool
-	lanes  map[string]*lane    // by destination; only those with deliveries
-	news   map[string]struct{} // the destinations that the next Heads(false) yields
+	lanes  map[string]*lane // by destination; only those with deliveries
 	seen   *storekit.Window
 	seq    uint64 // the number of the latest delivery, claim, retry, dead letter or setting
 	bytes  int64  // the bytes that count toward maxBytes
@@ -94,7 +93,6 @@ func New(c Config) *Store {
 		maxBytes:  c.MaxBytes,
 		changed:   make(chan struct{}, 1),
 		lanes:     make(map[string]*lane),
-		news:      make(map[string]struct{}),
 		claims:    make(map[uint64]*item),
 		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		dead:      make(map[string]*webhook.DeadLetter),
@@ -226,7 +224,6 @@ func (s *Store) drop(it *item) {
 	if it.lane.waiting--; it.lane.waiting == 0 {
 		delete(s.lanes, it.lane.name)
 	}
-	it.lane = nil
 	s.bytes -= size(&it.Delivery)
 }
 
@@ -300,47 +297,36 @@ func (s *Store) settle(by *webhook.Settlement) error {
 	delete(s.claims, d.Claim)
 	it.Claim = 0
 	it.lane.claimed--
+	if by.Verdict == webhook.Retry || by.Verdict == webhook.Bury {
+		it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
+		s.seq++
+	}
 	switch by.Verdict {
-	case webhook.Done:
-		s.drop(it)
-		return nil
+	case webhook.Retry:
+		it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, s.seq
+		it.queue().push(it)
 	case webhook.Return:
 		it.queue().push(it)
-		return nil
-	}
-	it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
-	s.seq++
-	if by.Verdict == webhook.Bury {
+	case webhook.Done:
+		s.drop(it)
+	case webhook.Bury:
 		s.drop(it)
 		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, s.seq) // sorts by time of death
 		s.dead[key] = &webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At, Key: key}
 		s.bytes += size(&it.Delivery)
-		return nil
 	}
-	it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, s.seq
-	it.queue().push(it)
 	return nil
 }
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return page(ctx, s, func() (heads []webhook.Head) {
-		if all {
-			for _, l := range s.lanes {
-				if l.claimed < l.waiting {
-					heads = append(heads, l.head())
-				}
-			}
-			return heads
-		}
-		for name := range s.news {
-			if l := s.lanes[name]; l != nil {
+		for _, l := range s.lanes {
+			if (all || l.news) && l.claimed < l.waiting {
 				heads = append(heads, l.head())
-			} else {
-				heads = append(heads, webhook.Head{Destination: name})
 			}
+			l.news = l.news && all
 		}
-		clear(s.news)
 		return heads
 	})
 }
@@ -348,7 +334,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 // announce makes the next Heads(false) yield l, and signals Changed. It is called for changes that
 // the scheduler of the forwarder does not know of.
 func (s *Store) announce(l *lane) {
-	s.news[l.name] = struct{}{}
+	l.news = true
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -372,14 +358,14 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.news, s.seen, s.claims, s.dead, s.settings, s.audiences = nil, nil, nil, nil, nil, nil, nil
+	s.lanes, s.seen, s.claims, s.dead, s.settings, s.audiences = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
 // An item is a stored delivery. It is either in one of its lane's queues, or claimed.
 type item struct {
 	webhook.Delivery
-	lane        *lane // nil after the item was removed from the store
+	lane        *lane
 	seq         uint64
 	left, right *item // the children in a heap; in the list of a queue, right is the next item
 	key         storekit.Key
@@ -408,6 +394,7 @@ func (it *item) queue() *queue {
 type lane struct {
 	name             string
 	waiting, claimed int   // waiting counts all items, claimed ones included
+	news             bool  // the next Heads(false) yields the lane
 	fresh, retries   queue // the items that are not claimed
 }
 
