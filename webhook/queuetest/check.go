@@ -140,22 +140,25 @@ func (c *checker) settleAll(ss ...webhook.Settlement) {
 	}
 }
 
-func (c *checker) discard(keys ...string) {
-	c.modify(fmt.Sprintf("Discard(%q)", keys), func() (int, int, error) {
-		n, err := c.s.Discard(c.ctx, keys...)
-		return n, 0, err
-	}, withKey(keys), remove)
-}
+func (c *checker) discard(keys ...string) { c.takeDead("Discard", c.s.Discard, keys, remove) }
 
 func (c *checker) revive(keys ...string) {
-	c.modify(fmt.Sprintf("Revive(%q)", keys), func() (int, int, error) {
-		n, err := c.s.Revive(c.ctx, keys...)
-		return n, 0, err
-	}, withKey(keys), func(e *entry) bool {
+	c.takeDead("Revive", c.s.Revive, keys, func(e *entry) bool {
 		e.place, e.DeadLetter = waiting, webhook.DeadLetter{Delivery: e.Delivery}
 		e.Expires, e.Tries, e.Closed = time.Time{}, 0, nil
 		return true
 	})
+}
+
+// takeDead calls a method with keys. The function become makes the change in the model.
+func (c *checker) takeDead(what string, method func(context.Context, ...string) (int, error), keys []string, become func(*entry) bool) {
+	call := func() (int, int, error) {
+		n, err := method(c.ctx, keys...)
+		return n, 0, err
+	}
+	c.modify(fmt.Sprintf("%s(%q)", what, keys), call, func(e *entry) bool {
+		return e.place == buried && e.Key != "" && slices.Contains(keys, e.Key)
+	}, become)
 }
 
 func (c *checker) change(f webhook.WaitingFilter, to webhook.Change) {
@@ -170,11 +173,6 @@ func (c *checker) change(f webhook.WaitingFilter, to webhook.Change) {
 func (c *checker) erase(user string) {
 	c.modify(fmt.Sprintf("Erase(%q)", user), func() (int, int, error) { return c.s.Erase(c.ctx, user) },
 		func(e *entry) bool { return e.place != removed && e.User == user }, remove)
-}
-
-// withKey returns a function that selects the dead letters with these keys.
-func withKey(keys []string) func(*entry) bool {
-	return func(e *entry) bool { return e.place == buried && e.Key != "" && slices.Contains(keys, e.Key) }
 }
 
 func remove(e *entry) bool {

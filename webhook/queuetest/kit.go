@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -160,25 +159,22 @@ func settlements(s webhook.Store, verdict webhook.Verdict, ds ...webhook.Deliver
 	return ss
 }
 
-// news reads Heads(false) each time Changed has a value, until it has yielded fresh deliveries of n
-// of the destinations. It returns all heads that it has read. In a bubble it fails after an hour.
-func (k *kit) news(n int, destinations ...string) map[string]webhook.Head {
-	late, seen := time.After(time.Hour), make(map[string]webhook.Head)
-	for have := 0; have < n; {
+// news reads Heads(false) each time Changed has a value, until it yields a fresh delivery of one of
+// the destinations, which news returns. In a bubble it fails after an hour.
+func (k *kit) news(destinations ...string) string {
+	for late := time.After(time.Hour); ; {
 		select {
 		case <-k.s.Changed():
 		case <-late:
-			k.Fatalf("after an hour Changed and Heads have not brought %d of %q, only %v", n, destinations, seen)
+			k.Fatalf("after an hour Changed and Heads have not brought any of %q", destinations)
 		}
-		maps.Copy(seen, k.heads(false))
-		have = 0
+		heads := k.heads(false)
 		for _, name := range destinations {
-			if !seen[name].Fresh.IsZero() {
-				have++
+			if !heads[name].Fresh.IsZero() {
+				return name
 			}
 		}
 	}
-	return seen
 }
 
 // list returns all values that seq yields, and the error that ends it.

@@ -72,7 +72,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 		open    Open
 		cases   []testCase
 	}{
-		{true, open, slices.Concat(walkCases, putCases, claimCases, callCases, keeperCases, deadCases)},
+		{true, open, slices.Concat(walkCases, storeCases, callCases, keeperCases)},
 		{traits.Durable, open, durableCases},
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},

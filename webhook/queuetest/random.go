@@ -29,9 +29,12 @@ var operations = []struct {
 
 // walkCases are short random walks. Each takes more kinds of operations than the one before.
 var walkCases = []testCase{
-	{"RandomPuts", "Put stores all of ps. Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close. The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and retries. Count returns how much the store holds.", func(k *kit) { takeWalk(k, 3, 100) }},
+	{"RandomPuts", "Put stores all of ps. It leaves out a delivery if one with the same Destination and ID was put before, or is earlier in ps. Within these bounds it remembers a put after a restart. Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close. The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and retries. Count returns how much the store holds.", func(k *kit) { takeWalk(k, 3, 100) }},
 	{"RandomFetches", "Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims one delivery if any is due. It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if there is none. Claimed deliveries do not count for Heads.", func(k *kit) { takeWalk(k, 4, 100) }},
-	{"RandomSettles", "Settle ends the claims of ss, in their order. If a claim has ended before, its settlement changes nothing, and is no error.", func(k *kit) { takeWalk(k, 6, 200) }},
+	{"RandomSettles", "Settle ends the claims of ss, in their order. If a claim has ended before, its settlement changes nothing, and is no error. Retry puts it back with its Due. Put remembers a put after the delivery has been settled.", func(k *kit) { takeWalk(k, 6, 200) }},
+	{"RandomDeadLetters", "Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown key is no error. Discard removes the dead letters with these keys, and returns how many there were.", func(k *kit) { takeWalk(k, 7, 200) }},
+	{"RandomSettings", "Set stores a setting if the store has it with the version s.Version. Zero stands for a setting that the store does not have. If the store has another version, Set returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting.", func(k *kit) { takeWalk(k, 8, 200) }},
+	{"RandomChanges", "Erase removes the deliveries and dead letters of a user, by their User, in every destination, except claimed deliveries. Change makes the given change to the waiting deliveries that filter selects, except claimed ones. Both return how many they have removed or changed, and how many they have skipped because they are claimed.", func(k *kit) { takeWalk(k, 10, 200) }},
 }
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
@@ -157,15 +160,21 @@ func (w *walk) settles() {
 
 // takesDead revives some random dead letters, and discards others.
 func (w *walk) takesDead() {
+	var revived, discarded, news []string
 	for _, d := range w.deadLetters(webhook.DeadFilter{}) {
 		switch w.r.IntN(4) {
 		case 0:
-			w.revive(d.Key, "no such key", d.Key)
-			if _, ok := w.heads(false)[d.Destination]; !ok && !w.traits.Share {
-				w.Fatalf("Heads(false) does not yield %s after Revive", d.Destination)
-			}
+			revived, news = append(revived, d.Key, "no such key", d.Key), append(news, d.Destination)
 		case 1:
-			w.discard(d.Key, "no such key", d.Key)
+			discarded = append(discarded, d.Key, "", d.Key)
+		}
+	}
+	w.revive(revived...)
+	w.discard(discarded...)
+	heads := w.heads(false)
+	for _, name := range news {
+		if _, ok := heads[name]; !ok && !w.traits.Share {
+			w.Fatalf("Heads(false) does not yield %s after Revive", name)
 		}
 	}
 }

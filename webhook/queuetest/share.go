@@ -62,10 +62,7 @@ var shareCases = []testCase{
 		k.s = other
 		k.put(ds...)
 		k.s = first
-		for name := range k.news(1, names...) {
-			k.fetchOne(name)
-			break
-		}
+		k.fetchOne(k.news(names...))
 		k.put(append(ds, k.delivery("d0", "new"))...)
 		for _, s := range []webhook.Store{first, other} {
 			// The changes of another node may be counted later.
