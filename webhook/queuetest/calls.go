@@ -68,25 +68,6 @@ func allFail(k *kit, calls map[string]func(context.Context) error, ctx context.C
 
 // callCases test properties that all methods share.
 var callCases = []testCase{
-	{"HeadsHoldNoLock", "Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
-		k.put(k.deliveries("a", 2)...)
-		calls := 0
-		call := func() {
-			calls++
-			k.put(k.delivery("c", fmt.Sprint(calls)))
-			k.settle(webhook.Done, k.fetchOne("c"))
-		}
-		for range k.s.Heads(k.ctx, true) {
-			call()
-		}
-		for range k.s.CountByDestination(k.ctx) {
-			call()
-		}
-		if calls != 2 {
-			k.Errorf("Heads and CountByDestination yield %d values, want one each", calls)
-		}
-		k.compare()
-	}},
 	{"Cancelled", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list.", func(k *kit) {
 		calls := busy(k)
 		ctx, cancel := context.WithCancel(k.ctx)

@@ -141,7 +141,9 @@ var keeperCases = []testCase{
 		} {
 			want := k.deadLetters(f)
 			for i := 0; i < len(want); i += 500 {
-				equal(k, fmt.Sprintf("Dead(%+v) after number %d", f, i), all(k, k.s.Dead(k.ctx, f, want[i].Key)), want[i+1:])
+				if rest := all(k, k.s.Dead(k.ctx, f, want[i].Key)); len(rest) != len(want)-i-1 || len(rest) > 0 && rest[0].Key != want[i+1].Key {
+					k.Fatalf("Dead(%+v) yields %d after number %d of %d", f, len(rest), i, len(want))
+				}
 			}
 		}
 		k.discard(letters[5].Key)

@@ -208,7 +208,10 @@ func alike(x, y webhook.Delivery) bool {
 
 // equal fails the case if a call returned another value than the model wants. It ignores claims.
 func equal[T any](t testing.TB, what string, got, want T) {
-	if !cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike)) {
+	sameSetting := func(x, y webhook.Setting) bool { // faster than package cmp for long values
+		return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Value, y.Value)
+	}
+	if !cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike), cmp.Comparer(sameSetting)) {
 		t.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
 	}
 }
