@@ -116,7 +116,7 @@ func (c *checker) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Deliv
 			break
 		}
 	}
-	equal(c, "Fetch", got, want)
+	equalLists(c, "Fetch", got, want)
 	equal(c, "the wants after Fetch", ws, next)
 	got = got[1:]
 	for _, d := range got {
@@ -338,7 +338,7 @@ func (c *checker) compareList(what string, got []webhook.DeadLetter, in place, m
 	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.DeadLetter) }) {
 		want = append(want, e.DeadLetter)
 	}
-	equal(c, what, got, want)
+	equalLists(c, what, got, want)
 }
 
 func (c *checker) compareSettings(prefix string) {
@@ -348,5 +348,5 @@ func (c *checker) compareSettings(prefix string) {
 			want = append(want, c.settings[name])
 		}
 	}
-	equal(c, fmt.Sprintf("Settings(%q)", prefix), all(c, c.s.Settings(c.ctx, prefix)), want)
+	equalLists(c, fmt.Sprintf("Settings(%q)", prefix), all(c, c.s.Settings(c.ctx, prefix)), want)
 }

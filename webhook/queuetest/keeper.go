@@ -39,7 +39,7 @@ var keeperCases = []testCase{
 		k.put(ds[900:]...)
 		k.put(ds[:900]...)
 		got := k.fetchWants(noLimit, webhook.Want{Destination: "a", Retries: true, Max: 10})
-		equal(k, "Waiting", all(k, k.s.Waiting(k.ctx, "a", "")), ds)
+		equalLists(k, "Waiting", all(k, k.s.Waiting(k.ctx, "a", "")), ds)
 		n := 0
 		for d, err := range k.s.Waiting(k.ctx, "a", "") {
 			if err != nil || d.ID != ds[n].ID {
@@ -52,9 +52,9 @@ var keeperCases = []testCase{
 		}
 		k.restart()
 		for i := 10; i < 2100; i += 209 {
-			equal(k, "Waiting after "+ds[i].ID, all(k, k.s.Waiting(k.ctx, "a", ds[i].ID)), ds[i+1:])
+			equalLists(k, "Waiting after "+ds[i].ID, all(k, k.s.Waiting(k.ctx, "a", ds[i].ID)), ds[i+1:])
 		}
-		equal(k, "Waiting after one that is done", all(k, k.s.Waiting(k.ctx, "a", ds[8].ID)), ds[10:])
+		equalLists(k, "Waiting after one that is done", all(k, k.s.Waiting(k.ctx, "a", ds[8].ID)), ds[10:])
 	}},
 	{"Change", "Change makes the given change to the waiting deliveries that filter selects, except claimed ones. It returns how many it has changed, and how many it has skipped because they are claimed.", func(k *kit) {
 		ds := k.deliveries("other", 3)
@@ -203,7 +203,7 @@ var historyCases = []testCase{
 		for range 2 {
 			k.compare()
 			letters := k.history(webhook.DeliveredFilter{})
-			equal(k, "Delivered after number 300", all(k, s().Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)), letters[301:])
+			equalLists(k, "Delivered after number 300", all(k, s().Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)), letters[301:])
 			for _, f := range []webhook.DeliveredFilter{
 				{Destination: "d1"}, {MessageID: "message 17"}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
 			} {

@@ -206,12 +206,30 @@ func alike(x, y webhook.Delivery) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// equal fails the case if a call returned another value than the model wants. It ignores claims.
-func equal[T any](t testing.TB, what string, got, want T) {
+// same reports whether x and y are equal except for their claims.
+func same[T any](x, y T) bool {
 	sameSetting := func(x, y webhook.Setting) bool { // faster than package cmp for long values
 		return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Value, y.Value)
 	}
-	if !cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike), cmp.Comparer(sameSetting)) {
+	return cmp.Equal(x, y, cmpopts.EquateEmpty(), cmp.Comparer(alike), cmp.Comparer(sameSetting))
+}
+
+// equal fails the case if a call returned another value than the model wants. It ignores claims.
+func equal[T any](t testing.TB, what string, got, want T) {
+	if !same(got, want) {
 		t.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
+	}
+}
+
+// equalLists is equal for lists. It shows only the first element that differs.
+func equalLists[T any](t testing.TB, what string, got, want []T) {
+	i := 0
+	for i < min(len(got), len(want)) && same(got[i], want[i]) {
+		i++
+	}
+	if i < min(len(got), len(want)) {
+		equal(t, fmt.Sprintf("%s: number %d of %d, want %d", what, i, len(got), len(want)), got[i], want[i])
+	} else if len(got) != len(want) {
+		t.Fatalf("%s: %d, want %d; the first %d are right", what, len(got), len(want), i)
 	}
 }

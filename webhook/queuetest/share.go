@@ -131,7 +131,7 @@ var shareCases = []testCase{
 		k.settle(webhook.Done, held[:4]...)
 		k.settle(webhook.Return, held[4:]...)
 		got = append(got, k.fetchFrom(len(ds)-4-len(got), names, other)...)
-		equal(k, "what was handed out", byID(append(got, held[:4]...)), byID(ds))
+		equalLists(k, "what was handed out", byID(append(got, held[:4]...)), byID(ds))
 		k.put(k.delivery("d1", "late")) // deliveries that are put now are for other nodes, too
 		k.fetchFrom(1, names, other)
 	}},
@@ -150,7 +150,7 @@ var abandonCases = []testCase{
 			k.Fatal(err)
 		}
 		k.traits.Abandon(k, dead)
-		equal(k, "what was handed out", byID(append(k.fetchFrom(len(ds)-8, names, k.s), done...)), byID(ds))
+		equalLists(k, "what was handed out", byID(append(k.fetchFrom(len(ds)-8, names, k.s), done...)), byID(ds))
 	}},
 }
 

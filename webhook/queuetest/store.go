@@ -123,7 +123,7 @@ var storeCases = []testCase{
 		for i := range 100 { // a store may reuse its memory
 			k.put(k.full("a", fmt.Sprint("other", i)))
 		}
-		equal(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
+		equalLists(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
 	}},
 	{"Settle", "Settle ends the claims of ss. There may be any number of them, with bodies of any size: the first n are durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) {
 		const n = 3000
