@@ -1,17 +1,16 @@
 // Package queuetest tests a store for webhook.Forwarder. It has cases for the sentences of the
-// contract of webhook.Store, webhook.History and webhook.Shared. The last case compares random
-// operations with a model.
+// contract of webhook.Store, webhook.History and webhook.Shared. All cases compare the store with a
+// model. The first ones make random calls, of more and more methods; the last one makes many.
 //
 //	func TestStore(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
 //	}
 //
-// A case that fails prints the sentences of the contract that it tests. Package rostertest tests an
-// audience.Roster.
+// A case that fails prints the sentences of the contract that it tests, and the stack of the call
+// that failed. Package rostertest tests an audience.Roster.
 //
-// The random operations use a fixed seed, so that every run is the same. Two flags run only the
-// random operations, with other seeds: -soak.for=1m draws seeds for a minute, and -soak.seed=42
-// uses this seed.
+// The random calls use a fixed seed, so that every run is the same. Two flags run only the last
+// case, with other seeds: -soak.for=1m draws seeds for a minute, and -soak.seed=42 uses this seed.
 //
 // The cases have no time limits of their own. If a store never does something that a case waits
 // for, the time limit of the test binary ends the wait (go test -timeout).
