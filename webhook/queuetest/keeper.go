@@ -40,6 +40,7 @@ var keeperCases = []testCase{
 		k.put(ds[:900]...)
 		got := k.fetchWants(noLimit, webhook.Want{Destination: "a", Retries: true, Max: 10})
 		equalLists(k, "Waiting", all(k, k.s.Waiting(k.ctx, "a", "")), ds)
+		equalLists(k, "Waiting after a claimed one", all(k, k.s.Waiting(k.ctx, "a", got[4].ID)), ds[5:])
 		n := 0
 		for d, err := range k.s.Waiting(k.ctx, "a", "") {
 			if err != nil || d.ID != ds[n].ID {

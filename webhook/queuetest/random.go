@@ -180,12 +180,14 @@ func (w *walk) takesDead() {
 }
 
 func (w *walk) sets() {
-	name := fmt.Sprint("doc/", w.r.IntN(8))
-	version := w.version(name)
-	if w.r.IntN(4) == 0 { // another version, of which the latest may be of a setting that was removed
-		version = []uint64{0, w.settings[name].Version, version + 1 + w.r.Uint64N(3)}[w.r.IntN(3)]
+	for range 4 {
+		name := fmt.Sprint("doc/", w.r.IntN(8))
+		version := w.version(name)
+		if w.r.IntN(4) == 0 { // another version, of which the latest may be of a setting that was removed
+			version = []uint64{0, w.settings[name].Version, version + 1 + w.r.Uint64N(3)}[w.r.IntN(3)]
+		}
+		w.set(name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
 	}
-	w.set(name, [][]byte{nil, {}, []byte("one"), []byte("\x00\xff")}[w.r.IntN(4)], version)
 }
 
 // changes discards some waiting deliveries, or makes some due now.
