@@ -137,7 +137,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	}
 	ds, err := r.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
 	if err != nil {
-		r.schedule.Failed(plan)
+		r.schedule.Fetched(plan, nil)
 		return err
 	}
 	r.trouble.over(r.config.Logger)

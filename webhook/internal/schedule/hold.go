@@ -62,17 +62,17 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	}
 	s.reading = reading
 	now := s.config.Now()
-	for id := range s.lanes.paused {
-		if holds(s.lanes.paused, id) && !holds(paused, id) {
-			l := s.lanes.of(id, now) // if the lane was dropped since, lanes.of makes a new one, which is paused, too
+	for id := range s.paused {
+		if holds(s.paused, id) && !holds(paused, id) {
+			l := s.lane(id, now) // if the lane was dropped since, this makes a new one, which is paused, too
 			l.paused = false
 			l.resume(now)
 			s.places.update(l, now)
 		}
 	}
-	s.lanes.paused = paused
+	s.paused = paused
 	for id := range paused {
-		if l := s.lanes.byID[id]; l != nil && !l.paused && holds(paused, id) {
+		if l := s.lanes[id]; l != nil && !l.paused && holds(paused, id) {
 			l.stop(now)
 			l.paused = true
 			back = append(back, s.take(l)...)
@@ -86,7 +86,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 func (s *Scheduler) Buries(destination string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lanes.paused[destination].Bury
+	return s.paused[destination].Bury
 }
 
 // Outlasted reports whether the retry window of a delivery ended while the destination of l could
@@ -111,12 +111,12 @@ type Held struct {
 func (s *Scheduler) Held() (all []Held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, p := range s.lanes.paused {
+	for id, p := range s.paused {
 		all = append(all, Held{Destination: id, Paused: true, Since: p.Since, Reason: p.Reason})
 	}
-	for _, l := range s.lanes.byID {
+	for _, l := range s.lanes {
 		h := Held{Destination: l.ID}
-		switch _, paused := s.lanes.paused[l.ID]; {
+		switch _, paused := s.paused[l.ID]; {
 		case paused:
 			continue
 		case l.hold != "":

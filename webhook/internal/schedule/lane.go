@@ -11,9 +11,8 @@ type Lane struct {
 	ready        fifo[Item] // deliveries that are claimed and wait for a slot
 	active       int        // deliveries that are being attempted
 	reserved     int        // deliveries with a reservation; see Scheduler.Reserve
-	bytes        int64      // of the bodies of ready, active and reserved deliveries
 	fetching     bool       // the fetch in progress asks for deliveries of this lane
-	more         odd        // which queue gets more of the next fetch; see odd
+	more         int        // 1 if the retries get the larger half of the next fetch, 0 if the fresh deliveries do
 
 	limit    int // bound of active that the destination sets
 	slots    int // bound of active that grows with answers, from 1 to limit
@@ -40,8 +39,9 @@ type Lane struct {
 	stopped, resumed time.Time
 
 	touched time.Time // when the lane was last used
-	links   [2]links  // the links in lanes.touched, and those in places.lists
 	place   place
+	prev    *Lane // in places.lists
+	next    *Lane
 	at      time.Time // the key in places.later
 	pos     int       // the index in places.later
 }
@@ -67,6 +67,24 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+// suspended reports whether l makes only one attempt at a time, to find out whether it is usable.
+func (l *Lane) suspended() bool { return l.hold != "" || l.breaker.open }
+
+// touch records that l is used now. If l was idle for longer than laneRest, touch reduces its slots
+// to firstSlots.
+func (l *Lane) touch(now time.Time) {
+	if l.active == 0 && now.Sub(l.touched) > laneRest {
+		l.slots = min(l.slots, firstSlots)
+	}
+	l.touched = now
+}
+
+// isIdle reports whether l has no deliveries, and had none for idleLane.
+func (l *Lane) isIdle(now time.Time) bool {
+	waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching
+	return !waits && l.holds() == 0 && now.Sub(l.touched) >= idleLane && !l.rate.full.After(now)
+}
+
 // holds returns how many deliveries of l are in memory: active, ready or reserved.
 func (l *Lane) holds() int { return l.active + l.ready.len() + l.reserved }
 
@@ -89,7 +107,7 @@ const (
 	firstSlots = 4                      // slots of a lane before its first answer
 	laneRest   = time.Second            // how long an idle lane keeps slots beyond firstSlots
 	moving     = 100 * time.Millisecond // how long a lane counts as being answered after an answer
-	idleLane   = time.Minute            // how long an idle lane without deliveries is kept
+	idleLane   = time.Minute            // how long an idle lane without deliveries is kept, at least
 )
 
 // A standing says what is known about a destination: nothing, that it answers, or that it does not.

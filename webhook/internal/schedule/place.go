@@ -18,10 +18,9 @@ const (
 
 // places keeps track of which lanes may fetch now, and from when on other lanes may.
 type places struct {
+	config *Config
 	shares *shares
-	window time.Duration // Config.Window
-	wake   func()        // Config.Wake
-	full   bool          // the latest Plan found no capacity
+	full   bool // the latest Plan found no capacity
 
 	lists [inLater]list // the lanes in the places inDue, inUnproven and inDoubtful
 	later laneHeap      // the lanes in the place inLater, by Lane.at
@@ -36,7 +35,7 @@ func (p *places) update(l *Lane, now time.Time) {
 	}
 }
 
-// move moves l to the place where it belongs now. It calls wake if l is short of deliveries and may
+// move moves l to the place where it belongs now. It calls Wake if l is short of deliveries and may
 // fetch, or if the time of the next fetch has changed.
 func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
@@ -64,7 +63,7 @@ func (p *places) move(l *Lane, now time.Time) {
 		}
 	}
 	if to == inDue && !p.full && p.shares.short(l) || to == inLater && l.pos == 0 {
-		p.wake()
+		p.config.Wake()
 	}
 }
 
@@ -100,11 +99,11 @@ func (p *places) feed(now time.Time) {
 	}
 }
 
-// refill calls wake if the latest Plan found no capacity, and at least half of it is free again.
+// refill calls Wake if the latest Plan found no capacity, and at least half of it is free again.
 func (p *places) refill() {
-	if p.full && p.shares.ready+p.shares.reserved <= p.shares.slots/2 && p.shares.bytes <= p.shares.maxBytes/2 {
+	if p.full && p.shares.waiting() <= p.config.Slots/2 && p.shares.bytes <= p.config.Bytes/2 {
 		p.full = false
-		p.wake()
+		p.config.Wake()
 	}
 }
 
@@ -117,19 +116,15 @@ type wants struct {
 }
 
 // limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
-// half, so that a flood of one kind does not hold up the other. If n is odd, the argument more says
-// which queue gets one more.
-func (w *wants) limit(n int, more odd) {
+// half, so that a flood of one kind does not hold up the other. If n is odd, the retries get the
+// larger half if more is 1, and the smaller one if it is 0.
+func (w *wants) limit(n, more int) {
 	if w.retries > 0 && w.fresh > 0 {
-		w.retries = min(w.retries, (n+int(more))/2)
+		w.retries = min(w.retries, (n+more)/2)
 	}
 	w.retries = min(w.retries, n)
 	w.fresh = min(w.fresh, n-w.retries)
 }
-
-// An odd says which of the two queues of a lane gets the larger half of an odd number of
-// deliveries: 0 means the fresh ones, 1 the retries.
-type odd uint8
 
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
@@ -146,7 +141,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 		fresh, retry = notBefore(fresh, l.heldUntil), notBefore(retry, l.heldUntil)
 	case b.open:
 		if !fresh.IsZero() {
-			lapse = b.lapses(fresh, p.window)
+			lapse = b.lapses(fresh, p.config.Window)
 		}
 		fresh, retry = notBefore(fresh, b.probe), notBefore(retry, b.retry)
 	}
@@ -180,4 +175,60 @@ func notBefore(t, floor time.Time) time.Time {
 		return floor
 	}
 	return t
+}
+
+// A list is a doubly linked list of lanes. A lane is in one list at most.
+type list struct {
+	first, last *Lane
+	n           int
+}
+
+func (q *list) push(l *Lane) {
+	if l.prev = q.last; l.prev == nil {
+		q.first = l
+	} else {
+		l.prev.next = l
+	}
+	q.last = l
+	q.n++
+}
+
+func (q *list) remove(l *Lane) {
+	if l.prev != nil {
+		l.prev.next = l.next
+	} else {
+		q.first = l.next
+	}
+	if l.next != nil {
+		l.next.prev = l.prev
+	} else {
+		q.last = l.prev
+	}
+	l.prev, l.next = nil, nil
+	q.n--
+}
+
+// A laneHeap is a container/heap of lanes. The first lane is the one whose Lane.at is the earliest.
+type laneHeap []*Lane
+
+func (h laneHeap) Len() int           { return len(h) }
+func (h laneHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h laneHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].pos, h[j].pos = i, j
+}
+
+func (h *laneHeap) Push(x any) {
+	l := x.(*Lane)
+	l.pos = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *laneHeap) Pop() any {
+	old := *h
+	n := len(old) - 1
+	l := old[n]
+	old[n] = nil
+	*h = old[:n]
+	return l
 }

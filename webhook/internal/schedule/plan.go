@@ -7,8 +7,8 @@ type Want struct {
 	Lane    *Lane
 	Retries bool
 	Max     int
-	// Next is when the first delivery that the fetch has left in the queue is due, zero if there is
-	// none. The caller of Plan sets it after the fetch.
+	// Next is when the first delivery in the queue is due, zero if there is none. After a fetch, the
+	// caller of Plan sets it to the first delivery that the fetch has left.
 	Next time.Time
 }
 
@@ -17,13 +17,12 @@ const maxWants = 1024
 
 // Plan appends to wants the queues that the caller is to fetch from now. maxBytes bounds the bodies
 // of the fetch. again is when further deliveries can be fetched, or zero if that depends on more
-// than time. If there are wants, the caller must call Fetched or Failed before it calls Plan again.
+// than time. If there are wants, the caller must call Fetched before it calls Plan again.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	s.shares.clock = now
-	s.lanes.forget(now)
 	for len(s.places.later) > 0 && !s.places.later[0].at.After(now) {
 		s.places.update(s.places.later[0], now)
 	}
@@ -36,7 +35,7 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	for due.first != nil && n > 0 && len(wants) < maxWants {
 		share := max(1, n/due.n)
 		l := due.first
-		s.lanes.touch(l, now)
+		l.touch(now)
 		w := s.places.wanted(l, now)
 		if w.fresh+w.retries == 0 {
 			s.places.update(l, now)
@@ -52,10 +51,10 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 		l.fresh.noted, l.retry.noted = time.Time{}, time.Time{}
 		s.places.update(l, now)
 		if w.retries > 0 {
-			wants = append(wants, Want{Lane: l, Retries: true, Max: w.retries})
+			wants = append(wants, Want{Lane: l, Retries: true, Max: w.retries, Next: l.retry.due})
 		}
 		if w.fresh > 0 {
-			wants = append(wants, Want{Lane: l, Max: w.fresh})
+			wants = append(wants, Want{Lane: l, Max: w.fresh, Next: l.fresh.due})
 		}
 	}
 	if len(s.places.later) > 0 {
@@ -64,9 +63,9 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	return wants, maxBytes, again
 }
 
-// Fetched takes the deliveries that were fetched for wants. The caller must return the deliveries
-// in back to the store, because their lanes have to wait. It must give up the lapsed deliveries
-// without an attempt.
+// Fetched takes the deliveries that were fetched for wants, none if the store has failed. The caller
+// must return the deliveries in back to the store, because their lanes have to wait. It must give
+// up the lapsed deliveries without an attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +81,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.shares.offered = [standings]int{}
 	for _, it := range items {
 		s.shares.bytes += it.Size
-		l := s.lanes.of(it.Destination, now)
+		l := s.lane(it.Destination, now)
 		b := &l.breaker
 		switch {
 		case s.run.closed, l.paused:
@@ -98,35 +97,19 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			b.retry = b.probe
 			back = append(back, it)
 			continue
-		case b.open && l.holds() > 0, l.hold != "" && l.holds() > 0:
+		case l.suspended() && l.holds() > 0:
 			back = append(back, it)
 			continue
 		}
-		s.run.backlog.note(l, it.Due, now)
 		l.largest = max(it.Size, l.largest-l.largest/16)
-		it.since = now
-		s.shares.hold(l, 1, it.Size)
-		l.ready.push(it)
-		s.shares.ready++
-		s.run.add(l)
+		s.shares.hold(l)
+		s.run.ready(l, it, now)
 	}
-	s.endFetch(wants, now)
-	return back, lapsed
-}
-
-// Failed tells the scheduler that the store could not make the fetch that Plan has asked for.
-func (s *Scheduler) Failed(wants []Want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shares.offered = [standings]int{}
-	s.endFetch(wants, s.config.Now())
-}
-
-func (s *Scheduler) endFetch(wants []Want, now time.Time) {
 	for i := range wants {
 		l := wants[i].Lane
 		l.fetching = false
 		s.places.update(l, now)
 	}
 	s.places.feed(now) // the fetch may have brought fewer deliveries than there was room for
+	return back, lapsed
 }

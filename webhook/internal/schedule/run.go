@@ -8,10 +8,9 @@ import (
 // A runQueue holds the lanes that may begin an attempt, and counts the workers, which take these
 // lanes. The scheduler's mutex guards it.
 type runQueue struct {
+	config *Config
 	mu     *sync.Mutex
 	shares *shares
-	start  func()           // Config.Start
-	now    func() time.Time // Config.Now
 
 	work    *sync.Cond  // wakes idle workers, for a lane or for close
 	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted
@@ -25,6 +24,14 @@ type runQueue struct {
 
 // maxIdle is how many idle workers are kept. Further ones end.
 const maxIdle = 64
+
+// ready makes it, a delivery that was claimed now, a ready delivery of l.
+func (q *runQueue) ready(l *Lane, it Item, now time.Time) {
+	q.backlog.note(l, it.Due, now)
+	it.since = now
+	l.ready.push(it)
+	q.add(l)
+}
 
 // add puts l into the run queue if l may begin an attempt, and summons a worker.
 func (q *runQueue) add(l *Lane) {
@@ -47,9 +54,9 @@ func (q *runQueue) summon() {
 	case q.idle > 0:
 		q.idle--
 		q.work.Signal()
-	case q.workers < q.shares.slots && !q.closed:
+	case q.workers < q.config.Slots && !q.closed:
 		q.workers++
-		q.start()
+		q.config.Start()
 	}
 }
 
@@ -89,7 +96,7 @@ func (q *runQueue) remove(l *Lane) {
 
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
 func (q *runQueue) holdBack(l *Lane) bool {
-	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
+	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.config.Now()) {
 		return false
 	}
 	q.behind.push(l)
@@ -107,7 +114,7 @@ func (q *runQueue) holdBack(l *Lane) bool {
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.now()
+	now := q.config.Now()
 	free := q.behind.len()
 	if q.backlog.on(now) {
 		q.backlog.advance(now)
@@ -130,4 +137,92 @@ func (q *runQueue) close() {
 		q.giveWay.Stop()
 	}
 	q.work.Broadcast()
+}
+
+// A Slot is the right to make one attempt at a time, with the delivery that is being attempted.
+// Each worker has one Slot, which is empty at first.
+type Slot struct {
+	Item
+	Lane *Lane // nil: there is no delivery
+
+	began   time.Time // by the clock of the process, because the store's clock may be set forward
+	period  int64     // the argument for backlog.end
+	overdue bool      // Scheduler.Overdue has returned the delivery
+}
+
+// Next ends the attempt of t, if t has a delivery. answered says that the destination answered,
+// even if it refused the delivery. Then Next waits for the next delivery, and puts it into t. It
+// returns false when the worker must end.
+func (s *Scheduler) Next(t *Slot, answered bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.Lane != nil {
+		s.release(t, answered)
+	} else {
+		s.slots[t] = true
+	}
+	*t = Slot{}
+	l := s.run.next()
+	if l == nil {
+		delete(s.slots, t)
+		return false
+	}
+	now := s.config.Now()
+	s.shares.clock = now
+	t.Lane, t.Item, t.began = l, l.ready.pop(), time.Now()
+	l.active++
+	s.shares.active++
+	l.trial = l.breaker.open
+	l.rate.take(now)
+	if l.behind && s.run.backlog.lane != nil {
+		t.period = s.run.backlog.begin(now)
+	}
+	s.run.add(l)
+	s.places.update(l, now)
+	s.places.refill()
+	return true
+}
+
+func (s *Scheduler) release(t *Slot, answered bool) {
+	now := s.config.Now()
+	l := t.Lane
+	if answered {
+		l.answer(now)
+		s.shares.setStanding(l, proven)
+	}
+	l.active--
+	s.shares.active--
+	s.shares.drop(l, 1)
+	if s.run.backlog.end(t.period); s.run.behind.len() > 0 && s.run.backlog.free(now) {
+		s.run.lanes.push(s.run.behind.pop()) // no summon: the worker of t takes a lane next
+	}
+	s.run.add(l)
+	s.places.update(l, now)
+	s.places.refill()
+}
+
+// Overdue returns deliveries that have taken longer than limit, so that the caller can return them
+// to the store: hanging has those whose attempt still runs, and ready those of lanes whose first
+// ready delivery waits that long for a slot. Overdue returns each delivery once. An attempt that
+// hangs keeps its slot, and still uses its delivery. Overdue also drops the lanes that are idle.
+func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.config.Now()
+	for t := range s.slots {
+		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
+			t.overdue = true
+			hanging = append(hanging, t.Item)
+		}
+	}
+	for id, l := range s.lanes {
+		if l.ready.len() > 0 && now.Sub(l.ready.ring[l.ready.head].since) > limit {
+			ready = append(ready, s.take(l)...)
+			s.places.update(l, now)
+		}
+		if l.isIdle(now) {
+			delete(s.lanes, id)
+		}
+	}
+	return hanging, ready
 }

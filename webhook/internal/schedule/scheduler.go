@@ -8,7 +8,7 @@
 //
 //   - share.go divides slots and bytes among lanes.
 //   - place.go says which lanes may fetch. plan.go plans the fetches and takes their results.
-//   - run.go says which lane begins the next attempt. slot.go has the attempts.
+//   - run.go says which lane begins the next attempt, and has the attempts.
 //   - backlog.go makes old deliveries wait while fresh ones arrive.
 //   - breaker.go handles destinations that fail, hold.go those that may not be attempted.
 package schedule
@@ -47,8 +47,9 @@ type Config struct {
 type Scheduler struct {
 	config Config
 
-	mu      sync.Mutex // guards the fields below
-	lanes   lanes
+	mu      sync.Mutex       // guards the fields below
+	lanes   map[string]*Lane // of the destinations that have deliveries, or had some lately
+	paused  map[string]Pause // by destination
 	shares  shares
 	places  places
 	run     runQueue
@@ -59,15 +60,11 @@ type Scheduler struct {
 
 // New returns a Scheduler. It makes no reservations until Open is called.
 func New(c Config) *Scheduler {
-	s := &Scheduler{config: c, slots: make(map[*Slot]bool)}
-	s.lanes = lanes{config: &s.config, byID: make(map[string]*Lane)}
-	s.shares = shares{slots: c.Slots, maxBytes: c.Bytes}
-	s.places = places{shares: &s.shares, window: c.Window, wake: c.Wake}
-	for p := range s.places.lists {
-		s.places.lists[p].kind = byPlace
-	}
+	s := &Scheduler{config: c, lanes: make(map[string]*Lane), slots: make(map[*Slot]bool)}
+	s.shares = shares{config: &s.config}
+	s.places = places{config: &s.config, shares: &s.shares}
 	s.run = runQueue{
-		mu: &s.mu, shares: &s.shares, start: c.Start, now: c.Now,
+		config: &s.config, mu: &s.mu, shares: &s.shares,
 		work:    sync.NewCond(&s.mu),
 		backlog: backlog{bound: backlogAttempts * runtime.GOMAXPROCS(0)},
 	}
@@ -92,6 +89,24 @@ func (s *Scheduler) Open() {
 	s.open = !s.run.closed
 }
 
+// lane returns the lane of a destination, and creates it if there is none.
+func (s *Scheduler) lane(destination string, now time.Time) *Lane {
+	l := s.lanes[destination]
+	if l == nil {
+		l = &Lane{ID: destination, limit: 1, touched: now}
+		l.Data = s.config.NewData(l)
+		if holds(s.paused, destination) {
+			l.stopped, l.paused = s.paused[destination].Since, true
+		}
+		if c := s.config.Limits(destination); c.Slots > 0 {
+			l.setLimits(c, now)
+		}
+		l.slots = min(firstSlots, l.limit)
+		s.lanes[destination] = l
+	}
+	return l
+}
+
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
 // may claim the delivery at once, and the caller must end the reservation by Start or Release. If
 // it returns false, the delivery has to wait in the store.
@@ -102,18 +117,17 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 		return false
 	}
 	now := s.config.Now()
-	l := s.lanes.of(destination, now)
-	s.lanes.touch(l, now)
-	if l.fetching || l.fresh.isDue(now) || l.retry.isDue(now) || l.paused || l.hold != "" || l.breaker.open {
+	l := s.lane(destination, now)
+	l.touch(now)
+	if l.fetching || l.fresh.isDue(now) || l.retry.isDue(now) || l.paused || l.suspended() {
 		return false
 	}
 	if n, again, _ := s.shares.room(l, now); n <= 0 || !again.IsZero() {
 		return false
 	}
-	s.shares.hold(l, 1, size)
+	s.shares.hold(l)
 	s.shares.bytes += size
 	l.reserved++
-	s.shares.reserved++
 	return true
 }
 
@@ -121,10 +135,9 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes.byID[destination] // a lane with a reservation is not dropped
+	l := s.lanes[destination] // a lane with a reservation is not dropped
 	l.reserved--
-	s.shares.reserved--
-	s.shares.drop(l, 1, size)
+	s.shares.drop(l, 1)
 	s.shares.bytes -= size
 	s.places.update(l, s.config.Now())
 }
@@ -136,19 +149,14 @@ func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	l := s.lanes.byID[it.Destination]
+	l := s.lanes[it.Destination]
 	l.reserved--
-	s.shares.reserved--
-	if s.run.closed || l.paused || l.hold != "" || l.breaker.open {
-		s.shares.drop(l, 1, it.Size)
+	if s.run.closed || l.paused || l.suspended() {
+		s.shares.drop(l, 1)
 		s.places.update(l, now)
 		return false
 	}
-	s.run.backlog.note(l, it.Due, now)
-	it.since = now
-	l.ready.push(it)
-	s.shares.ready++
-	s.run.add(l)
+	s.run.ready(l, it, now)
 	return true
 }
 
@@ -158,10 +166,10 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	l := s.lanes.of(destination, now)
+	l := s.lane(destination, now)
 	l.fresh.note(fresh)
 	l.retry.note(retry)
-	s.lanes.touch(l, now)
+	l.touch(now)
 	s.places.update(l, now)
 }
 
@@ -218,14 +226,10 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 
 // take removes and returns the ready deliveries of l.
 func (s *Scheduler) take(l *Lane) (items []Item) {
-	var size int64
 	for l.ready.len() > 0 {
-		it := l.ready.pop()
-		size += it.Size
-		items = append(items, it)
+		items = append(items, l.ready.pop())
 	}
-	s.shares.ready -= len(items)
-	s.shares.drop(l, len(items), size)
+	s.shares.drop(l, len(items))
 	s.run.remove(l)
 	return items
 }
@@ -237,7 +241,7 @@ func (s *Scheduler) Close() (items []Item) {
 	defer s.mu.Unlock()
 	s.open = false
 	s.run.close()
-	for _, l := range s.lanes.byID {
+	for _, l := range s.lanes {
 		items = append(items, s.take(l)...)
 	}
 	return items
@@ -249,7 +253,7 @@ func (s *Scheduler) Close() (items []Item) {
 func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.lanes.byID {
+	for _, l := range s.lanes {
 		if l.active+l.ready.len() > 0 {
 			f(l.ID, l.active, l.ready.len())
 		}
@@ -258,9 +262,8 @@ func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 
 // Load returns how many deliveries are being attempted, and how many are ready.
 func (s *Scheduler) Load() (active, ready int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shares.active, s.shares.ready
+	s.Loads(func(_ string, a, r int) { active, ready = active+a, ready+r })
+	return active, ready
 }
 
 // Draining reports whether a backlog is being drained while fresh deliveries arrive.

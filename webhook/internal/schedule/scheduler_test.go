@@ -140,13 +140,11 @@ func (w *testScheduler) check() {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var active, ready, reserved, busy int
+	var active, busy int
 	var held [standings]int
 	places := make(map[place]int)
-	for _, l := range w.lanes.byID {
+	for _, l := range w.lanes {
 		active += l.active
-		ready += l.ready.len()
-		reserved += l.reserved
 		held[l.standing] += l.holds()
 		places[l.place]++
 		if l.holds() > 0 {
@@ -159,9 +157,9 @@ func (w *testScheduler) check() {
 			w.t.Fatalf("lane %s is not at its position %d of later, want it there", l.ID, l.pos)
 		}
 	}
-	if active != w.shares.active || ready != w.shares.ready || reserved != w.shares.reserved || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
-		w.t.Fatalf("%d active, %d ready, %d reserved, %d busy, %v held; the counters say %d, %d, %d, %d, %v",
-			active, ready, reserved, busy, held, w.shares.active, w.shares.ready, w.shares.reserved, w.shares.busy, w.shares.held)
+	if active != w.shares.active || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
+		w.t.Fatalf("%d active, %d busy, %v held; the counters say %d, %d, %v",
+			active, busy, held, w.shares.active, w.shares.busy, w.shares.held)
 	}
 	lists := &w.places.lists
 	if places[inDue] != lists[inDue].n || places[inLater] != len(w.places.later) || places[inUnproven] != lists[inUnproven].n || places[inDoubtful] != lists[inDoubtful].n {
@@ -425,9 +423,10 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		count := func(wait time.Duration) int {
 			time.Sleep(wait)
 			w.fetch()
+			w.Overdue(time.Hour)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return len(w.lanes.byID)
+			return len(w.lanes)
 		}
 		if n := count(idleLane - time.Second); n != 1002 {
 			t.Errorf("before idleLane got %d lanes, want 1002", n)
@@ -438,7 +437,7 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		if n := count(31*time.Minute + 2*idleLane); n != 1 {
 			t.Errorf("after half an hour got %d lanes, want 1", n)
 		}
-		if n := count(time.Hour); n != 1 || w.lanes.byID["later"] == nil {
+		if n := count(time.Hour); n != 1 || w.lanes["later"] == nil {
 			t.Errorf("after an hour got %d lanes, want only the lane later", n)
 		}
 	})
@@ -449,7 +448,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Scheduler
 		w := newTestScheduler(t, 500, 500, 1<<20)
-		w.run.start = func() {
+		w.config.Start = func() {
 			go func() { // ended by Close
 				var slot Slot
 				for s.Next(&slot, true) {
@@ -461,7 +460,7 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.put("crm", false, time.Now(), 2000)
 		w.fetch()
 		w.mu.Lock()
-		l := w.lanes.byID["crm"]
+		l := w.lanes["crm"]
 		w.shares.setStanding(l, proven)
 		l.slots = 500
 		w.places.update(l, time.Now())

@@ -4,36 +4,35 @@ import "time"
 
 // shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
 type shares struct {
-	slots    int   // Config.Slots
-	maxBytes int64 // Config.Bytes
+	config  *Config
+	active  int            // deliveries that are being attempted
+	held    [standings]int // deliveries in memory: active, ready or reserved, by the standing of their lanes
+	offered [standings]int // deliveries that the fetch in progress may bring, by the standing of their lanes
+	busy    int            // lanes with deliveries in memory
+	bytes   int64          // of the bodies of deliveries that are in memory or not settled yet
+	clock   time.Time      // the time of the latest call of Plan or Next
+	freed   bool           // a lane that had no room because of its standing may have room now
+}
 
-	active   int            // deliveries that are being attempted
-	ready    int            // deliveries that wait for a slot
-	reserved int            // deliveries with a reservation; see Scheduler.Reserve
-	held     [standings]int // active + ready + reserved, by the standing of their lanes
-	offered  [standings]int // deliveries that the fetch in progress may bring, by the standing of their lanes
-	busy     int            // lanes with deliveries in memory
-	bytes    int64          // of the bodies of deliveries that are in memory or not settled yet
-	clock    time.Time      // the time of the latest call of Plan or Next
-	freed    bool           // a lane that had no room because of its standing may have room now
+// waiting returns how many deliveries in memory are not being attempted.
+func (s *shares) waiting() int {
+	return s.held[unproven] + s.held[proven] + s.held[doubtful] - s.active
 }
 
 // capacity returns how many more deliveries may be in memory, over all lanes.
-func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
+func (s *shares) capacity() int { return 2*s.config.Slots - s.active - s.waiting() }
 
-// hold records that l gets n more deliveries, of size bytes. Call it before the counts of l change.
-func (s *shares) hold(l *Lane, n int, size int64) {
+// hold records that l gets another delivery. Call it before the counts of l change.
+func (s *shares) hold(l *Lane) {
 	if l.holds() == 0 {
 		s.busy++
 	}
-	s.held[l.standing] += n
-	l.bytes += size
+	s.held[l.standing]++
 }
 
-// drop records that l has n deliveries less, of size bytes. Call it after the counts of l change.
-func (s *shares) drop(l *Lane, n int, size int64) {
+// drop records that l has n deliveries less. Call it after the counts of l change.
+func (s *shares) drop(l *Lane, n int) {
 	s.held[l.standing] -= n
-	l.bytes -= size
 	if n > 0 && l.holds() == 0 {
 		s.busy--
 	}
@@ -71,7 +70,7 @@ func (s *shares) setStanding(l *Lane, to standing) {
 func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
-	case l.hold != "", l.breaker.open:
+	case l.suspended():
 		n = 1 - held
 	case l.standing == proven:
 		n = s.slotsOf(l)
@@ -82,7 +81,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	default:
 		n = l.slots - held
 	}
-	if n > 0 && l.rate.interval > 0 {
+	if n > 0 {
 		waiting := l.ready.len() + l.reserved
 		tokens := l.rate.tokens(now) - waiting
 		switch {
@@ -99,7 +98,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		}
 	}
 	if n > 0 && l.largest > 0 {
-		n = int(min(int64(n), max(s.part(s.maxBytes)/l.largest, 1)-int64(held)))
+		n = int(min(int64(n), max(s.part(s.config.Bytes)/l.largest, 1)-int64(held)))
 	}
 	return max(n, 0), time.Time{}, false
 }
@@ -108,7 +107,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 // lane that is short wakes the fetcher. The fetch then fills all other lanes that have room, too, so
 // that each fetch brings many deliveries.
 func (s *shares) short(l *Lane) bool {
-	return l.hold != "" || l.breaker.open || l.ready.len() <= s.slotsOf(l)/2
+	return l.suspended() || l.ready.len() <= s.slotsOf(l)/2
 }
 
 // allowance returns how many more deliveries l may have because of its standing. l is unproven or
@@ -116,11 +115,11 @@ func (s *shares) short(l *Lane) bool {
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
-	n := max(s.slots/2, 1) - all
+	n := max(s.config.Slots/2, 1) - all
 	switch {
 	case l.standing == doubtful:
-		n = min(n, max(s.slots/4, 1)-failing)
-	case all >= s.slots/4:
+		n = min(n, max(s.config.Slots/4, 1)-failing)
+	case all >= s.config.Slots/4:
 		n = min(n, 1-held) // with many such lanes, each gets one
 	}
 	return n
@@ -131,13 +130,14 @@ func (s *shares) slotsOf(l *Lane) int {
 	if s.busy <= 1 {
 		return l.slots
 	}
-	n := int(s.part(int64(s.slots)))
-	free := s.slots - s.active
+	slots := s.config.Slots
+	n := int(s.part(int64(slots)))
+	free := slots - s.active
 	switch {
 	case s.isAnswered(l):
-		n = max(n, (free-s.slots/4)/8)
-	case free <= s.slots/4:
-		n = min(n, firstSlots, max(16*free/s.slots, 1))
+		n = max(n, (free-slots/4)/8)
+	case free <= slots/4:
+		n = min(n, firstSlots, max(16*free/slots, 1))
 	}
 	return min(l.slots, n)
 }
