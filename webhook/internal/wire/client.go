@@ -51,11 +51,8 @@ type Config struct {
 // A Client makes requests. Its methods may be called concurrently.
 type Client struct {
 	config Config
-	stop   func() bool // stops watching config.Context
-	http2  bool        // net/http speaks HTTP/2
-
-	aborted atomic.Bool  // config.Context is done, or Close was called
-	resent  atomic.Int64 // see Resent
+	http2  bool         // net/http speaks HTTP/2
+	resent atomic.Int64 // see Resent
 
 	// mu is not held across I/O.
 	mu     sync.Mutex
@@ -67,15 +64,11 @@ type Client struct {
 
 // New returns a Client.
 func New(c Config) *Client {
-	client := &Client{config: c, hosts: make(map[key]*host), conns: list.New(), http2: speaksHTTP2()}
-	client.stop = context.AfterFunc(c.Context, client.abort)
-	return client
+	return &Client{config: c, hosts: make(map[key]*host), conns: list.New(), http2: speaksHTTP2()}
 }
 
 // Close closes all connections. The caller must wait for all requests first.
 func (c *Client) Close() {
-	c.stop()
-	c.aborted.Store(true)
 	c.mu.Lock()
 	if c.sweeps != nil {
 		c.sweeps.Stop()
@@ -86,21 +79,6 @@ func (c *Client) Close() {
 	c.hosts = make(map[key]*host)
 	c.mu.Unlock()
 	closeAll(old, hosts)
-}
-
-// abort interrupts all requests in progress. A request first adds its connection to c.conns, and
-// then checks c.aborted. So either abort interrupts the request, or the request sees c.aborted.
-func (c *Client) abort() {
-	c.aborted.Store(true)
-	c.mu.Lock()
-	conns := make([]*conn, 0, c.conns.Len())
-	for e := c.conns.Front(); e != nil; e = e.Next() {
-		conns = append(conns, e.Value.(*conn))
-	}
-	c.mu.Unlock()
-	for _, cn := range conns {
-		cn.interrupt()
-	}
 }
 
 // Resent counts the requests that were made twice, because the kept connection had ended. The

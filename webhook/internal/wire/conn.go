@@ -16,6 +16,7 @@ type conn struct {
 	nc     net.Conn    // the tap, or a TLS connection over the tap
 	tap    *tap        // the tap, below TLS
 	limit  *time.Timer // interrupts the request at its deadline
+	stop   func() bool // keeps the end of Config.Context from interrupting the connection
 	kept   bool        // the connection has served a request before
 
 	// Client.mu guards these.
@@ -28,8 +29,9 @@ type conn struct {
 // time, and sends no close_notify, which could block on the receiver.
 func (cn *conn) interrupt() { cn.tap.Close() }
 
-// forget removes cn from the client's list of connections.
+// forget removes cn from the client. The end of Config.Context no longer interrupts it.
 func (cn *conn) forget() {
+	cn.stop()
 	cn.client.mu.Lock()
 	cn.client.conns.Remove(cn.place)
 	cn.client.mu.Unlock()
@@ -52,8 +54,6 @@ var (
 	// sent something on it. Nothing was written.
 	errStale       = errors.New("connection was closed while it was idle")
 	errEarly error = ProtocolError("it came before the request")
-	// For errInterrupted, Post returns the cause of the context that is done.
-	errInterrupted = errors.New("interrupted")
 )
 
 // maxInline is the largest request, in bytes, that is written before the answer is read. That much
@@ -80,10 +80,11 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 			}
 		}
 	}()
-	if cn.client.aborted.Load() || ctx.Err() != nil {
-		return a, false, errInterrupted
+	all := cn.client.config.Context
+	if err := cmp.Or(ctx.Err(), all.Err()); err != nil {
+		return a, false, err
 	}
-	if ctx != cn.client.config.Context {
+	if ctx != all {
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}

@@ -46,7 +46,7 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 			h.tls = c.hostTLS(k)
 		}
 		c.hosts[k] = h
-		if c.sweeps == nil && !c.aborted.Load() {
+		if c.sweeps == nil {
 			c.sweeps = time.AfterFunc(idleTimeout/2, c.sweep)
 		}
 	}
@@ -86,7 +86,7 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	c.mu.Lock()
 	h.inUse--
 	h.used = deadline
-	if cn != nil && c.aborted.Load() {
+	if cn != nil && c.config.Context.Err() != nil {
 		old = append(old, cn)
 	} else if cn != nil {
 		cn.idle, cn.kept, cn.used = true, true, deadline
@@ -134,10 +134,6 @@ func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
 // sweep closes connections that have been idle for too long, and drops hosts without connections.
 func (c *Client) sweep() {
 	c.mu.Lock()
-	if c.aborted.Load() {
-		c.mu.Unlock()
-		return
-	}
 	before := time.Now().Add(c.config.Timeout - idleTimeout)
 	old := c.takeIdle(nil, func(cn *conn) bool { return !cn.used.After(before) })
 	gone := make(map[key]*host)
@@ -181,6 +177,7 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 		nc = tc.NetConn()
 	}
 	cn.tap = nc.(*tap)
+	cn.stop = context.AfterFunc(c.config.Context, cn.interrupt)
 	c.mu.Lock()
 	cn.place = c.conns.PushFront(cn)
 	c.mu.Unlock()
