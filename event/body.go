@@ -9,7 +9,6 @@ import (
 	"github.com/hookferry/analytics/integrations"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
-	"github.com/hookferry/analytics/internal/uuid"
 )
 
 // append makes the event of a call that c.read has parsed, and appends its body to dst, in the
@@ -41,46 +40,38 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	w.text(c.kind)
 	w.text(`"`)
 	if c.kind != "alias" {
-		w.identifier(`,"userId":`, c.v[userID])
+		w.member(`,"userId":`, c.v[userID], `null`)
 	}
 	switch c.kind {
 	case "page":
-		w.object(`,"properties":`, c.v[properties])
-		w.ifKnown(`,"name":`, c.v[pageName])
-		w.ifKnown(`,"category":`, c.v[category])
+		w.member(`,"properties":`, c.v[properties], `{}`)
+		w.member(`,"name":`, c.v[pageName], ``)
+		w.member(`,"category":`, c.v[category], ``)
 	case "screen":
-		w.ifKnown(`,"name":`, c.v[pageName])
+		w.member(`,"name":`, c.v[pageName], ``)
 		w.context(e, c.v[callContext])
-		w.ifKnown(`,"category":`, c.v[category])
-		w.ifKnown(`,"properties":`, c.v[properties])
+		w.member(`,"category":`, c.v[category], ``)
+		w.member(`,"properties":`, c.v[properties], ``)
 	case "identify":
-		w.object(`,"traits":`, c.v[traits])
+		w.member(`,"traits":`, c.v[traits], `{}`)
 	case "track":
-		w.ifKnown(`,"event":`, c.v[eventName])
-		w.object(`,"properties":`, c.v[properties])
+		w.member(`,"event":`, c.v[eventName], ``)
+		w.member(`,"properties":`, c.v[properties], `{}`)
 	case "group":
-		w.identifier(`,"groupId":`, c.v[groupID])
-		w.object(`,"traits":`, c.v[traits])
+		w.member(`,"groupId":`, c.v[groupID], ``)
+		w.member(`,"traits":`, c.v[traits], `{}`)
 	case "alias":
-		w.identifier(`,"Previous ID":`, c.v[previousID])
-		w.identifier(`,"User ID":`, c.v[userID])
+		w.member(`,"Previous ID":`, c.v[previousID], ``)
+		w.member(`,"User ID":`, c.v[userID], ``)
 	}
-	w.time(`,"timestamp":"`, corrected)
-	if c.v[messageID] != nil {
-		w.identifier(`,"messageId":`, c.v[messageID])
-	} else {
-		w.text(`,"messageId":"`)
-		w.text(id)
-		w.text(`"`)
-	}
-	if c.v[anonymousID] != nil {
-		w.identifier(`,"anonymousId":`, c.v[anonymousID])
-	}
+	w.b = appendTimeMember(w.b, `,"timestamp":"`, corrected)
+	w.member(`,"messageId":`, c.v[messageID], ``)
+	w.member(`,"anonymousId":`, c.v[anonymousID], ``)
 	if c.kind != "screen" {
 		w.context(e, c.v[callContext])
 	}
 	if !original.IsZero() {
-		w.time(`,"originalTimestamp":"`, original)
+		w.b = appendTimeMember(w.b, `,"originalTimestamp":"`, original)
 	}
 	if e.end != nil && c.v[sentAt] == nil {
 		w.b = append(w.b, e.end...)
@@ -94,17 +85,13 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	return w.b, event, nil
 }
 
-// labels returns the ID, the User and the Name of the event, in one allocation. If the call has no
-// messageId, the ID is a random UUID.
+// labels returns the ID, the User and the Name of the event, in one allocation.
 func (c *fields) labels() (id, user, name string, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
 	b, err := c.appendID((*buf)[:0])
 	if err != nil {
 		return
-	}
-	if len(b) == 0 {
-		b = uuid.Append(b)
 	}
 	idEnd := len(b)
 	if b, err = appendLabel(b, c.v[userID]); err != nil {
@@ -141,35 +128,17 @@ type writer struct {
 
 func (w *writer) text(s string) { w.b = append(w.b, s...) }
 
-func (w *writer) ifKnown(name string, value []byte) {
-	if value != nil {
+// member appends a member. If the value is nil, member appends missing in its place, or leaves the
+// member out if missing is empty.
+func (w *writer) member(name string, value []byte, missing string) {
+	switch {
+	case value != nil:
 		w.text(name)
 		w.b = append(w.b, value...)
+	case missing != "":
+		w.text(name)
+		w.text(missing)
 	}
-}
-
-func (w *writer) object(name string, value []byte) {
-	if value == nil {
-		value = []byte(`{}`)
-	}
-	w.ifKnown(name, value)
-}
-
-// identifier appends an id as a string, or null.
-func (w *writer) identifier(name string, value []byte) {
-	w.text(name)
-	switch {
-	case value == nil:
-		w.text(`null`)
-	case value[0] == '"':
-		w.b = append(w.b, value...)
-	default:
-		w.b = appendIdentifier(w.b, value)
-	}
-}
-
-func (w *writer) time(name string, t time.Time) {
-	w.b = appendTimeMember(w.b, name, t)
 }
 
 // context appends the member context: the client's IP address if the Envelope or a context allows
@@ -181,10 +150,10 @@ func (w *writer) context(e *Encoder, own []byte) {
 	}
 	switch {
 	case ip == "" && e.context == nil:
-		w.object(`,"context":`, own)
+		w.member(`,"context":`, own, `{}`)
 		return
-	case ip == "" && (own == nil || string(own) == "{}"):
-		w.object(`,"context":`, e.context)
+	case ip == "" && len(own) <= len(`{}`):
+		w.member(`,"context":`, e.context, ``)
 		return
 	}
 	buf := buffers.Get().(*[]byte)
@@ -205,7 +174,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 
 // sharedContext returns a copy of a batch's context in canonical form, nil if there is none.
 func sharedContext(object []byte) ([]byte, error) {
-	if given, err := checkObject("context", object); !given {
+	given, err := readShared("context", object, func(_, _ []byte) {})
+	if !given {
 		return nil, err
 	}
 	buf := buffers.Get().(*[]byte)
@@ -213,7 +183,7 @@ func sharedContext(object []byte) ([]byte, error) {
 	*buf = append(append(append((*buf)[:0], '['), object...), ']') // an array, as in writer.context
 	form, err := esjson.Append(nil, *buf)
 	if err != nil {
-		return nil, ofBatch("context", err)
+		return nil, &CallError{Field: "context", Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 	}
 	form = bytes.Clone(form[1 : len(form)-1])
 	if len(form) > analytics.MaxCallSize {
@@ -225,49 +195,42 @@ func sharedContext(object []byte) ([]byte, error) {
 // sharedSwitches reduces the integrations of a batch to an object with the switches that matter to
 // webhooks. It returns nil if the batch has none.
 func sharedSwitches(object []byte) ([]byte, error) {
-	if given, err := checkObject("integrations", object); !given {
-		return nil, err
-	}
-	var all, own string
-	err := esjson.Members(object, func(key, value []byte) error {
-		on := `true` // for every value but false
-		if string(value) == `false` {
-			on = `false`
-		}
+	var all, own []byte
+	given, err := readShared("integrations", object, func(key, value []byte) {
 		switch string(key) {
 		case integrations.All:
-			all = `"` + integrations.All + `":` + on
+			all = value
 		case integrations.Webhooks:
-			own = `"` + integrations.Webhooks + `":` + on
+			own = value
 		}
-		return nil
 	})
-	switch {
-	case err != nil:
-		return nil, ofBatch("integrations", err)
-	case all != "" && own != "":
-		all += ","
+	if !given {
+		return nil, err
 	}
-	return []byte("{" + all + own + "}"), nil
+	form := fmt.Appendf(nil, `{%q:%t`, integrations.All, string(all) != "false")
+	if own != nil {
+		form = fmt.Appendf(form, `,%q:%t`, integrations.Webhooks, string(own) != "false")
+	}
+	return append(form, '}'), nil
 }
 
-// checkObject reports whether a field of a batch is present and not null. If the field has another
-// value than an object, checkObject returns false and an error.
-func checkObject(field string, object []byte) (given bool, err error) {
+// readShared calls fn for each member of a field of a batch. It reports whether the field is given:
+// present and not null. It returns an error if the field has another value than an object.
+func readShared(field string, object []byte, fn func(key, value []byte)) (given bool, err error) {
 	if text := bytes.Trim(object, space); len(text) == 0 || string(text) == "null" {
 		return false, nil
 	}
-	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
+	err = esjson.Members(object, func(key, value []byte) error {
+		fn(key, value)
+		return nil
+	})
+	if err == nil {
 		return true, nil
 	}
 	if err := esjson.Check(object); err != nil {
-		return false, ofBatch(field, err)
+		return false, &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 	}
 	return false, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
-}
-
-func ofBatch(field string, err error) error {
-	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 }
 
 // direct reports whether a context has "direct":true. A member of own overrides the member of
@@ -293,43 +256,25 @@ func direct(own, common []byte) bool {
 	return false
 }
 
-// appendMerged appends an object with an ip, the members of common, and the members of own. The ip
-// may be empty, the objects nil. A name may occur twice: the parser of the result takes the last
+// appendMerged appends an object with an ip, if it is not empty, and the members of objects, which
+// are nil or in canonical form. A name may occur twice: the parser of the result takes the last
 // member with the name.
-func appendMerged(b []byte, ip string, common, own []byte) []byte {
+func appendMerged(b []byte, ip string, objects ...[]byte) []byte {
 	b = append(b, '{')
-	start := len(b)
 	if ip != "" {
 		b = append(b, `"ip":`...)
 		b = esjson.AppendString(b, ip)
 	}
-	if common != nil {
-		b = appendMembers(b, start, common)
-	}
-	if own != nil {
-		b = appendMembers(b, start, own)
+	for _, object := range objects {
+		if len(object) <= len(`{}`) {
+			continue
+		}
+		if b[len(b)-1] != '{' { // no member ends like this
+			b = append(b, ',')
+		}
+		b = append(b, object[1:len(object)-1]...)
 	}
 	return append(b, '}')
-}
-
-// appendMembers appends the members of object to b. It puts a comma before them, unless b has the
-// length start: then they are the first members there.
-func appendMembers(b []byte, start int, object []byte) []byte {
-	inside := bytes.Trim(object[1:len(object)-1], space)
-	if len(inside) == 0 {
-		return b
-	}
-	if len(b) > start {
-		b = append(b, ',')
-	}
-	return append(b, inside...)
-}
-
-// appendIdentifier appends an id that is a JSON number. It makes the number a string.
-func appendIdentifier(b, number []byte) []byte {
-	b = append(b, '"')
-	b = appendNumber(b, number)
-	return append(b, '"')
 }
 
 // appendTimeMember appends a member whose value is the time t. The argument open is all that comes

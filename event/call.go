@@ -12,6 +12,7 @@ import (
 	"github.com/hookferry/analytics/integrations"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/internal/uuid"
 )
 
 // maxLabel is the longest ID, Source, User or Name, in bytes. A digest replaces a longer one.
@@ -68,28 +69,38 @@ const (
 	all kindSet = 1<<iota - 1
 )
 
+// kinds has the types of call, in the order of the constants. fields.kind gets one of its strings: a
+// part of the call's text would keep the whole call in memory.
+var kinds = [...]string{"identify", "track", "page", "screen", "group", "alias"}
+
 // table describes the members, by their index.
 var table = [members]struct {
-	key  string
-	form form
-	of   kindSet // the types of call that have the member
+	key   string
+	form  form
+	of    kindSet // the types of call that have the member
+	needs kindSet // the types of call that must have it
 }{
-	userID:            {"userId", identifier, all},
-	anonymousID:       {"anonymousId", identifier, all},
-	previousID:        {"previousId", identifier, alias},
-	groupID:           {"groupId", identifier, group},
-	messageID:         {"messageId", identifier, all},
-	eventName:         {"event", text, track},
-	pageName:          {"name", text, page | screen},
-	category:          {"category", text, page | screen},
-	traits:            {"traits", object, identify | group},
-	properties:        {"properties", object, track | page | screen},
-	callContext:       {"context", object, all},
-	switches:          {"integrations", object, all},
-	timestamp:         {"timestamp", anything, all},
-	originalTimestamp: {"originalTimestamp", anything, all},
-	sentAt:            {"sentAt", anything, all},
-	callType:          {"type", anything, all},
+	userID:            {"userId", identifier, all, alias},
+	anonymousID:       {"anonymousId", identifier, all, 0},
+	previousID:        {"previousId", identifier, alias, alias},
+	groupID:           {"groupId", identifier, group, group},
+	messageID:         {"messageId", identifier, all, 0},
+	eventName:         {"event", text, track, track},
+	pageName:          {"name", text, page | screen, 0},
+	category:          {"category", text, page | screen, 0},
+	traits:            {"traits", object, identify | group, 0},
+	properties:        {"properties", object, track | page | screen, 0},
+	callContext:       {"context", object, all, 0},
+	switches:          {"integrations", object, all, 0},
+	timestamp:         {"timestamp", anything, all, 0},
+	originalTimestamp: {"originalTimestamp", anything, all, 0},
+	sentAt:            {"sentAt", anything, all, 0},
+	callType:          {"type", anything, all, 0},
+}
+
+// wrong returns the CallError for a member.
+func (m member) wrong(code Code, problem string) error {
+	return &CallError{Field: table[m].key, Code: code, Problem: problem}
 }
 
 // memberOf returns the member with this key. A map would be slower, because most keys differ in
@@ -103,24 +114,16 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields holds the members of a parsed call, as JSON values in v. A value is nil if the member is
-// missing or null. A number keeps its form, so that no digit of an id is lost. Any other value is
-// in the canonical form of esjson. The values share the memory of the call or of forms.
+// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson. A
+// value is nil if the member is missing or null. An id is a string that is not empty, and there
+// always is a messageId. A number in a timestamp keeps its form. The values share the memory of the
+// call or of forms.
 type fields struct {
 	forms *[]byte
 	kind  string
 	is    kindSet // the set that contains only kind
 	v     [members][]byte
-}
-
-// kinds has the types of call. fields.kind gets one of its constants: a part of the call's text
-// would keep the whole call in memory.
-var kinds = map[string]struct {
-	name string
-	is   kindSet
-}{
-	"identify": {"identify", identify}, "track": {"track", track}, "page": {"page", page},
-	"screen": {"screen", screen}, "group": {"group", group}, "alias": {"alias", alias},
+	made  [messageID + 1]bool // the call needs these ids added, to have the values that are in v
 }
 
 // read parses call, and checks the presence and the forms of its members, but not its timestamps.
@@ -149,128 +152,114 @@ func (c *fields) read(call []byte, kind string) error {
 		}
 		return &CallError{Code: CodeWrongType, Problem: "a call is a JSON object"}
 	}
-	if err := c.readKind(c.v[callType], kind); err != nil {
+	if err := c.readKind(kind); err != nil {
 		return err
 	}
 	for m := range members {
-		f, value := &table[m], &c.v[m]
-		if *value == nil || f.of&c.is == 0 {
-			*value = nil
-			continue
+		if table[m].of&c.is == 0 {
+			c.v[m] = nil
 		}
-		if err := f.form.check(f.key, *value); err != nil {
+		if err := c.readMember(m); err != nil {
 			return err
 		}
-		if string(*value) == `""` && (f.form == identifier || m == eventName) {
-			*value = nil
+	}
+	for m := range members {
+		if table[m].needs&c.is != 0 && c.v[m] == nil {
+			return m.wrong(CodeMissing, "is required")
 		}
 	}
-	return c.required()
-}
-
-// check returns an error if value does not have the form f. The error names the member by its key.
-func (f form) check(key string, value []byte) error {
-	wrong := func(problem string) error {
-		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
-	}
-	switch {
-	case f == anything:
-	case f == object && value[0] != '{':
-		return wrong("has to be an object")
-	case f == object || value[0] == '"':
-	case f != identifier || !isNumber(value):
-		return wrong("has to be a string")
-	case string(appendNumber(nil, value)) == "null":
-		return wrong("is a number out of range")
+	if c.v[userID] == nil && c.v[anonymousID] == nil {
+		return userID.wrong(CodeMissing, "or anonymousId is required")
 	}
 	return nil
 }
 
-// isNumber reports whether a JSON value is a number.
-func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
-
-// check parses and checks a whole call, including its timestamps and its messageId.
-func (c *fields) check(call []byte) error {
-	if err := c.read(call, ""); err != nil {
-		return err
-	}
-	if _, _, _, err := c.times(time.Time{}, time.Time{}); err != nil {
-		return err
-	}
-	_, err := c.appendID(nil)
-	return err
-}
-
 // readKind sets the type of the call to the argument known. If known is empty, readKind sets it to
-// typ, the value of the call's member "type".
-func (c *fields) readKind(typ []byte, known string) error {
+// the value of the call's member "type".
+func (c *fields) readKind(known string) error {
 	var text [16]byte
 	b := append(text[:0], known...)
-	if known == "" {
+	if typ := c.v[callType]; known == "" {
 		switch {
 		case typ == nil:
-			return &CallError{Field: "type", Code: CodeType, Problem: "is required"}
+			return callType.wrong(CodeType, "is required")
 		case typ[0] != '"':
-			return &CallError{Field: "type", Code: CodeWrongType, Problem: "has to be a string"}
+			return callType.wrong(CodeWrongType, "has to be a string")
 		}
 		var err error
 		if b, err = esjson.AppendText(b, typ); err != nil {
 			return malformed(err)
 		}
 	}
-	kind := kinds[string(b)]
-	if c.kind, c.is = kind.name, kind.is; c.is == 0 {
-		return &CallError{Field: "type", Code: CodeType, Problem: "has to be identify, track, page, screen, group or alias"}
-	}
-	return nil
-}
-
-// appendNumber appends the text of an id that is a number, or "null" if it is out of range. An
-// integer keeps all its digits: rounded to a double, the ids of two users could become the same.
-func appendNumber(dst, number []byte) []byte {
-	switch {
-	case string(number) == "-0":
-		return append(dst, '0')
-	case bytes.ContainsAny(number, ".eE"):
-		dst, _ = esjson.Append(dst, number) // no error: the number was parsed with the call
-		return dst
-	}
-	return append(dst, number...)
-}
-
-// required returns an error if a member that the type of call requires is missing.
-func (c *fields) required() error {
-	missing := func(m member, problem string) error {
-		return &CallError{Field: table[m].key, Code: CodeMissing, Problem: problem}
-	}
-	for _, r := range [...]struct {
-		of kindSet
-		m  member
-	}{{track, eventName}, {group, groupID}, {alias, userID}, {alias, previousID}} {
-		if r.of == c.is && c.v[r.m] == nil {
-			return missing(r.m, "is required")
+	for i, kind := range kinds {
+		if kind == string(b) {
+			c.kind, c.is = kind, 1<<i
+			return nil
 		}
 	}
-	if c.v[userID] == nil && c.v[anonymousID] == nil {
-		return missing(userID, "or anonymousId is required")
+	return callType.wrong(CodeType, "has to be identify, track, page, screen, group or alias")
+}
+
+// readMember checks the form of a member. An empty id or event counts as missing. An id becomes a
+// string.
+func (c *fields) readMember(m member) error {
+	f, value := table[m].form, c.v[m]
+	if string(value) == `""` && (f == identifier || m == eventName) {
+		value, c.v[m] = nil, nil
+	}
+	switch {
+	case value == nil && m == messageID:
+		c.makeID(m, nil)
+	case value == nil || f == anything:
+	case f == object:
+		if value[0] != '{' {
+			return m.wrong(CodeWrongType, "has to be an object")
+		}
+	case f == identifier && isNumber(value):
+		if c.makeID(m, value); string(c.v[m]) == `"null"` {
+			return m.wrong(CodeWrongType, "is a number out of range")
+		}
+	case value[0] != '"':
+		return m.wrong(CodeWrongType, "has to be a string")
 	}
 	return nil
 }
 
-// appendID checks the messageId of the call, if it has one, and appends the ID of the event to dst,
-// which is empty. The ID is the text of the messageId, or a digest if the messageId is too long or
-// has lone surrogates. In UTF-8 all lone surrogates become the same character. So without the
-// digest, two messageIds that a receiver tells apart could get the same ID.
-func (c *fields) appendID(dst []byte) ([]byte, error) {
-	if c.v[messageID] == nil {
-		return dst, nil
+// makeID makes the id in m the text of a number, "null" if the number is out of range. An integer
+// keeps all its digits: rounded to a double, the ids of two users could become the same. Without a
+// number, the id becomes a random UUID.
+func (c *fields) makeID(m member, number []byte) {
+	start := len(*c.forms)
+	b := append(*c.forms, '"')
+	switch {
+	case number == nil:
+		b = uuid.Append(b)
+	case string(number) == "-0":
+		b = append(b, '0')
+	case bytes.ContainsAny(number, ".eE"):
+		b, _ = esjson.Append(b, number) // no error: the number was parsed with the call
+	default:
+		b = append(b, number...)
 	}
-	b, err := appendIdentifierText(dst, c.v[messageID])
+	*c.forms = append(b, '"')
+	c.v[m] = (*c.forms)[start:]
+	c.made[m] = number == nil || len(number) > 15 // a shorter number is exact as a double
+}
+
+// isNumber reports whether a JSON value is a number.
+func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
+
+// appendID checks the messageId of the call, and appends the ID of the event to dst, which is empty.
+// The ID is the text of the messageId, or a digest if the messageId is too long or has lone
+// surrogates. In UTF-8 all lone surrogates become the same character. So without the digest, two
+// messageIds that a receiver tells apart could get the same ID.
+func (c *fields) appendID(dst []byte) ([]byte, error) {
+	b, err := esjson.AppendText(dst, c.v[messageID])
 	if err != nil {
-		return b, err
+		return b, malformed(err)
 	}
 	if len(b) > analytics.MaxMessageID && utf8.RuneCount(b) > analytics.MaxMessageID {
-		return b, &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
+		return b, messageID.wrong(CodeMessageID, fmt.Sprintf("has more than %d characters", analytics.MaxMessageID))
 	}
 	// An escaped backslash before "ud" matches, too. Then the ID is a digest without need, which
 	// does no harm.
@@ -281,27 +270,18 @@ func (c *fields) appendID(dst []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendLabel appends the text of value, a string or an id, or a digest of the text if it has more
-// than maxLabel bytes. If value is nil, appendLabel appends nothing.
+// appendLabel appends the text of a string, or a digest of the text if it has more than maxLabel
+// bytes. If value is nil, appendLabel appends nothing.
 func appendLabel(dst, value []byte) ([]byte, error) {
 	if value == nil {
 		return dst, nil
 	}
-	b, err := appendIdentifierText(dst, value)
-	if text := b[len(dst):]; err == nil && len(text) > maxLabel {
-		b = appendDigest(dst, text)
-	}
-	return b, err
-}
-
-// appendIdentifierText appends the text of an id: a string, or a number.
-func appendIdentifierText(dst, value []byte) ([]byte, error) {
-	if value[0] != '"' {
-		return appendNumber(dst, value), nil
-	}
 	b, err := esjson.AppendText(dst, value)
 	if err != nil {
 		return b, malformed(err)
+	}
+	if text := b[len(dst):]; len(text) > maxLabel {
+		b = appendDigest(dst, text)
 	}
 	return b, nil
 }
@@ -373,7 +353,7 @@ func (c *fields) time(m member) (time.Time, error) {
 	}
 	t, err := isotime.ParseJSON(c.v[m])
 	if err != nil {
-		return time.Time{}, &CallError{Field: table[m].key, Code: CodeTimestamp, Problem: "is invalid: " + err.Error()}
+		return time.Time{}, m.wrong(CodeTimestamp, "is invalid: "+err.Error())
 	}
 	return t, nil
 }

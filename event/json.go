@@ -7,7 +7,6 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
-	"github.com/hookferry/analytics/internal/uuid"
 )
 
 // JSON is an analytics.Message that consists of the JSON of one call, as clients of the HTTP
@@ -24,6 +23,18 @@ func (j JSON) Validate() error {
 	return c.check(j)
 }
 
+// check parses and checks a whole call, including its timestamps and its messageId.
+func (c *fields) check(call []byte) error {
+	if err := c.read(call, ""); err != nil {
+		return err
+	}
+	if _, _, _, err := c.times(time.Time{}, time.Time{}); err != nil {
+		return err
+	}
+	_, err := c.appendID(nil)
+	return err
+}
+
 // AppendJSON implements [analytics.Message]. It appends the call with all its members, and
 // adds a messageId and a timestamp if they are missing.
 func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
@@ -37,17 +48,11 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	defer recycle(buf)
 	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
 	b = b[:len(b)-1]
-	for m := userID; m <= messageID; m++ {
-		// Append a long number once more, as a string, so that an integer keeps the digits that a
-		// double cannot hold. Of two members with the same name, esjson takes the last.
-		if value := c.v[m]; len(value) > 15 && value[0] != '"' {
+	for m, made := range c.made {
+		if made { // of two members with the same name, esjson takes the last
 			b = append(append(append(b, `,"`...), table[m].key...), `":`...)
-			b = appendIdentifier(b, value)
+			b = append(b, c.v[m]...)
 		}
-	}
-	if c.v[messageID] == nil {
-		b = append(b, `,"messageId":"`...)
-		b = append(uuid.Append(b), '"')
 	}
 	if c.v[timestamp] == nil && c.v[originalTimestamp] == nil {
 		b = append(b, `,"timestamp":"`...)
