@@ -17,6 +17,9 @@ package audience
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -55,9 +58,7 @@ func New(f Forwarder, roster Roster) *Announcer {
 // may have. After each part, announce calls the function stored with the number of events in it.
 func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
 	for len(events) > 0 {
-		n := 0
-		err := room.wait(ctx, func(limit int) error {
-			n = min(limit, len(events))
+		n, err := room.wait(ctx, len(events), func(n int) error {
 			return a.forwarder.Announce(ctx, destinations, events[:n]...)
 		})
 		if err == nil {
@@ -69,6 +70,17 @@ func (a *Announcer) announce(ctx context.Context, destinations []string, events 
 		events = events[n:]
 	}
 	return nil
+}
+
+// messageID returns the message id of an event about a user. The arguments say what happens to the
+// user: nth is the generation of an audience, or the number of a source, and of is the id of the
+// audience or the deletion. A repeated event gets the same id. The id does not reveal the user.
+func messageID(what string, nth uint64, of, user string) string {
+	b := append(make([]byte, 0, 1024), what...)
+	b = binary.AppendUvarint(b, nth)
+	b = binary.AppendUvarint(b, uint64(len(of)))
+	sum := sha256.Sum256(append(append(b, of...), user...))
+	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
 // Audience returns the audience of a destination that has the given name. Two names with the same

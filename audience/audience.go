@@ -2,9 +2,6 @@ package audience
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"iter"
 	"time"
 
@@ -80,14 +77,11 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	if err := a.announce(ctx, generation, inFlight, &room, &res); err != nil {
 		return res, err
 	}
-	chunk := make([]string, 0, maxChunk)
-	flush := func() error {
-		for len(chunk) > 0 {
+	err = inChunks(members, MaxUser, 1, func(users []string) error {
+		for len(users) > 0 {
 			var c Chunk
-			n := 0
-			err := room.wait(ctx, func(limit int) (err error) {
-				n = min(limit, len(chunk))
-				c, err = a.roster.Join(ctx, a.id, generation, chunk[:n])
+			n, err := room.wait(ctx, len(users), func(n int) (err error) {
+				c, err = a.roster.Join(ctx, a.id, generation, users[:n])
 				return err
 			})
 			if err == nil {
@@ -96,19 +90,10 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 			if err != nil {
 				return err
 			}
-			chunk = chunk[:copy(chunk, chunk[n:])]
-		}
-		return nil
-	}
-	err = eachUser(members, MaxUser, func(user string) error {
-		if chunk = append(chunk, user); len(chunk) == maxChunk {
-			return flush()
+			users = users[n:]
 		}
 		return nil
 	})
-	if err == nil {
-		err = flush()
-	}
 	for last := ""; err == nil; {
 		// If ctx has ended, members may have stopped early without yielding an error. Then
 		// the list is not complete, and no user may leave.
@@ -135,10 +120,14 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 	if err != nil {
 		return err
 	}
+	what := "joined"
+	if c.Left {
+		what = "left"
+	}
 	events := make([]event.Event, len(c.Users))
 	for i, user := range c.Users {
 		events[i], err = encoder.Encode(&analytics.Identify{
-			MessageId: a.messageID(&c, user),
+			MessageId: messageID(what, c.Generation, a.id, user),
 			Timestamp: c.At.Format(time.RFC3339Nano),
 			UserId:    user,
 			Traits:    map[string]any{a.trait: !c.Left},
@@ -162,20 +151,6 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 		}
 		return nil
 	})
-}
-
-// messageID returns the message id for the announcement of a user in a chunk. A repeated
-// announcement gets the same id. If the user joins or leaves again later, that announcement gets
-// another id. The id does not reveal the user.
-func (a *Audience) messageID(c *Chunk, user string) string {
-	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
-	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
-	left := byte(0)
-	if c.Left {
-		left = 1
-	}
-	sum := sha256.Sum256(append(append(b, left), user...))
-	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
 // Create stores the audience without members, so that Announcer.Audiences yields it. If the

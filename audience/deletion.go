@@ -3,9 +3,6 @@ package audience
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"time"
@@ -59,53 +56,22 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 		}
 		rounds[n] = append(rounds[n], destination)
 	}
-	// Each event becomes a delivery for each destination, and maxChunk bounds the deliveries.
-	limit := max(maxChunk/len(d.Destinations), 1)
 	room := newBackpressure()
-	var (
-		chunk []event.Event
-		names []string // the users of chunk
-		size  int
-	)
-	flush := func() error {
-		for nth, destinations := range rounds {
-			for i := range chunk {
-				chunk[i].ID = d.messageID(names[i], uint64(nth))
-			}
-			if err := a.announce(ctx, destinations, chunk, &room, func(int) error { return nil }); err != nil {
+	return inChunks(users, event.MaxUserID, len(d.Destinations), func(users []string) (err error) {
+		events := make([]event.Event, len(users))
+		for i, user := range users {
+			if events[i], err = event.Delete(user, time.Now()); err != nil {
 				return err
 			}
 		}
-		chunk, names, size = chunk[:0], names[:0], 0
-		return nil
-	}
-	err := eachUser(users, event.MaxUserID, func(user string) error {
-		e, err := event.Delete(user, time.Now())
-		if err != nil {
-			return err
-		}
-		chunk, names = append(chunk, e), append(names, user)
-		if size += len(e.Body) * len(d.Destinations); len(chunk) == limit || size >= maxChunkBytes {
-			return flush()
+		for nth, destinations := range rounds {
+			for i, user := range users { // the dedup window recognises these ids if Delete is called again
+				events[i].ID = messageID("deletion", uint64(nth), d.ID, user)
+			}
+			if err := a.announce(ctx, destinations, events, &room, func(int) error { return nil }); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
-	if err == nil {
-		err = flush()
-	}
-	return err
-}
-
-// messageID returns the message id of the event about a user, for the nth source of a destination.
-// All calls of Delete for the same request make the same id, so that the dedup window recognises a
-// repeated event. The id does not reveal the user.
-func (d *Deletion) messageID(user string, nth uint64) string {
-	b := make([]byte, 0, 64+len(d.ID)+len(user))
-	b = append(b, "deletion"...)
-	b = binary.AppendUvarint(b, nth)
-	b = binary.AppendUvarint(b, uint64(len(d.ID)))
-	b = append(b, d.ID...)
-	b = append(b, user...)
-	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

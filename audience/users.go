@@ -32,17 +32,20 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// One commit stores about maxChunk deliveries or maxChunkBytes of bodies at most. Larger commits
-// would save little, and keep other calls waiting.
+// One commit stores maxChunk deliveries, or deliveries for about maxChunkBytes of user ids, at most.
+// Larger commits would save little, and keep other calls waiting.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls the function each for every user in a list. It stops at the first error, such as a
-// *UserError for an id that does not have 1 to limit bytes.
-func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
-	position := 0
+// inChunks passes the users in a list to store, in chunks for one commit. Each user becomes as many
+// deliveries as the argument deliveries says. The array of a chunk is used again for the next one.
+// inChunks stops at the first error, such as a *UserError for an id that does not have 1 to limit
+// bytes.
+func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(chunk []string) error) error {
+	var chunk []string
+	position, size := 0, 0
 	for user, err := range users {
 		if err != nil {
 			return err
@@ -50,12 +53,16 @@ func eachUser(users iter.Seq2[string, error], limit int, each func(user string) 
 		if user == "" || len(user) > limit {
 			return &UserError{Position: position, Size: len(user), Limit: limit}
 		}
-		if err := each(user); err != nil {
-			return err
+		chunk = append(chunk, user)
+		if size += len(user); (len(chunk)+1)*deliveries > maxChunk || size*deliveries >= maxChunkBytes {
+			if err := store(chunk); err != nil {
+				return err
+			}
+			chunk, size = chunk[:0], 0
 		}
 		position++
 	}
-	return nil
+	return store(chunk)
 }
 
 // The first and the longest wait while the queue is full.
@@ -65,26 +72,27 @@ const (
 )
 
 // A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
-// several elements, the caller offers half as many next. If the queue refuses a single element, the
-// caller offers it again after a wait, which doubles each time.
+// several elements, it is offered half as many next. If the queue refuses a single element, it is
+// offered the element again after a wait, which doubles each time.
 type backpressure struct {
-	limit int // how many elements are offered next, at most maxChunk
+	limit int // how many elements are offered next at most, up to maxChunk
 }
 
 func newBackpressure() backpressure { return backpressure{maxChunk} }
 
-// wait calls the function store until the queue is no longer full. Each call either stores at most
-// limit elements, or returns an error and stores none.
-func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
+// wait calls the function store until the queue is no longer full. Each call either stores the first
+// part of all elements, or returns an error and stores none. wait returns the size of the part.
+func (p *backpressure) wait(ctx context.Context, all int, store func(part int) error) (int, error) {
 	for pause := firstRoomWait; ; {
 		if err := ctx.Err(); err != nil {
-			return err
+			return 0, err
 		}
-		err := store(p.limit)
+		part := min(p.limit, all)
+		err := store(part)
 		tooLarge := errors.Is(err, webhook.ErrTooLarge) && p.limit > 1
 		if !errors.Is(err, webhook.ErrQueueFull) && !tooLarge {
 			p.limit = min(2*p.limit, maxChunk)
-			return err
+			return part, err
 		}
 		if p.limit > 1 {
 			p.limit /= 2
@@ -95,7 +103,7 @@ func (p *backpressure) wait(ctx context.Context, store func(limit int) error) er
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", webhook.ErrQueueFull, ctx.Err())
+			return 0, fmt.Errorf("%w: %w", webhook.ErrQueueFull, ctx.Err())
 		}
 		pause = min(2*pause, maxRoomWait)
 	}

@@ -28,7 +28,7 @@ func TestBackpressureStopsWithItsContext(t *testing.T) {
 		}
 		until()
 		p := newBackpressure()
-		err := p.wait(ctx, func(int) error {
+		_, err := p.wait(ctx, 1, func(int) error {
 			calls++
 			until()
 			if calls > tt.after {
