@@ -133,15 +133,11 @@ func (h *answerHead) statusLine(line []byte) error {
 	if len(rest) < 3 || len(rest) > 3 && rest[3] != ' ' {
 		return errStatus
 	}
-	for _, c := range rest[:3] {
-		if c < '0' || c > '9' {
-			return errStatus
-		}
-		h.status = 10*h.status + int(c-'0')
-	}
-	if h.status < 100 {
+	status, err := strconv.ParseUint(string(rest[:3]), 10, 16)
+	if err != nil || status < 100 {
 		return errStatus
 	}
+	h.status = int(status)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,8 +125,7 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 	if cause := cmp.Or(context.Cause(ctx), context.Cause(c.config.Context)); cause != nil {
 		return Answer{}, cause
 	}
-	// At the deadline the connection is closed, so its reads return net.ErrClosed.
-	if (isTimeout(err) || errors.Is(err, net.ErrClosed)) && !time.Now().Before(deadline) {
+	if !time.Now().Before(deadline) { // the error is that of a connection that was closed at the deadline
 		return Answer{}, ErrTimeout
 	}
 	return Answer{}, err
@@ -172,7 +170,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		// Some receivers send a 408 (RFC 9110, section 15.5.9) or a 400 on an idle connection.
 		ended := a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 		if err != nil {
-			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
+			ended = !b.in.got && time.Now().Before(deadline) && ctx.Err() == nil && c.config.Context.Err() == nil
 		}
 		if !cn.kept || !ended {
 			return a, err
@@ -183,9 +181,4 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		c.resent.Add(1)
 		cn = nil
 	}
-}
-
-// isTimeout reports whether err means that a deadline has passed.
-func isTimeout(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTimeout)
 }

@@ -72,14 +72,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	} else {
 		cn.limit.Reset(time.Until(deadline))
 	}
-	defer func() {
-		if !cn.limit.Stop() {
-			keep = false
-			if err != nil {
-				err = ErrTimeout
-			}
-		}
-	}()
+	defer func() { keep = cn.limit.Stop() && keep }()
 	all := cn.client.config.Context
 	if err := cmp.Or(ctx.Err(), all.Err()); err != nil {
 		return a, false, err
@@ -104,8 +97,8 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	var werr error
 	if turns {
 		cn.tap.request = b.out
-	} else if _, werr = cn.nc.Write(b.out); isTimeout(werr) {
-		return a, false, werr
+	} else {
+		_, werr = cn.nc.Write(b.out)
 	}
 	// Read the answer even if the write failed: a receiver may answer and close before it
 	// has read the whole request.
@@ -133,19 +126,13 @@ func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err 
 		written <- err
 	}()
 	a, keep, err = b.in.answer(b.kept[:0])
-	if keep && cn.nc.SetWriteDeadline(time.Unix(1, 0)) == nil {
-		// The receiver may have read the whole request before the goroutine reports that it was
-		// written. If the write still blocks, the deadline ends it.
-		keep = <-written == nil && cn.nc.SetWriteDeadline(time.Time{}) == nil
-		return a, keep, err
-	}
-	select {
-	case werr := <-written:
-		return a, keep && werr == nil, err
-	default:
-		// The request was answered, or failed, before all of it was sent.
+	// The receiver may have answered before it has read the whole request. The deadline ends a write
+	// that still blocks, but not one that only is yet to be reported.
+	if !keep || cn.nc.SetWriteDeadline(time.Unix(1, 0)) != nil {
 		cn.interrupt()
 		<-written
 		return a, false, err
 	}
+	keep = <-written == nil && cn.nc.SetWriteDeadline(time.Time{}) == nil
+	return a, keep, err
 }

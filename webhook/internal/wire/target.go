@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -39,13 +40,7 @@ type key struct {
 // must not change the three arguments afterwards.
 func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 	t := &Target{url: u, header: header, key: key{secure: u.Scheme == "https", tls: tls}}
-	port := u.Port()
-	if port == "" {
-		port = "80"
-		if t.key.secure {
-			port = "443"
-		}
-	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
 	t.foreign = strings.Trim(u.Host, hostBytes) != ""
 	var head bytes.Buffer
