@@ -145,7 +145,7 @@ func (w *writer) member(name string, value []byte, missing string) {
 // it, the members of the Envelope's context, and the members of own, the call's context.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
-	if ip != "" && !e.env.Browser && !direct(own, e.context) {
+	if ip != "" && !e.env.Browser && !direct(e.context, own) {
 		ip = ""
 	}
 	switch {
@@ -234,26 +234,22 @@ func readShared(field string, object []byte, fn func(key, value []byte)) (given 
 }
 
 // direct reports whether a context has "direct":true. A member of own overrides the member of
-// common that has the same name.
-func direct(own, common []byte) bool {
-	for _, object := range [][]byte{own, common} {
+// common that has the same name. Both are nil or in canonical form.
+func direct(common, own []byte) (is bool) {
+	for _, object := range [][]byte{common, own} {
 		// Nearly all contexts need no parsing: they contain neither the name "direct" nor a
 		// backslash, with which an escaped form of the name would begin.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}
-		var there, is bool
-		err := esjson.Members(object, func(key, value []byte) error {
+		_ = esjson.Members(object, func(key, value []byte) error {
 			if string(key) == "direct" {
-				there, is = true, string(value) == "true"
+				is = string(value) == "true"
 			}
 			return nil
 		})
-		if err == nil && there {
-			return is
-		}
 	}
-	return false
+	return is
 }
 
 // appendMerged appends an object with an ip, if it is not empty, and the members of objects, which

@@ -54,10 +54,8 @@ func isTraceParent(s string) bool {
 		return false
 	}
 	for _, part := range []string{s[:2], s[3:35], s[36:52], s[53:]} {
-		for i := range len(part) {
-			if c := part[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
-				return false
-			}
+		if strings.Trim(part, "0123456789abcdef") != "" {
+			return false
 		}
 	}
 	return s[:2] != "ff" && strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""

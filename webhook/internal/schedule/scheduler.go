@@ -260,12 +260,6 @@ func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 	}
 }
 
-// Load returns how many deliveries are being attempted, and how many are ready.
-func (s *Scheduler) Load() (active, ready int) {
-	s.Loads(func(_ string, a, r int) { active, ready = active+a, ready+r })
-	return active, ready
-}
-
 // Draining reports whether a backlog is being drained while fresh deliveries arrive.
 func (s *Scheduler) Draining() bool {
 	s.mu.Lock()

@@ -467,9 +467,11 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.mu.Unlock()
 		w.fetch()
 		synctest.Wait()
-		if active, _ := w.Load(); active != 500 {
-			t.Errorf("got %d active, want 500", active)
-		}
+		w.Loads(func(_ string, active, _ int) {
+			if active != 500 {
+				t.Errorf("got %d active, want 500", active)
+			}
+		})
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w.mu.Lock()
