@@ -23,7 +23,7 @@ import (
 type breaker struct {
 	open   bool
 	points int8      // counts the failures since the last answer; see openPoints
-	probes int8      // probes since the last call of forgive
+	probes int8      // probes in a row; a lane that recovers resets them
 	since  time.Time // when the breaker opened
 	reason string    // why the latest attempt failed
 
@@ -52,9 +52,6 @@ func (b *breaker) answer() bool {
 	b.open, b.points = false, 0
 	return was
 }
-
-// forgive resets the interval between probes to the shortest one.
-func (b *breaker) forgive() { b.probes = 0 }
 
 // A Failure is an attempt that failed because of the destination.
 type Failure struct {

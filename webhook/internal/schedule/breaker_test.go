@@ -77,7 +77,7 @@ func TestBreakerProbesAtDoublingIntervals(t *testing.T) {
 		t.Errorf("a breaker that opens again at once: first probe after %v, want at least %v", wait, lastProbe/2)
 	}
 	b.answer()
-	b.forgive()
+	b.probes = 0
 	for !b.fail(failed, false, now, half) {
 	}
 	if wait := b.probe.Sub(now); wait > firstProbe {

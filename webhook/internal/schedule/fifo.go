@@ -1,7 +1,7 @@
 package schedule
 
 // A fifo is a queue in a ring that grows.
-type fifo[T comparable] struct {
+type fifo[T any] struct {
 	ring []T // its length is a power of two
 	head int
 	n    int
@@ -27,13 +27,4 @@ func (q *fifo[T]) pop() T {
 	q.head = (q.head + 1) & (len(q.ring) - 1)
 	q.n--
 	return v
-}
-
-// remove takes out v, wherever it is.
-func (q *fifo[T]) remove(v T) {
-	for range q.n { // once around the ring, in the same order
-		if other := q.pop(); other != v {
-			q.push(other)
-		}
-	}
 }

@@ -52,7 +52,8 @@ type head struct {
 	noted time.Time // the earliest time that was passed to note since the fetch in progress began
 }
 
-func (h *head) isDue(now time.Time) bool { return !h.due.IsZero() && !h.due.After(now) }
+// isDue reports whether a delivery that is due at t is due now. A zero t means no delivery.
+func isDue(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
 // note records that a delivery of the queue is due at t, unless t is zero.
 func (h *head) note(t time.Time) {
@@ -136,7 +137,7 @@ func (l *Lane) answer(now time.Time) {
 	}
 	l.answered = now
 	if l.slots >= min(firstSlots, l.limit) {
-		l.breaker.forgive()
+		l.breaker.probes = 0
 	}
 }
 

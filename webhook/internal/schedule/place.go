@@ -145,13 +145,13 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 		}
 		fresh, retry = notBefore(fresh, b.probe), notBefore(retry, b.retry)
 	}
-	due := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
+	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {
-	case due(lapse):
+	case isDue(lapse, now):
 		return wants{fresh: lapseChunk, lapsing: true}
 	case l.hold == "" && b.open && l.holds() > 0:
 		return w // wait for the result of the attempt in flight
-	case !due(fresh) && !due(retry):
+	case !freshDue && !retryDue:
 		w.at = earlier(lapse, earlier(fresh, retry))
 		return w
 	}
@@ -159,10 +159,10 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	if n <= 0 || !at.IsZero() {
 		return wants{at: at, starved: starved}
 	}
-	if due(retry) {
+	if retryDue {
 		w.retries = n
 	}
-	if due(fresh) {
+	if freshDue {
 		w.fresh = n
 	}
 	w.limit(n, l.more)

@@ -13,7 +13,7 @@ type runQueue struct {
 	shares *shares
 
 	work    *sync.Cond  // wakes idle workers, for a lane or for close
-	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted
+	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted, and lanes that had one
 	behind  fifo[*Lane] // lanes like those in the field lanes, but held back by backlog
 	backlog backlog     // says which lanes have to wait
 	giveWay *time.Timer // runs proceed while behind is not empty
@@ -72,26 +72,22 @@ func (q *runQueue) next() *Lane {
 		q.work.Wait() // summon has already reduced idle when it wakes this worker
 		l = q.pick()
 	}
-	l.queued = false
 	return l
 }
 
-// pick takes the next lane out of q. It returns nil if there is none.
+// pick takes the next lane that has a ready delivery out of q. It returns nil if there is none.
 func (q *runQueue) pick() *Lane {
 	for q.lanes.len() > 0 {
-		if l := q.lanes.pop(); !q.holdBack(l) {
+		l := q.lanes.pop()
+		switch {
+		case l.ready.len() == 0: // Scheduler.take has taken its deliveries
+			l.queued = false
+		case !q.holdBack(l):
+			l.queued = false
 			return l
 		}
 	}
 	return nil
-}
-
-func (q *runQueue) remove(l *Lane) {
-	if l.queued {
-		l.queued = false
-		q.lanes.remove(l)
-		q.behind.remove(l)
-	}
 }
 
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.

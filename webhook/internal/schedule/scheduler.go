@@ -119,7 +119,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	now := s.config.Now()
 	l := s.lane(destination, now)
 	l.touch(now)
-	if l.fetching || l.fresh.isDue(now) || l.retry.isDue(now) || l.paused || l.suspended() {
+	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || l.paused || l.suspended() {
 		return false
 	}
 	if n, again, _ := s.shares.room(l, now); n <= 0 || !again.IsZero() {
@@ -230,7 +230,6 @@ func (s *Scheduler) take(l *Lane) (items []Item) {
 		items = append(items, l.ready.pop())
 	}
 	s.shares.drop(l, len(items))
-	s.run.remove(l)
 	return items
 }
 

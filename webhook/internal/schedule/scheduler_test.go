@@ -99,7 +99,10 @@ func (w *testScheduler) fetch() (got, lapsed []Item) {
 // begin begins the next attempt. It returns nil if none may begin now.
 func (w *testScheduler) begin() *Slot {
 	w.mu.Lock()
-	none := w.run.lanes.len() == 0 || w.shares.active == w.config.Slots
+	none := true
+	for q, i := &w.run.lanes, 0; i < q.n && w.shares.active < w.config.Slots; i++ {
+		none = none && q.ring[(q.head+i)%len(q.ring)].ready.len() == 0
+	}
 	if !none {
 		w.run.workers++ // one for each slot
 	}
