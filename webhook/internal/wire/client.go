@@ -50,7 +50,7 @@ type Config struct {
 // A Client makes requests. Its methods may be called concurrently.
 type Client struct {
 	config Config
-	http2  bool         // net/http speaks HTTP/2
+	protos []string     // to offer in TLS handshakes
 	resent atomic.Int64 // see Resent
 
 	// mu is not held across I/O.
@@ -63,7 +63,7 @@ type Client struct {
 
 // New returns a Client.
 func New(c Config) *Client {
-	return &Client{config: c, hosts: make(map[key]*host), conns: list.New(), http2: speaksHTTP2()}
+	return &Client{config: c, hosts: make(map[key]*host), conns: list.New(), protos: protocols()}
 }
 
 // Close closes all connections. The caller must wait for all requests first.

@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// speaksHTTP2 reports whether net/http speaks HTTP/2. GODEBUG=http2client=0 switches it off.
-func speaksHTTP2() bool {
-	t := http.Transport{ForceAttemptHTTP2: true}
-	t.CloseIdleConnections() // sets TLSNextProto
-	return t.TLSNextProto["h2"] != nil
+// protocols returns the protocols of net/http, for TLS handshakes. They do not include HTTP/2 if
+// GODEBUG=http2client=0 has switched it off.
+func protocols() []string {
+	t := http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: new(tls.Config)}
+	t.CloseIdleConnections() // sets NextProtos
+	return t.TLSClientConfig.NextProtos
 }
 
 // handoverKey is the context key of an *atomic.Pointer[tls.Conn]: a connection that this package

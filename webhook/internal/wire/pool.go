@@ -69,10 +69,7 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(k.addr)
 	}
-	config.NextProtos = []string{"http/1.1"}
-	if c.http2 {
-		config.NextProtos = []string{"h2", "http/1.1"}
-	}
+	config.NextProtos = c.protos
 	if config.ClientSessionCache == nil {
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}
