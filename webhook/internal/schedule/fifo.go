@@ -1,30 +1,29 @@
 package schedule
 
-// A fifo is a queue in a ring that grows.
+// A fifo is a queue. Its array grows, but does not shrink.
 type fifo[T any] struct {
-	ring []T // its length is a power of two
-	head int
-	n    int
+	items []T // items[:head] are zero
+	head  int
 }
 
-func (q *fifo[T]) len() int { return q.n }
+func (q *fifo[T]) len() int { return len(q.items) - q.head }
 
 func (q *fifo[T]) push(v T) {
-	if q.n == len(q.ring) {
-		ring := make([]T, max(2*q.n, 2))
-		m := copy(ring, q.ring[q.head:])
-		copy(ring[m:], q.ring[:q.head])
-		q.ring, q.head = ring, 0
+	if len(q.items) == cap(q.items) && 2*q.head > len(q.items) { // move the items rather than grow
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
 	}
-	q.ring[(q.head+q.n)&(len(q.ring)-1)] = v
-	q.n++
+	q.items = append(q.items, v)
 }
+
+// first returns the item that pop takes out next.
+func (q *fifo[T]) first() *T { return &q.items[q.head] }
 
 func (q *fifo[T]) pop() T {
 	var zero T
-	v := q.ring[q.head]
-	q.ring[q.head] = zero
-	q.head = (q.head + 1) & (len(q.ring) - 1)
-	q.n--
+	v := *q.first()
+	*q.first() = zero
+	q.head++
 	return v
 }

@@ -212,7 +212,7 @@ func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 		}
 	}
 	for id, l := range s.lanes {
-		if l.ready.len() > 0 && now.Sub(l.ready.ring[l.ready.head].since) > limit {
+		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit {
 			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)
 		}

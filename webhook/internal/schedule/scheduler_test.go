@@ -99,10 +99,9 @@ func (w *testScheduler) fetch() (got, lapsed []Item) {
 // begin begins the next attempt. It returns nil if none may begin now.
 func (w *testScheduler) begin() *Slot {
 	w.mu.Lock()
-	none := true
-	for q, i := &w.run.lanes, 0; i < q.n && w.shares.active < w.config.Slots; i++ {
-		none = none && q.ring[(q.head+i)%len(q.ring)].ready.len() == 0
-	}
+	q := &w.run.lanes
+	some := slices.ContainsFunc(q.items[q.head:], func(l *Lane) bool { return l.ready.len() > 0 })
+	none := !some || w.shares.active == w.config.Slots
 	if !none {
 		w.run.workers++ // one for each slot
 	}
