@@ -205,7 +205,8 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use says that the destination of l can be used, with these limits. It ends a hold.
+// Use says that the destination of l can be used, with these limits. It ends a hold. An attempt of l
+// calls it.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +215,11 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 		l.known = true
 		l.slots = firstSlots
 	}
+	limited := l.rate.interval > 0
 	l.setLimits(limits, now)
+	if !limited {
+		l.rate.take(now) // for the attempt that calls Use: Next did not know the rate
+	}
 	if l.hold != "" {
 		l.hold, l.holdsInRow = "", 0
 		l.resume(now)

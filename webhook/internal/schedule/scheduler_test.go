@@ -420,7 +420,6 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		w.fetch()
 		slot := w.begin()
 		w.Use(slot.Lane, Limits{Slots: 1, Interval: 30 * time.Minute, Burst: 1})
-		slot.Lane.rate.take(time.Now())
 		w.end(slot, true)
 		count := func(wait time.Duration) int {
 			time.Sleep(wait)
