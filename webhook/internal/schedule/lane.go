@@ -40,10 +40,9 @@ type Lane struct {
 
 	touched time.Time // when the lane was last used
 	place   place
-	prev    *Lane // in places.lists
-	next    *Lane
-	at      time.Time // the key in places.later
-	pos     int       // the index in places.later
+	at      time.Time // in the place inLater: when the lane may fetch; zero in the other places
+	turn    uint64    // places.turn when the lane came to its place
+	pos     int       // the index in the queue of its place
 }
 
 // A head says when the first delivery of a queue in the store is due, zero if it is empty.

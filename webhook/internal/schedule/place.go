@@ -14,6 +14,7 @@ const (
 	inUnproven              // the lane has no room because unproven and doubtful lanes have too many deliveries
 	inDoubtful              // the lane has no room because doubtful lanes have too many deliveries
 	inLater                 // the lane may fetch from Lane.at on
+	allPlaces  = iota
 )
 
 // places keeps track of which lanes may fetch now, and from when on other lanes may.
@@ -22,8 +23,8 @@ type places struct {
 	shares *shares
 	full   bool // the latest Plan found no capacity
 
-	lists [inLater]list // the lanes in the places inDue, inUnproven and inDoubtful
-	later laneHeap      // the lanes in the place inLater, by Lane.at
+	queues [allPlaces]laneQueue // the lanes in each place but nowhere
+	turn   uint64               // counts the moves of lanes to another place
 }
 
 // update moves l to the place where it belongs now. If other lanes had no room and may have some
@@ -41,26 +42,20 @@ func (p *places) move(l *Lane, now time.Time) {
 	to, at := p.placeOf(l, now)
 	was := l.place
 	switch {
-	case to == inLater && was == inLater:
-		if at.Equal(l.at) {
-			return
-		}
-		l.at = at
-		heap.Fix(&p.later, l.pos)
-	case to == was && to != inDue:
-		return
 	case to != was:
-		if was == inLater {
-			heap.Remove(&p.later, l.pos)
-		} else if was != nowhere {
-			p.lists[was].remove(l)
+		if was != nowhere {
+			heap.Remove(&p.queues[was], l.pos)
 		}
-		l.place, l.at = to, at
-		if to == inLater {
-			heap.Push(&p.later, l)
-		} else if to != nowhere {
-			p.lists[to].push(l)
+		p.turn++
+		l.place, l.at, l.turn = to, at, p.turn
+		if to != nowhere {
+			heap.Push(&p.queues[to], l)
 		}
+	case !at.Equal(l.at):
+		l.at = at
+		heap.Fix(&p.queues[to], l.pos)
+	case to != inDue:
+		return
 	}
 	if to == inDue && !p.full && p.shares.short(l) || to == inLater && l.pos == 0 {
 		p.config.Wake()
@@ -89,9 +84,9 @@ func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {
-		q := &p.lists[was]
-		for n := q.n; n > 0 && q.first != nil; n-- {
-			l := q.first
+		q := &p.queues[was]
+		for n := len(*q); n > 0 && len(*q) > 0; n-- {
+			l := (*q)[0]
 			if p.move(l, now); l.place == was {
 				break
 			}
@@ -156,7 +151,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 		return w
 	}
 	n, at, starved := p.shares.room(l, now)
-	if n <= 0 || !at.IsZero() {
+	if n == 0 {
 		return wants{at: at, starved: starved}
 	}
 	if retryDue {
@@ -177,58 +172,35 @@ func notBefore(t, floor time.Time) time.Time {
 	return t
 }
 
-// A list is a doubly linked list of lanes. A lane is in one list at most.
-type list struct {
-	first, last *Lane
-	n           int
-}
+// A laneQueue is a container/heap of lanes. The first lane is the one whose Lane.at is the earliest.
+// Of lanes with the same time, it is the one that has been in the queue for the longest time.
+type laneQueue []*Lane
 
-func (q *list) push(l *Lane) {
-	if l.prev = q.last; l.prev == nil {
-		q.first = l
-	} else {
-		l.prev.next = l
+func (q laneQueue) Len() int { return len(q) }
+
+func (q laneQueue) Less(i, j int) bool {
+	if c := q[i].at.Compare(q[j].at); c != 0 {
+		return c < 0
 	}
-	q.last = l
-	q.n++
+	return q[i].turn < q[j].turn
 }
 
-func (q *list) remove(l *Lane) {
-	if l.prev != nil {
-		l.prev.next = l.next
-	} else {
-		q.first = l.next
-	}
-	if l.next != nil {
-		l.next.prev = l.prev
-	} else {
-		q.last = l.prev
-	}
-	l.prev, l.next = nil, nil
-	q.n--
+func (q laneQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].pos, q[j].pos = i, j
 }
 
-// A laneHeap is a container/heap of lanes. The first lane is the one whose Lane.at is the earliest.
-type laneHeap []*Lane
-
-func (h laneHeap) Len() int           { return len(h) }
-func (h laneHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h laneHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
-}
-
-func (h *laneHeap) Push(x any) {
+func (q *laneQueue) Push(x any) {
 	l := x.(*Lane)
-	l.pos = len(*h)
-	*h = append(*h, l)
+	l.pos = len(*q)
+	*q = append(*q, l)
 }
 
-func (h *laneHeap) Pop() any {
-	old := *h
+func (q *laneQueue) Pop() any {
+	old := *q
 	n := len(old) - 1
 	l := old[n]
 	old[n] = nil
-	*h = old[:n]
+	*q = old[:n]
 	return l
 }

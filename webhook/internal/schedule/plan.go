@@ -23,18 +23,18 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	s.shares.clock = now
-	for len(s.places.later) > 0 && !s.places.later[0].at.After(now) {
-		s.places.update(s.places.later[0], now)
+	due, later := &s.places.queues[inDue], &s.places.queues[inLater]
+	for len(*later) > 0 && !(*later)[0].at.After(now) {
+		s.places.update((*later)[0], now)
 	}
 	n := s.shares.capacity()
 	maxBytes = s.config.Bytes - s.shares.bytes
 	if s.places.full = n <= 0 || maxBytes <= 0; s.places.full {
 		return wants, 0, time.Time{}
 	}
-	due := &s.places.lists[inDue]
-	for due.first != nil && n > 0 && len(wants) < maxWants {
-		share := max(1, n/due.n)
-		l := due.first
+	for len(*due) > 0 && n > 0 && len(wants) < maxWants {
+		share := max(1, n/len(*due))
+		l := (*due)[0]
 		l.touch(now)
 		w := s.places.wanted(l, now)
 		if w.fresh+w.retries == 0 {
@@ -57,8 +57,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 			wants = append(wants, Want{Lane: l, Max: w.fresh, Next: l.fresh.due})
 		}
 	}
-	if len(s.places.later) > 0 {
-		again = s.places.later[0].at
+	if len(*later) > 0 {
+		again = (*later)[0].at
 	}
 	return wants, maxBytes, again
 }

@@ -122,7 +122,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || l.paused || l.suspended() {
 		return false
 	}
-	if n, again, _ := s.shares.room(l, now); n <= 0 || !again.IsZero() {
+	if n, _, _ := s.shares.room(l, now); n == 0 {
 		return false
 	}
 	s.shares.hold(l)

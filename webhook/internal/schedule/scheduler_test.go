@@ -155,17 +155,18 @@ func (w *testScheduler) check() {
 		if l.active > l.limit {
 			w.t.Fatalf("got %d attempts in a lane, want at most %d", l.active, l.limit)
 		}
-		if l.place == inLater && (l.pos >= len(w.places.later) || w.places.later[l.pos] != l) {
-			w.t.Fatalf("lane %s is not at its position %d of later, want it there", l.ID, l.pos)
+		if q := w.places.queues[l.place]; l.place != nowhere && (l.pos >= len(q) || q[l.pos] != l) {
+			w.t.Fatalf("lane %s is not at its position %d of the place %d, want it there", l.ID, l.pos, l.place)
 		}
 	}
 	if active != w.shares.active || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
 		w.t.Fatalf("%d active, %d busy, %v held; the counters say %d, %d, %v",
 			active, busy, held, w.shares.active, w.shares.busy, w.shares.held)
 	}
-	lists := &w.places.lists
-	if places[inDue] != lists[inDue].n || places[inLater] != len(w.places.later) || places[inUnproven] != lists[inUnproven].n || places[inDoubtful] != lists[inDoubtful].n {
-		w.t.Fatalf("lanes by place are %v, want the lengths of the lists: %d, %d, %d and %d", places, lists[inDue].n, len(w.places.later), lists[inUnproven].n, lists[inDoubtful].n)
+	for p, q := range w.places.queues {
+		if p := place(p); p != nowhere && places[p] != len(q) {
+			w.t.Fatalf("%d lanes are in the place %d, want the length of its queue, %d", places[p], p, len(q))
+		}
 	}
 }
 
@@ -307,8 +308,8 @@ func (w *testScheduler) next() *Slot {
 func (w *testScheduler) sleep() bool {
 	w.mu.Lock()
 	var at time.Time
-	if len(w.places.later) > 0 {
-		at = w.places.later[0].at
+	if later := w.places.queues[inLater]; len(later) > 0 {
+		at = later[0].at
 	}
 	w.mu.Unlock()
 	time.Sleep(time.Until(at))
