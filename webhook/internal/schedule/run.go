@@ -92,36 +92,30 @@ func (q *runQueue) pick() *Lane {
 
 // holdBack reports whether l has to wait because of backlog, and then puts it into q.behind.
 func (q *runQueue) holdBack(l *Lane) bool {
-	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.config.Now()) {
+	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.config.Now()) > 0 {
 		return false
 	}
 	q.behind.push(l)
 	switch {
 	case q.behind.len() > 1 || q.closed:
 	case q.giveWay == nil:
-		q.giveWay = time.AfterFunc(backlogPeriod, q.proceed)
+		q.giveWay = time.AfterFunc(backlogTime/2, q.proceed)
 	default:
-		q.giveWay.Reset(backlogPeriod)
+		q.giveWay.Reset(backlogTime / 2)
 	}
 	return true
 }
 
-// proceed moves as many lanes from q.behind to q.lanes as the bound of q.backlog allows.
+// proceed moves as many lanes from q.behind to q.lanes as q.backlog allows.
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.config.Now()
-	free := q.behind.len()
-	if q.backlog.on(now) {
-		q.backlog.advance(now)
-		free = min(free, q.backlog.bound-q.backlog.begun[0]-q.backlog.begun[1])
-	}
-	for ; free > 0; free-- {
+	for range min(q.behind.len(), q.backlog.free(q.config.Now())) {
 		q.lanes.push(q.behind.pop())
 		q.summon()
 	}
 	if q.behind.len() > 0 && !q.closed {
-		q.giveWay.Reset(backlogPeriod)
+		q.giveWay.Reset(backlogTime / 2)
 	}
 }
 
@@ -142,7 +136,7 @@ type Slot struct {
 	Lane *Lane // nil: there is no delivery
 
 	began   time.Time // by the clock of the process, because the store's clock may be set forward
-	period  int64     // the argument for backlog.end
+	begun   time.Time // by the clock of the store: the argument for backlog.end
 	overdue bool      // Scheduler.Overdue has returned the delivery
 }
 
@@ -171,7 +165,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	l.trial = l.breaker.open
 	l.rate.take(now)
 	if l.behind && s.run.backlog.lane != nil {
-		t.period = s.run.backlog.begin(now)
+		t.begun = s.run.backlog.begin(now)
 	}
 	s.run.add(l)
 	s.places.update(l, now)
@@ -189,7 +183,7 @@ func (s *Scheduler) release(t *Slot, answered bool) {
 	l.active--
 	s.shares.active--
 	s.shares.drop(l, 1)
-	if s.run.backlog.end(t.period); s.run.behind.len() > 0 && s.run.backlog.free(now) {
+	if s.run.backlog.end(t.begun); s.run.behind.len() > 0 && s.run.backlog.free(now) > 0 {
 		s.run.lanes.push(s.run.behind.pop()) // no summon: the worker of t takes a lane next
 	}
 	s.run.add(l)

@@ -66,7 +66,7 @@ func New(c Config) *Scheduler {
 	s.run = runQueue{
 		config: &s.config, mu: &s.mu, shares: &s.shares,
 		work:    sync.NewCond(&s.mu),
-		backlog: backlog{bound: backlogAttempts * runtime.GOMAXPROCS(0)},
+		backlog: backlog{begun: make([]time.Time, backlogAttempts*runtime.GOMAXPROCS(0))},
 	}
 	return s
 }
@@ -269,5 +269,5 @@ func (s *Scheduler) Draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	return s.run.backlog.on(now) && now.UnixNano()/int64(backlogPeriod)-s.run.backlog.period < int64(lateAfter/backlogPeriod)
+	return s.run.backlog.on(now) && now.Sub(s.run.backlog.latest) < lateAfter
 }

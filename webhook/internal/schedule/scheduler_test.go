@@ -235,7 +235,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			if len(active) == 0 {
 				w.sleep()
 			}
-			time.Sleep(backlogPeriod)
+			time.Sleep(backlogTime)
 			synctest.Wait()
 			w.fetch()
 		case len(active) > 0:
