@@ -39,7 +39,7 @@ func (p *places) update(l *Lane, now time.Time) {
 // move moves l to the place where it belongs now. It calls Wake if l is short of deliveries and may
 // fetch, or if the time of the next fetch has changed.
 func (p *places) move(l *Lane, now time.Time) {
-	to, at := p.placeOf(l, now)
+	_, to, at := p.wanted(l, now)
 	was := l.place
 	switch {
 	case to != was:
@@ -60,24 +60,6 @@ func (p *places) move(l *Lane, now time.Time) {
 	if to == inDue && !p.full && p.shares.short(l) || to == inLater && l.pos == 0 {
 		p.config.Wake()
 	}
-}
-
-// placeOf returns the place where l belongs and, for inLater, the time from which l may fetch.
-func (p *places) placeOf(l *Lane, now time.Time) (place, time.Time) {
-	if l.fetching {
-		return nowhere, time.Time{}
-	}
-	switch w := p.wanted(l, now); {
-	case w.fresh+w.retries > 0:
-		return inDue, time.Time{}
-	case w.starved && l.standing == doubtful:
-		return inDoubtful, time.Time{}
-	case w.starved:
-		return inUnproven, time.Time{}
-	case !w.at.IsZero():
-		return inLater, w.at
-	}
-	return nowhere, time.Time{}
 }
 
 // feed moves the lanes that have room now out of the places inUnproven and inDoubtful.
@@ -105,9 +87,7 @@ func (p *places) refill() {
 // wants says how many deliveries a lane may fetch now.
 type wants struct {
 	fresh, retries int
-	lapsing        bool      // fresh counts lapsed deliveries; see breaker
-	starved        bool      // the lane has no room because of its standing
-	at             time.Time // the lane may fetch from this time on; zero if that does not depend on time alone
+	lapsing        bool // fresh counts lapsed deliveries; see breaker
 }
 
 // limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
@@ -124,10 +104,11 @@ func (w *wants) limit(n, more int) {
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
 
-// wanted returns how many deliveries l may fetch now.
-func (p *places) wanted(l *Lane, now time.Time) (w wants) {
-	if l.paused {
-		return w
+// wanted returns how many deliveries l may fetch now, the place where l belongs and, for inLater, the
+// time from which l may fetch.
+func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {
+	if l.paused || l.fetching {
+		return w, nowhere, at
 	}
 	b := &l.breaker
 	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // when the first delivery of each kind may be fetched
@@ -143,17 +124,16 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {
 	case isDue(lapse, now):
-		return wants{fresh: lapseChunk, lapsing: true}
+		return wants{fresh: lapseChunk, lapsing: true}, inDue, at
 	case l.hold == "" && b.open && l.holds() > 0:
-		return w // wait for the result of the attempt in flight
+		return w, nowhere, at // wait for the result of the attempt in flight
 	case !freshDue && !retryDue:
-		w.at = earlier(lapse, earlier(fresh, retry))
-		return w
+		if at = earlier(lapse, earlier(fresh, retry)); at.IsZero() {
+			return w, nowhere, at
+		}
+		return w, inLater, at
 	}
-	n, at, starved := p.shares.room(l, now)
-	if n == 0 {
-		return wants{at: at, starved: starved}
-	}
+	n, to, at := p.shares.room(l, now)
 	if retryDue {
 		w.retries = n
 	}
@@ -161,7 +141,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 		w.fresh = n
 	}
 	w.limit(n, l.more)
-	return w
+	return w, to, at
 }
 
 // notBefore returns the later of t and floor. It returns a zero t as it is.

@@ -36,8 +36,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 		share := max(1, n/len(*due))
 		l := (*due)[0]
 		l.touch(now)
-		w := s.places.wanted(l, now)
-		if w.fresh+w.retries == 0 {
+		w, to, _ := s.places.wanted(l, now)
+		if to != inDue {
 			s.places.update(l, now)
 			continue
 		}

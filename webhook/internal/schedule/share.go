@@ -50,9 +50,8 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.freed = s.freed || to != doubtful
 }
 
-// room returns how many more deliveries l may have in memory. If n is 0 because of the rate limit,
-// again is when l will have room, or zero if that is not known. If n is 0 because of the standing
-// of l, starved is true.
+// room returns how many more deliveries l may have in memory, and the place where l belongs if it has
+// deliveries that are due. If that is inLater, the rate limit gives l room at the time again.
 //
 // The division of the slots ensures that no number of hanging destinations takes all of them, not
 // even in the seconds before their first attempts time out:
@@ -67,7 +66,7 @@ func (s *shares) setStanding(l *Lane, to standing) {
 //     fewer when that is almost used up.
 //   - Only a lane that is being answered may have twice as many deliveries in memory as it has
 //     slots. So hanging destinations do not fill the memory.
-func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
+func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time) {
 	held := l.holds()
 	switch {
 	case l.suspended():
@@ -84,23 +83,26 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	if n > 0 {
 		waiting := l.ready.len() + l.reserved
 		tokens := l.rate.tokens(now) - waiting
-		switch {
-		case tokens <= 0 && waiting < l.rate.burst:
-			return 0, l.rate.when(waiting + 1), false
-		case tokens <= 0:
-			return 0, time.Time{}, false // no room until a waiting delivery is attempted
+		if tokens <= 0 && waiting < l.rate.burst {
+			return 0, inLater, l.rate.when(waiting + 1)
 		}
-		n = min(n, tokens)
+		n = min(n, tokens) // without tokens, there is no room until a waiting delivery is attempted
 	}
 	if n > 0 && l.standing != proven {
-		if n = min(n, s.allowance(l, held)); n <= 0 {
-			return 0, time.Time{}, true
+		switch n = min(n, s.allowance(l, held)); {
+		case n <= 0 && l.standing == doubtful:
+			return 0, inDoubtful, again
+		case n <= 0:
+			return 0, inUnproven, again
 		}
 	}
 	if n > 0 && l.largest > 0 {
 		n = int(min(int64(n), max(s.part(s.config.Bytes)/l.largest, 1)-int64(held)))
 	}
-	return max(n, 0), time.Time{}, false
+	if n <= 0 {
+		return 0, nowhere, again
+	}
+	return n, inDue, again
 }
 
 // short reports whether l needs a fetch soon: at most half of its slots have a ready delivery. Only a
