@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 // destinations finds destinations by their ids, and compiles them into targets.
@@ -56,14 +54,6 @@ func (ds *destinations) known(id string) error {
 		return fmt.Errorf("%w %q", ErrUnknownDestination, id)
 	}
 	return nil
-}
-
-// limits returns the limits of a destination of Config.Destinations, or the zero Limits.
-func (ds *destinations) limits(id string) schedule.Limits {
-	if t := ds.static[id]; t != nil {
-		return t.limits
-	}
-	return schedule.Limits{}
 }
 
 // resolve returns the target for the present settings of the destination. If the settings have not

@@ -59,7 +59,6 @@ func newEngine(c Config) (*engine, error) {
 		Slots:   c.MaxInFlight,
 		Bytes:   c.MaxBytesInFlight,
 		Window:  c.Window,
-		Limits:  e.destinations.limits,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
 		Start:   func() { e.workers.Go((&worker{engine: e, sender: &sender{client: e.client}}).run) },
 		Wake:    e.wake,

@@ -28,9 +28,6 @@ type Config struct {
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns the limits of a destination that apply until the first call of Use, or zero if
-	// they are not known.
-	Limits func(destination string) Limits
 	// NewData returns the Lane.Data of a new lane.
 	NewData func(*Lane) any
 	// Start starts a worker: a goroutine that calls Next until Next returns false.
@@ -93,15 +90,11 @@ func (s *Scheduler) Open() {
 func (s *Scheduler) lane(destination string, now time.Time) *Lane {
 	l := s.lanes[destination]
 	if l == nil {
-		l = &Lane{ID: destination, limit: 1, touched: now}
+		l = &Lane{ID: destination, limit: 1, slots: 1, touched: now} // until Use says the limits
 		l.Data = s.config.NewData(l)
 		if holds(s.paused, destination) {
 			l.stopped, l.paused = s.paused[destination].Since, true
 		}
-		if c := s.config.Limits(destination); c.Slots > 0 {
-			l.setLimits(c, now)
-		}
-		l.slots = min(firstSlots, l.limit)
 		s.lanes[destination] = l
 	}
 	return l

@@ -20,15 +20,15 @@ type testScheduler struct {
 	*Scheduler
 	t     *testing.T
 	wakes int
+	limit int                        // Limits.Slots of all destinations
 	store map[string]*[2][]time.Time // fresh deliveries and retries that are not claimed, in order
 	plan  []Want
 }
 
 func newTestScheduler(t *testing.T, slots, limit int, bytes int64) *testScheduler {
-	w := &testScheduler{t: t, store: make(map[string]*[2][]time.Time)}
+	w := &testScheduler{t: t, limit: limit, store: make(map[string]*[2][]time.Time)}
 	w.Scheduler = New(Config{
 		Slots: slots, Bytes: bytes, Window: window,
-		Limits:  func(string) Limits { return Limits{Slots: limit} },
 		NewData: func(*Lane) any { return nil },
 		Start:   func() {},
 		Wake:    func() { w.wakes++ },
@@ -112,6 +112,9 @@ func (w *testScheduler) begin() *Slot {
 	t := new(Slot)
 	if !w.Next(t, false) {
 		w.t.Fatal("Next = false, want a delivery")
+	}
+	if !t.Lane.known {
+		w.Use(t.Lane, Limits{Slots: w.limit})
 	}
 	return t
 }
@@ -461,8 +464,9 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		s = w.Scheduler
 		w.put("crm", false, time.Now(), 2000)
 		w.fetch()
-		w.mu.Lock()
 		l := w.lanes["crm"]
+		w.Use(l, Limits{Slots: 500})
+		w.mu.Lock()
 		w.shares.setStanding(l, proven)
 		l.slots = 500
 		w.places.update(l, time.Now())
