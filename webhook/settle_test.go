@@ -135,6 +135,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 					t.Fatalf("got %d of %d settlements stored at once, in %d calls, want all", len(stored), 100-len(bad), len(calls))
 				}
 				s.add(settled("later"))
+				time.Sleep(busyPause)
 				synctest.Wait()
 				before, stored := q.seen()
 				if stored["later"] != 1 {

@@ -105,11 +105,11 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 	return n, inDue, again
 }
 
-// short reports whether l needs a fetch soon: at most half of its slots have a ready delivery. Only a
-// lane that is short wakes the fetcher. The fetch then fills all other lanes that have room, too, so
-// that each fetch brings many deliveries.
+// short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
+// Only a lane that is short wakes the fetcher. The fetch then fills all other lanes that have room,
+// too, so that each fetch brings many deliveries.
 func (s *shares) short(l *Lane) bool {
-	return l.suspended() || l.ready.len() <= s.slotsOf(l)/2
+	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
 }
 
 // allowance returns how many more deliveries l may have because of its standing. l is unproven or
