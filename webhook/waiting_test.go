@@ -66,7 +66,7 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 		if _, _, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}, webhook.Discarded); err == nil {
 			t.Error("ChangeWaiting() without a destination = nil, want an error")
 		}
-		left := list(webhook.WaitingFilter{Destination: "crm"}, "")
+		left := list(webhook.WaitingFilter{Destination: "crm"}, "") // perhaps without one of u1 that came due
 		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]}, webhook.Discarded)
 		if n != 1 || err != nil {
 			t.Errorf("ChangeWaiting(Discarded) of one delivery = %d, %v; want 1", n, err)
@@ -75,8 +75,8 @@ func TestWaitingDeliveriesAreListedRetriedAndDiscarded(t *testing.T) {
 		if n != len(left)-1 || err != nil {
 			t.Errorf("ChangeWaiting(Discarded) of the rest = %d, %v; want %d", n, err, len(left)-1)
 		}
-		if left := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(left) > 0 || r.Stats().Discarded != 3 {
-			t.Errorf("Waiting() = %v, and Stats() counts %d as discarded; want none and 3", left, r.Stats().Discarded)
+		if rest := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(rest) > 0 || r.Stats().Discarded != int64(len(left)) {
+			t.Errorf("Waiting() = %v, and Stats() counts %d as discarded; want none and %d", rest, r.Stats().Discarded, len(left))
 		}
 		f := r.Forwarder
 		r.stop() // before the store is closed, or Run would return an error
