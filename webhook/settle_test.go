@@ -130,6 +130,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 				for i := range 100 {
 					s.add(settled(fmt.Sprint(i)))
 				}
+				time.Sleep(10 * busyPause)
 				synctest.Wait()
 				if calls, stored := q.seen(); len(stored) != 100-len(bad) {
 					t.Fatalf("got %d of %d settlements stored at once, in %d calls, want all", len(stored), 100-len(bad), len(calls))
