@@ -10,6 +10,7 @@ import (
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
@@ -84,10 +85,10 @@ func TestStoreOnSmallDisk(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) {
-	queuetest.Bench(b, func(t testing.TB, dir string) webhook.Store {
-		s, err := filequeue.Open(dir, filequeue.Config{})
+	bench.Store(b, func(b *testing.B) webhook.Store {
+		s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
 		if err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
 		return s
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
@@ -26,7 +27,7 @@ func TestQueueInRealTime(t *testing.T) {
 }
 
 func BenchmarkQueue(b *testing.B) {
-	queuetest.Bench(b, func(testing.TB, string) webhook.Store {
+	bench.Store(b, func(*testing.B) webhook.Store {
 		return memqueue.New(memqueue.Config{MaxBytes: 1 << 40})
 	})
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
-	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// openDefault opens a store with a stream of its own and the defaults of Config.
-func openDefault(t testing.TB, dir string) webhook.Store {
-	return openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)})
+// BenchmarkStore gives each store a stream of its own.
+func BenchmarkStore(b *testing.B) {
+	bench.Store(b, func(b *testing.B) webhook.Store {
+		c := Config{Stream: nameOf(b.TempDir()), Logger: slog.New(slog.DiscardHandler)}
+		return openOn(b, connect(b, os.Getenv("NATS_URL")), c)
+	})
 }
-
-func BenchmarkStore(b *testing.B) { queuetest.Bench(b, openDefault) }
 
 // openApart is openDefault with a server in another process.
 func openApart(b *testing.B) *Store {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
-	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
 func openDefault(t testing.TB, dir string) *Store {
@@ -22,7 +21,7 @@ func openDefault(t testing.TB, dir string) *Store {
 }
 
 func BenchmarkStore(b *testing.B) {
-	queuetest.Bench(b, func(t testing.TB, dir string) webhook.Store { return openDefault(t, dir) })
+	bench.Store(b, func(b *testing.B) webhook.Store { return openDefault(b, b.TempDir()) })
 }
 
 // BenchmarkDeliveries runs PostgreSQL and the receiver as processes of this machine.

@@ -1,5 +1,5 @@
-// Package bench measures deliveries against a bare http.Transport, for the
-// benchmarks of the forwarder and of stores.
+// Package bench measures the speed of stores, and of deliveries against a bare http.Transport. It is
+// for the benchmarks of the forwarder and of stores.
 package bench
 
 import (

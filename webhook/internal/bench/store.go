@@ -1,22 +1,22 @@
-package queuetest
+package bench
 
 import (
-	"bytes"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Bench measures the speed of a store. It measures puts alone, and the life of a delivery: put,
-// fetch and settle. It uses several batch sizes and numbers of destinations. Bodies have 450 bytes.
-// The store must have room for some millions of deliveries.
-func Bench(b *testing.B, open Open) {
+// Store measures the speed of the stores that open returns. It measures puts alone, and the life of
+// a delivery: put, fetch and settle. It uses several batch sizes and numbers of destinations. A store
+// must have room for some millions of deliveries.
+func Store(b *testing.B, open func(b *testing.B) webhook.Store) {
 	for _, endpoints := range []int{1, 10, 10_000} {
 		for _, batch := range []int{1, 64, 512} {
 			for _, op := range []string{"put", "life"} {
 				b.Run(fmt.Sprintf("op=%s/batch=%d/endpoints=%d", op, batch, endpoints), func(b *testing.B) {
-					r := &rig{B: b, s: open(b, b.TempDir()), batch: batch, endpoints: endpoints}
+					r := &rig{B: b, s: open(b), batch: batch, endpoints: endpoints}
 					b.ReportAllocs()
 					for b.Loop() {
 						switch r.put(); {
@@ -50,8 +50,6 @@ type rig struct {
 	ss               []webhook.Settlement
 }
 
-var body = bytes.Repeat([]byte("abcdefghi"), 50)
-
 // destination returns the destination of the n-th delivery that is put.
 func (r *rig) destination(n int) string { return fmt.Sprintf("destination-%d", n%r.endpoints) }
 
@@ -61,7 +59,7 @@ func (r *rig) put() {
 	r.ps = r.ps[:0]
 	for range r.batch {
 		id := fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", r.stored)
-		r.ps = append(r.ps, webhook.Put{Delivery: webhook.Delivery{Destination: r.destination(r.stored), ID: id, Type: "track", Body: body, Accepted: at, Due: at}})
+		r.ps = append(r.ps, webhook.Put{Delivery: webhook.Delivery{Destination: r.destination(r.stored), ID: id, Type: "track", Body: Body, Accepted: at, Due: at}})
 		r.stored++
 	}
 	if err := r.s.Put(r.Context(), r.ps, results); err != nil || !results[0].Stored {
@@ -77,7 +75,7 @@ func (r *rig) settle() {
 			r.wants = append(r.wants, webhook.Want{Destination: r.destination(r.settled + i), Max: (r.batch + r.endpoints - 1 - i) / r.endpoints})
 		}
 		var err error
-		if r.out, err = r.s.Fetch(r.Context(), r.wants, noLimit, r.out[:0]); err != nil || len(r.out) == 0 {
+		if r.out, err = r.s.Fetch(r.Context(), r.wants, math.MaxInt64, r.out[:0]); err != nil || len(r.out) == 0 {
 			r.Fatalf("Fetch = %d, %v", len(r.out), err)
 		}
 		for i := range r.out {
