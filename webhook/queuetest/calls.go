@@ -17,10 +17,10 @@ import (
 func busy(k *kit) map[string]func(ctx context.Context) error {
 	s, letter := k.s, bury(k, 2)[0].Key
 	k.put(k.delivery("a", "1"))
-	claimed := k.fetchOne("a")
+	claimed := k.fetch(1, "a")[0]
 	k.put(k.delivery("a", "2"))
 	k.set("doc/1", []byte("{}"), 0)
-	more := k.delivery("a", "3")
+	more, filter := k.delivery("a", "3"), webhook.WaitingFilter{Destination: "a"}
 
 	type ctx = context.Context
 	calls := map[string]func(ctx) error{
@@ -33,17 +33,14 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 			}
 			return err
 		},
-		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
-		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
-		"DeadLetter":   func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
-		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
-		"Revive":       func(c ctx) error { _, err := s.Revive(c, letter); return err },
-		"Discard":      func(c ctx) error { _, err := s.Discard(c, letter); return err },
-		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
-		"Change": func(c ctx) error {
-			_, _, err := s.Change(c, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
-			return err
-		},
+		"Heads(true)":        func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
+		"Heads(false)":       func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
+		"DeadLetter":         func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
+		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
+		"Revive":             func(c ctx) error { _, err := s.Revive(c, letter); return err },
+		"Discard":            func(c ctx) error { _, err := s.Discard(c, letter); return err },
+		"Waiting":            func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
+		"Change":             func(c ctx) error { _, _, err := s.Change(c, filter, webhook.Discarded); return err },
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
 		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
@@ -57,29 +54,24 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 	return calls
 }
 
-// allFail makes all calls, which must return the error want.
-func allFail(k *kit, calls map[string]func(context.Context) error, ctx context.Context, want error) {
-	for name, call := range calls {
-		if err := call(ctx); !errors.Is(err, want) {
-			k.Errorf("%s returned %v, want %v", name, err, want)
-		}
-	}
-}
-
 // callCases test properties that all methods share.
 var callCases = []testCase{
-	{"Cancelled", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list.", func(k *kit) {
+	{"CancelledAndClosed", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list. Each method returns ErrClosed after Close. A second Close returns nil.", func(k *kit) {
 		calls := busy(k)
+		allFail := func(ctx context.Context, want error) {
+			for name, call := range calls {
+				if err := call(ctx); !errors.Is(err, want) {
+					k.Errorf("%s returned %v, want %v", name, err, want)
+				}
+			}
+		}
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
-		allFail(k, calls, ctx, context.Canceled)
+		allFail(ctx, context.Canceled)
 		k.compare()
-	}},
-	{"Closed", "Each method returns ErrClosed after Close. A second Close returns nil.", func(k *kit) {
-		calls := busy(k)
 		k.close(k.s)
 		k.close(k.s)
-		allFail(k, calls, k.ctx, webhook.ErrClosed)
+		allFail(k.ctx, webhook.ErrClosed)
 	}},
 	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
 		together(k, func() {}, k.s)
@@ -153,34 +145,21 @@ func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 		_, err := s.Settle(k.ctx, ss)
 		check("Settle", err)
 	}
-	put := func(s webhook.Store, i int) {
-		d := k.delivery(names[i%20], fmt.Sprint(i))
-		out, err := putTo(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
-		check("Put", err)
-		if out[0].Stored {
-			stored.Add(1)
-		}
-		if d.Claim = out[0].Claim; d.Claim != 0 {
-			settle(s, d)
-		}
-	}
 	fetch := func(s webhook.Store) {
 		ds, err := s.Fetch(k.ctx, wants(3, names...), noLimit, nil)
 		check("Fetch", err)
 		settle(s, ds...)
 	}
 	appendTo := func(s webhook.Store) {
-		for err := webhook.ErrConflict; errors.Is(err, webhook.ErrConflict); {
+		err := webhook.ErrConflict
+		for errors.Is(err, webhook.ErrConflict) {
 			var held []webhook.Setting
 			if held, err = list(s.Settings(k.ctx, "doc/count")); len(held) == 1 {
-				// The value belongs to the store, so it must not be changed.
-				held[0].Value = append(bytes.Clone(held[0].Value), 'x')
+				held[0].Value = append(bytes.Clone(held[0].Value), 'x') // a copy: the value belongs to the store
 				_, err = s.Set(k.ctx, held[0])
 			}
-			if !errors.Is(err, webhook.ErrConflict) {
-				check("appending to a setting", err)
-			}
 		}
+		check("appending to a setting", err)
 	}
 	k.set("doc/count", []byte("x"), 0)
 	var wg sync.WaitGroup
@@ -188,7 +167,15 @@ func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 		s := stores[worker%len(stores)]
 		wg.Go(func() {
 			for i := worker / 4; i < total; i += 2 {
-				put(s, i)
+				d := k.delivery(names[i%20], fmt.Sprint(i))
+				out, err := putTo(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
+				check("Put", err)
+				if out[0].Stored {
+					stored.Add(1)
+				}
+				if d.Claim = out[0].Claim; d.Claim != 0 {
+					settle(s, d)
+				}
 				fetch(s)
 				if i%12 == worker/4 {
 					appendTo(s)

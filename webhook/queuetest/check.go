@@ -34,9 +34,11 @@ func (c *checker) claim(e *entry, claim uint64) {
 }
 
 // put puts ds without Keep.
-func (c *checker) put(ds ...webhook.Delivery) {
-	if err := c.tryPut(c.ctx, puts(ds...)...); err != nil {
-		c.Fatalf("Put of %d deliveries: %v", len(ds), err)
+func (c *checker) put(ds ...webhook.Delivery) { c.putAll(puts(ds...)...) }
+
+func (c *checker) putAll(ps ...webhook.Put) {
+	if err := c.tryPut(c.ctx, ps...); err != nil {
+		c.Fatalf("Put of %d deliveries: %v", len(ps), err)
 	}
 }
 
@@ -67,15 +69,6 @@ func (c *checker) tryPut(ctx context.Context, ps ...webhook.Put) error {
 // fetch fetches up to max fresh deliveries and max retries of each destination.
 func (c *checker) fetch(max int, destinations ...string) []webhook.Delivery {
 	return c.fetchWants(noLimit, wants(max, destinations...)...)
-}
-
-// fetchOne fetches from a destination that must have exactly one due delivery.
-func (c *checker) fetchOne(destination string) webhook.Delivery {
-	ds := c.fetch(10, destination)
-	if len(ds) != 1 {
-		c.Fatalf("Fetch returned %v, want one delivery", ids(ds))
-	}
-	return ds[0]
 }
 
 // fetchWants fetches with ws. Each queue is in ws at most once.
@@ -198,18 +191,15 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), m
 	}
 	for name := range destinations {
 		for _, d := range all(c, c.s.Waiting(c.ctx, name, "")) {
-			e := changed[id(&d)]
-			if e == nil {
-				continue
-			}
-			if e.Due = d.Due; d.Due.Before(began) || d.Due.After(c.s.Now()) {
-				c.Fatalf("%s has made %s due at %v, want since %v", what, e.id, d.Due, began)
+			if e := changed[id(&d)]; e != nil {
+				if e.Due = d.Due; d.Due.Before(began) || d.Due.After(c.s.Now()) {
+					c.Fatalf("%s has made %s due at %v, want since %v", what, e.id, d.Due, began)
+				}
 			}
 		}
 	}
 }
 
-// set stores a setting, or removes it if the value is nil.
 func (c *checker) set(name string, value []byte, version uint64) {
 	lent := bytes.Clone(value)
 	v, err := c.s.Set(c.ctx, webhook.Setting{Name: name, Value: lent, Version: version})
@@ -279,19 +269,17 @@ func (c *checker) compare() {
 
 // heads returns the heads that Heads yields. It leaves out destinations without a head.
 func (c *checker) heads(every bool) map[string]webhook.Head {
-	got, seen := make(map[string]webhook.Head), make(map[string]bool)
+	got := make(map[string]webhook.Head)
 	for _, h := range all(c, c.s.Heads(c.ctx, every)) {
-		if seen[h.Destination] {
+		if _, twice := got[h.Destination]; twice {
 			c.Fatalf("Heads(%v) yields %q twice", every, h.Destination)
 		}
-		if seen[h.Destination] = true; !h.Earliest().IsZero() {
-			got[h.Destination] = h
-		}
+		got[h.Destination] = h
 	}
+	maps.DeleteFunc(got, func(_ string, h webhook.Head) bool { return h.Earliest().IsZero() })
 	return got
 }
 
-// compareWaiting compares what Waiting yields with the model.
 func (c *checker) compareWaiting(destination string) {
 	var got []webhook.DeadLetter
 	for _, d := range all(c, c.s.Waiting(c.ctx, destination, "")) {

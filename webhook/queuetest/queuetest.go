@@ -76,7 +76,6 @@ func Run(t *testing.T, open Open, traits Traits) {
 		{traits.OpenFull != nil, traits.OpenFull, fullCases},
 		{traits.OpenHistory != nil, traits.OpenHistory, historyCases},
 		{traits.Share, open, shareCases},
-		{traits.Share && traits.Abandon != nil, open, abandonCases},
 	}
 	for _, g := range groups {
 		// The soak repeats these cases only in real time.

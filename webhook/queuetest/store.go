@@ -10,23 +10,15 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// outside lists functions. Each makes one field of a delivery exceed its limits.
-var outside = []func(*webhook.Delivery){
-	func(d *webhook.Delivery) { d.Tries = -1 },
-	func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Try: -1}} },
-	func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Status: -1}} },
-	func(d *webhook.Delivery) { d.Attempts = make([]webhook.Attempt, webhook.MaxAttempts+1) },
-	func(d *webhook.Delivery) { d.Closed = make([]webhook.Closed, webhook.MaxEndpoints+1) },
+// outside lists deliveries. In each, one field that Settle stores exceeds its limits.
+var outside = []webhook.Delivery{
+	{Destination: "a", ID: "1", Tries: -1},
+	{Destination: "a", ID: "1", Attempts: []webhook.Attempt{{Try: -1}}},
+	{Destination: "a", ID: "1", Attempts: []webhook.Attempt{{Status: -1}}},
+	{Destination: "a", ID: "1", Attempts: make([]webhook.Attempt, webhook.MaxAttempts+1)},
+	{Destination: "a", ID: "1", Closed: make([]webhook.Closed, webhook.MaxEndpoints+1)},
 }
 
-// noNews checks that Heads(false) yields nothing, unless other nodes may have changed heads.
-func noNews(k *kit) {
-	if heads := k.heads(false); len(heads) > 0 && !k.traits.Share {
-		k.Fatalf("Heads(false) yields %v, which nobody else has changed since the call before", heads)
-	}
-}
-
-// storeCases test Put, Fetch, Settle, Heads and Now.
 var storeCases = []testCase{
 	{"Put", "Put stores all of ps. It returns once the deliveries would survive the loss of the process. Body is the request body, exactly as it is signed and sent. No method keeps its arguments.", func(k *kit) {
 		ds := k.deliveries("a", 8)
@@ -47,12 +39,7 @@ var storeCases = []testCase{
 			{Destination: "a", ID: "1", MessageID: long}, {Destination: "a", ID: "1", Source: long},
 			{Destination: "a", ID: "1", User: long}, {Destination: "a", ID: "1", Event: long},
 		}
-		for _, change := range outside {
-			d := k.delivery("a", "1")
-			change(&d)
-			bad = append(bad, d)
-		}
-		for _, d := range bad {
+		for _, d := range append(bad, outside...) {
 			d.Due = k.s.Now()
 			if err := k.tryPut(k.ctx, puts(k.delivery("a", "good"), d)...); err == nil {
 				k.Errorf("Put returned no error: %.200s", fmt.Sprint(d))
@@ -68,9 +55,7 @@ var storeCases = []testCase{
 		for i, noDedup := range []bool{true, true, false, false, true, false} {
 			ps := puts(k.delivery("a", fmt.Sprint("before ", i)), k.delivery("a", "1"), k.delivery("a", fmt.Sprint("behind ", i)), k.delivery("b", fmt.Sprint(i)))
 			ps[1].NoDedup, ps[2].Keep, ps[3].NoDedup = noDedup, true, true
-			if err := k.tryPut(k.ctx, ps...); err != nil {
-				k.Fatal(err)
-			}
+			k.putAll(ps...)
 			k.restart()
 			k.settle(webhook.Done, k.fetch(10, "a", "b")...)
 			if i%2 == 0 {
@@ -97,62 +82,35 @@ var storeCases = []testCase{
 		k.fetch(len(ds), "a")
 		k.compare()
 	}},
-	{"FetchManyWants", "Fetch appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims one delivery if any is due.", func(k *kit) {
-		ds, names := k.many(200, 3)
-		for i := range ds {
-			ds[i].Body = make([]byte, 1000)
-		}
-		k.put(ds...)
-		k.r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-		for _, maxBytes := range []int64{1, 0, 2999, 2000, 99_999, noLimit} {
-			k.fetchWants(maxBytes, wants(2, append(names, "unknown")...)...)
-		}
-	}},
 	{"FetchKeeps", "The caller may keep the deliveries.", func(k *kit) {
 		want := k.full("a", "1")
 		k.put(want)
-		first := k.fetchOne("a")
+		first := k.fetch(1, "a")[0]
 		_ = append(first.Body, "beyond"...)
 		_ = append(first.Closed, webhook.Closed{Endpoint: 99})
 		_ = append(first.Attempts, webhook.Attempt{Error: "beyond"})
 		d := first
 		d.Tries, d.Attempts, d.Closed = 9, d.Attempts[1:], nil
 		k.settle(webhook.Retry, d)
-		second := k.fetchOne("a")
+		second := k.fetch(1, "a")[0]
 		k.settle(webhook.Done, second)
 		for i := range 100 { // a store may reuse its memory
 			k.put(k.full("a", fmt.Sprint("other", i)))
 		}
 		equalLists(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
 	}},
-	{"Settle", "Settle ends the claims of ss. There may be any number of them, with bodies of any size: the first n are durable. Done removes the delivery. Retry puts it back with its Due, Expires, Tries, Closed and Attempts. Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason. Return puts it back as it was.", func(k *kit) {
-		const n = 3000
-		k.put(k.deliveries("a", n)...)
-		var ss []webhook.Settlement
-		for _, d := range k.fetch(n, "a")[1:] {
-			ss = append(ss, k.outcome(d))
-		}
-		k.settleAll(ss...)
-		k.settleAll()
-		k.restart()
-		k.compare()
-		k.fetch(n, "a")
-	}},
 	{"SettleErrorIsAboutOne", "It returns how many it has settled: the first n are durable, and an error is about ss[n] alone.", func(k *kit) {
-		faults := []func(*webhook.Settlement){
-			func(s *webhook.Settlement) { s.Verdict = 0 },
-			func(s *webhook.Settlement) { s.Verdict = webhook.Return + 1 },
-		}
-		for _, change := range outside {
-			faults = append(faults, func(s *webhook.Settlement) { s.Verdict = webhook.Retry; change(&s.Delivery) },
-				func(s *webhook.Settlement) { s.Verdict = webhook.Bury; change(&s.Delivery) })
+		faults := []webhook.Settlement{{Verdict: 0}, {Verdict: webhook.Return + 1}}
+		for _, d := range outside {
+			faults = append(faults, webhook.Settlement{Verdict: webhook.Retry, Delivery: d}, webhook.Settlement{Verdict: webhook.Bury, Delivery: d})
 		}
 		for i, fault := range faults {
 			name := fmt.Sprint("d", i)
 			k.put(k.deliveries(name, 3)...)
 			ds := k.fetch(3, name)
 			ss := settlements(k.s, webhook.Done, ds...)
-			fault(&ss[1])
+			d := &ss[1].Delivery
+			ss[1].Verdict, d.Tries, d.Closed, d.Attempts = fault.Verdict, fault.Delivery.Tries, fault.Delivery.Closed, fault.Delivery.Attempts
 			if n, err := k.s.Settle(k.ctx, ss); n != 1 || err == nil {
 				k.Fatalf("Settle of three, the second with error %d = %d, %v, want 1 and an error", i, n, err)
 			}
@@ -163,11 +121,16 @@ var storeCases = []testCase{
 		}
 	}},
 	{"HeadsChanged", "If all is not set, Heads yields only destinations whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not count. Changes by Revive and Change do count. Changed returns a channel that has a value when Heads may have news. A delivery that Change makes due is news for Heads. Heads and CountByDestination hold no lock between two yields.", func(k *kit) {
+		noNews := func() {
+			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // other nodes may change heads
+				k.Fatalf("Heads(false) yields %v, which nobody else has changed since the call before", heads)
+			}
+		}
 		dead := bury(k, 3)
 		d := k.delivery("later", "1")
 		d.Due = d.Due.Add(time.Hour)
 		k.put(k.delivery(dead[0].Destination, "own"), d)
-		noNews(k)
+		noNews()
 		for len(k.s.Changed()) > 0 {
 			<-k.s.Changed()
 		}
@@ -177,7 +140,7 @@ var storeCases = []testCase{
 			}
 			k.news(d.Destination)
 		}
-		noNews(k)
+		noNews()
 		for range k.s.CountByDestination(k.ctx) { // it holds no lock
 			k.change(webhook.WaitingFilter{Destination: "later"}, webhook.DueNow)
 		}
@@ -186,17 +149,14 @@ var storeCases = []testCase{
 	}},
 	{"Now", "Now is the time by the clock of the store, kept to the microsecond.", func(k *kit) {
 		at := k.s.Now()
-		if !at.Equal(at.Truncate(time.Microsecond)) {
-			k.Errorf("Now = %v, want no parts of a microsecond", at)
-		}
 		k.pass(k.unit)
-		if passed := k.s.Now().Sub(at); passed < k.unit || k.traits.Bubble && passed > k.unit {
-			k.Errorf("after %v Now is %v later", k.unit, passed)
+		passed := k.s.Now().Sub(at)
+		if !at.Equal(at.Truncate(time.Microsecond)) || passed < k.unit || k.traits.Bubble && passed > k.unit {
+			k.Errorf("Now = %v, and %v later after %v, want no parts of a microsecond", at, passed, k.unit)
 		}
 	}},
 }
 
-// fullCases test a store with a bound.
 var fullCases = []testCase{
 	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or stores none and returns an error.", func(k *kit) {
 		ds, body := k.deliveries("a", 1024), make([]byte, 80<<10)
