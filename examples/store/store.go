@@ -64,7 +64,7 @@ type Store struct {
 	noSync   bool   // as in Config
 	failed   error  // why the log cannot be written any more, or nil
 	latest   uint64 // the latest number of an entry or of a version of a setting
-	entries  map[uint64]*entry
+	entries  entries
 	settings map[string]webhook.Setting
 	claims   map[uint64]*entry
 	claim    uint64 // the number of the latest claim
@@ -77,10 +77,13 @@ type entry struct {
 	webhook.DeadLetter
 }
 
+// entries holds entries by their numbers.
+type entries map[uint64]*entry
+
 // find returns the entries that want selects: first the waiting deliveries, in the order of Due,
 // then the dead letters, in the order in which they died.
-func (s *Store) find(want func(e *entry) bool) (es []*entry) {
-	for _, e := range s.entries {
+func (all entries) find(want func(e *entry) bool) (es []*entry) {
+	for _, e := range all {
 		if want(e) {
 			es = append(es, e)
 		}
@@ -122,7 +125,7 @@ func Open(c Config) (*Store, error) {
 		window:   storekit.NewWindow(dedupMax, dedupWindow),
 		news:     make(map[string]bool),
 		noSync:   c.NoSync,
-		entries:  make(map[uint64]*entry),
+		entries:  make(entries),
 		settings: make(map[string]webhook.Setting),
 		claims:   make(map[uint64]*entry),
 	}
@@ -198,7 +201,7 @@ func (s *Store) commit(ls ...line) error {
 func (s *Store) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	if was := s.entries[l.N]; was != nil {
-		s.release(was)
+		delete(s.claims, was.Claim)
 	}
 	switch {
 	case l.Name != nil && l.Data == nil:
@@ -225,12 +228,6 @@ func (s *Store) hold(e *entry) uint64 {
 	e.Claim = s.claim
 	s.claims[e.Claim] = e
 	return e.Claim
-}
-
-// release ends the claim of an entry.
-func (s *Store) release(e *entry) {
-	delete(s.claims, e.Claim)
-	e.Claim = 0
 }
 
 // lock locks s.mu for a call, unless its context has ended or the store is closed.
@@ -300,7 +297,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		w := &wants[i]
 		w.Next = time.Time{}
 		left := w.Max
-		for _, e := range s.find(func(e *entry) bool {
+		for _, e := range s.entries.find(func(e *entry) bool {
 			return e.Key == "" && e.Claim == 0 && e.Destination == w.Destination && e.Expires.IsZero() != w.Retries
 		}) {
 			size := int64(len(e.Body))
@@ -343,7 +340,8 @@ func (s *Store) settle(by *webhook.Settlement) error {
 	l := line{N: e.n, At: s.Now()}
 	switch then := e.Delivery; by.Verdict {
 	case webhook.Return:
-		s.release(e)
+		delete(s.claims, e.Claim)
+		e.Claim = 0
 		return nil
 	case webhook.Retry, webhook.Bury:
 		then.Tries, then.Closed, then.Attempts = d.Tries, d.Closed, d.Attempts
@@ -364,7 +362,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 		for name := range s.news {
 			heads[name] = webhook.Head{Destination: name}
 		}
-		for _, e := range s.find(func(e *entry) bool { return e.Key == "" && e.Claim == 0 && (all || s.news[e.Destination]) }) {
+		for _, e := range s.entries.find(func(e *entry) bool { return e.Key == "" && e.Claim == 0 && (all || s.news[e.Destination]) }) {
 			h := heads[e.Destination]
 			h.Destination = e.Destination
 			if e.Expires.IsZero() {
@@ -415,7 +413,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 		return webhook.DeadLetter{}, err
 	}
 	defer s.mu.Unlock()
-	es := s.find(withKey([]string{key}))
+	es := s.entries.find(withKey([]string{key}))
 	if len(es) == 0 {
 		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 	}
@@ -425,7 +423,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return copied(ctx, s, func() (ds []webhook.DeadLetter) {
-		for _, e := range s.find(func(e *entry) bool {
+		for _, e := range s.entries.find(func(e *entry) bool {
 			behind := e.Key > after
 			if filter.NewestFirst {
 				behind = e.Key != "" && (after == "" || e.Key < after)
@@ -469,7 +467,7 @@ func removal(e *entry) (line, bool) { return line{N: e.n, At: now()}, true }
 // Waiting implements webhook.Keeper.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return copied(ctx, s, func() (ds []webhook.Delivery) {
-		es := s.find(func(e *entry) bool { return e.Destination == destination && e.Key == "" })
+		es := s.entries.find(func(e *entry) bool { return e.Destination == destination && e.Key == "" })
 		for _, e := range es[slices.IndexFunc(es, func(e *entry) bool { return e.ID == after })+1:] {
 			ds = append(ds, e.Delivery)
 		}
@@ -513,7 +511,7 @@ func (s *Store) change(ctx context.Context, match func(*entry) bool, become func
 	}
 	defer s.mu.Unlock()
 	var ls []line
-	for _, e := range s.find(match) {
+	for _, e := range s.entries.find(match) {
 		if e.Claim != 0 {
 			claimed++
 		} else if l, changes := become(e); changes {
@@ -537,7 +535,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	}
 	defer s.mu.Unlock()
 	c := webhook.Counts{DeadBytes: -1}
-	for _, e := range s.find(func(*entry) bool { return true }) {
+	for _, e := range s.entries.find(func(*entry) bool { return true }) {
 		switch {
 		case e.Key != "":
 			c.Dead++
@@ -557,7 +555,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return copied(ctx, s, func() []webhook.DestinationCounts {
 		counts := make(map[string]webhook.DestinationCounts)
-		for _, e := range s.find(func(e *entry) bool { return e.Key == "" }) {
+		for _, e := range s.entries.find(func(e *entry) bool { return e.Key == "" }) {
 			c := counts[e.Destination]
 			c.Destination = e.Destination
 			if c.Waiting++; e.Claim != 0 {

@@ -16,7 +16,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	defer s.gate.Leave()
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for chunk := range slices.Chunk(keys, page) {
-		all, err := s.read(ctx, func(x *index) []entry { return x.dead.named(chunk...) })
+		all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(chunk...) })
 		if err != nil {
 			return n, err
 		}
@@ -61,7 +61,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	defer s.gate.Leave()
 	now := s.Now()
 	for from, more := firstPoint, true; more; {
-		all, err := s.read(ctx, func(x *index) []entry {
+		all, err := read(ctx, s, func(x *index) []entry {
 			entries := x.waitingAfter(filter.Destination, from)
 			if more = len(entries) > 0; more {
 				from = entries[len(entries)-1].point()

@@ -17,7 +17,7 @@ const page = 256
 
 // read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
 // were removed in the meantime, and dead or delivered ones that cannot be read.
-func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
+func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 // the entries of the first page behind its argument from.
 func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
 	return storekit.Pages(keyAt(from), func(after string) (all []webhook.DeadLetter, next string, err error) {
-		all, err = s.read(ctx, func(x *index) []entry {
+		all, err = read(ctx, s, func(x *index) []entry {
 			entries := get(x, pointOf(after))
 			if n := len(entries); n > 0 {
 				next = keyAt(entries[n-1].point())
@@ -133,7 +133,7 @@ func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, a
 
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
-	all, err := s.read(ctx, func(x *index) []entry { return x.dead.named(key) })
+	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })
 	switch {
 	case err != nil:
 		return webhook.DeadLetter{}, err

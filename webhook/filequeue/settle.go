@@ -16,7 +16,7 @@ const (
 
 // settlement returns the transition that carries out a settlement. An error means that this
 // settlement is invalid, not that the store fails.
-func (s *Store) settlement(by *webhook.Settlement) (t transition, err error) {
+func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 	if err := by.Check(); err != nil {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
@@ -60,7 +60,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
 			var t transition
-			if t, bad = s.settlement(&ss[i]); bad != nil {
+			if t, bad = settlement(s, &ss[i]); bad != nil {
 				break
 			}
 			ts = append(ts, t)

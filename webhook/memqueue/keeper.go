@@ -82,9 +82,9 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 	return n, nil
 }
 
-func (s *Store) removeDead(d *webhook.DeadLetter) {
-	delete(s.dead, d.Key)
-	s.bytes -= size(&d.Delivery)
+func (c *contents) removeDead(d *webhook.DeadLetter) {
+	delete(c.dead, d.Key)
+	c.bytes -= size(&d.Delivery)
 }
 
 // Waiting implements webhook.Keeper. It yields the deliveries that waited when the loop began.
@@ -196,8 +196,8 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 // change makes the change given by the argument to. It changes the items of the given lanes for
 // which match returns true, except claimed ones. n is how many items it has changed. claimed is how
 // many matching items of the whole store are claimed, and so were skipped.
-func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
-	for _, it := range s.claims {
+func (c *contents) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
+	for _, it := range c.claims {
 		if match(&it.Delivery) {
 			claimed++
 		}
@@ -214,11 +214,11 @@ func (s *Store) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool
 			switch {
 			case !match(&it.Delivery):
 			case to == webhook.Discarded:
-				s.drop(it)
+				c.drop(it)
 				n++
 				continue
 			case it.Hasten(now):
-				s.announce(l)
+				c.announce(l)
 				n++
 			}
 			it.queue().push(it)

@@ -52,22 +52,26 @@ type Config struct {
 
 // A Store is a webhook.Store and an audience.Roster.
 type Store struct {
-	maxBytes int64
-	changed  chan struct{}
-
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	closed bool
-	lanes  map[string]*lane // by destination; only those with deliveries
-	seen   *storekit.Window
-	seq    uint64 // the number of the latest delivery, claim, retry, dead letter or setting
-	bytes  int64  // the bytes that count toward maxBytes
-
-	claims   map[uint64]*item
-	dead     map[string]*webhook.DeadLetter // by key; a dead letter never changes
+	contents
+	seen     *storekit.Window
 	settings map[string]webhook.Setting
 
 	update
 	audiences map[string]*members // by audience id
+}
+
+// contents holds the deliveries and the dead letters.
+type contents struct {
+	maxBytes int64
+	bytes    int64 // the bytes that count toward maxBytes
+	changed  chan struct{}
+
+	seq    uint64           // the number of the latest delivery, claim, retry, dead letter or setting
+	lanes  map[string]*lane // by destination; only those with deliveries
+	claims map[uint64]*item
+	dead   map[string]*webhook.DeadLetter // by key; a dead letter never changes
 }
 
 var (
@@ -90,12 +94,11 @@ func New(c Config) *Store {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	s := &Store{
-		maxBytes:  c.MaxBytes,
-		changed:   make(chan struct{}, 1),
-		lanes:     make(map[string]*lane),
-		claims:    make(map[uint64]*item),
+		contents: contents{
+			maxBytes: c.MaxBytes, changed: make(chan struct{}, 1), lanes: make(map[string]*lane),
+			claims: make(map[uint64]*item), dead: make(map[string]*webhook.DeadLetter),
+		},
 		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
-		dead:      make(map[string]*webhook.DeadLetter),
 		settings:  make(map[string]webhook.Setting),
 		audiences: make(map[string]*members),
 	}
@@ -195,43 +198,43 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 }
 
 // room returns an error if the store would exceed Config.MaxBytes by storing this many more bytes.
-func (s *Store) room(bytes int64) error {
+func (c *contents) room(bytes int64) error {
 	switch {
-	case bytes > s.maxBytes:
+	case bytes > c.maxBytes:
 		return webhook.ErrTooLarge
-	case s.bytes+bytes > s.maxBytes:
+	case c.bytes+bytes > c.maxBytes:
 		return webhook.ErrQueueFull
 	}
 	return nil
 }
 
 // add adds an item to its lane and to the counters. The caller then claims or queues the item.
-func (s *Store) add(it *item) {
-	l := s.lanes[it.Destination]
+func (c *contents) add(it *item) {
+	l := c.lanes[it.Destination]
 	if l == nil {
 		l = &lane{name: strings.Clone(it.Destination)}
-		s.lanes[l.name] = l
+		c.lanes[l.name] = l
 	}
-	s.seq++
-	it.lane, it.Destination, it.seq = l, l.name, s.seq
+	c.seq++
+	it.lane, it.Destination, it.seq = l, l.name, c.seq
 	l.waiting++
-	s.bytes += size(&it.Delivery)
+	c.bytes += size(&it.Delivery)
 }
 
 // drop undoes add. The item must not be claimed. drop does not remove it from its queue: the caller
 // does.
-func (s *Store) drop(it *item) {
+func (c *contents) drop(it *item) {
 	if it.lane.waiting--; it.lane.waiting == 0 {
-		delete(s.lanes, it.lane.name)
+		delete(c.lanes, it.lane.name)
 	}
-	s.bytes -= size(&it.Delivery)
+	c.bytes -= size(&it.Delivery)
 }
 
 // claim claims an item, and returns the claim. The item must not be in a queue.
-func (s *Store) claim(it *item) uint64 {
-	s.seq++
-	it.Claim = s.seq
-	s.claims[it.Claim] = it
+func (c *contents) claim(it *item) uint64 {
+	c.seq++
+	it.Claim = c.seq
+	c.claims[it.Claim] = it
 	it.lane.claimed++
 	return it.Claim
 }
@@ -285,35 +288,35 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return len(ss), nil
 }
 
-func (s *Store) settle(by *webhook.Settlement) error {
+func (c *contents) settle(by *webhook.Settlement) error {
 	if err := by.Check(); err != nil {
 		return err
 	}
 	d := &by.Delivery
-	it := s.claims[d.Claim]
+	it := c.claims[d.Claim]
 	if it == nil {
 		return nil
 	}
-	delete(s.claims, d.Claim)
+	delete(c.claims, d.Claim)
 	it.Claim = 0
 	it.lane.claimed--
 	if by.Verdict == webhook.Retry || by.Verdict == webhook.Bury {
 		it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
-		s.seq++
+		c.seq++
 	}
 	switch by.Verdict {
 	case webhook.Retry:
-		it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, s.seq
+		it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, c.seq
 		it.queue().push(it)
 	case webhook.Return:
 		it.queue().push(it)
 	case webhook.Done:
-		s.drop(it)
+		c.drop(it)
 	case webhook.Bury:
-		s.drop(it)
-		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, s.seq) // sorts by time of death
-		s.dead[key] = &webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At, Key: key}
-		s.bytes += size(&it.Delivery)
+		c.drop(it)
+		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, c.seq) // sorts by time of death
+		c.dead[key] = &webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At, Key: key}
+		c.bytes += size(&it.Delivery)
 	}
 	return nil
 }
@@ -333,10 +336,10 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 
 // announce makes the next Heads(false) yield l, and signals Changed. It is called for changes that
 // the scheduler of the forwarder does not know of.
-func (s *Store) announce(l *lane) {
+func (c *contents) announce(l *lane) {
 	l.news = true
 	select {
-	case s.changed <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
