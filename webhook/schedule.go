@@ -25,10 +25,16 @@ const (
 
 // schedules has the longest waits of each Schedule: after the first attempt, and after any attempt.
 var schedules = map[Schedule]struct{ first, most time.Duration }{
-	ScheduleDefault: {time.Second, 10 * time.Minute},
+	ScheduleDefault: {firstWait, longWait},
 	ScheduleEager:   {time.Second, time.Minute},
 	SchedulePatient: {30 * time.Second, 30 * time.Minute},
 }
+
+// The longest waits of ScheduleDefault.
+const (
+	firstWait = time.Second
+	longWait  = 10 * time.Minute
+)
 
 // A pace holds the settings that say when and for how long a delivery is attempted.
 type pace struct {
