@@ -62,12 +62,13 @@ func (p *places) move(l *Lane, now time.Time) {
 	}
 }
 
-// feed moves the lanes that have room now out of the places inUnproven and inDoubtful.
+// feed moves lanes that have room now out of the places inUnproven and inDoubtful: at most half as
+// many as there are slots, because more cannot fetch at once. Others follow after the next fetch.
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {
 		q := &p.queues[was]
-		for n := len(*q); n > 0 && len(*q) > 0; n-- {
+		for n := max(p.config.Slots/2, 1); n > 0 && len(*q) > 0; n-- {
 			l := (*q)[0]
 			if p.move(l, now); l.place == was {
 				break
