@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"runtime"
 	"testing"
-	"time"
 )
 
 // The configurations of TLS values that Lookup returned and that nothing uses any more are dropped.
@@ -20,13 +19,10 @@ func TestUnusedTLSConfigsAreDropped(t *testing.T) {
 		defer cs.mu.Unlock()
 		return len(cs.own)
 	}
-	for end := time.Now().Add(10 * time.Second); number() > 1 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for number() > 1 { // if the others are not dropped, the time limit of the test ends this loop
 		runtime.GC()
 	}
-	if n := number(); n != 1 {
-		t.Errorf("%d configurations are kept, want only the one in use", n)
-	}
-	if cs.of(kept) != config {
+	if number() != 1 || cs.of(kept) != config {
 		t.Error("a configuration in use was dropped, want it kept")
 	}
 	runtime.KeepAlive(config)
