@@ -139,6 +139,6 @@ func (f *Forwarder) Stats() Stats {
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
-	f.schedule.Loads(func(_ string, active, ready int) { s.InFlight, s.Ready = s.InFlight+active, s.Ready+ready })
+	s.InFlight, s.Ready = f.schedule.Load()
 	return s
 }

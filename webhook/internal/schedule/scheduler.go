@@ -121,6 +121,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.shares.hold(l)
 	s.shares.bytes += size
 	l.reserved++
+	s.shares.reserved++
 	return true
 }
 
@@ -130,6 +131,7 @@ func (s *Scheduler) Release(destination string, size int64) {
 	defer s.mu.Unlock()
 	l := s.lanes[destination] // a lane with a reservation is not dropped
 	l.reserved--
+	s.shares.reserved--
 	s.shares.drop(l, 1)
 	s.shares.bytes -= size
 	s.places.update(l, s.config.Now())
@@ -144,6 +146,7 @@ func (s *Scheduler) Start(it Item) bool {
 	now := s.config.Now()
 	l := s.lanes[it.Destination]
 	l.reserved--
+	s.shares.reserved--
 	if s.run.closed || l.paused || l.suspended() {
 		s.shares.drop(l, 1)
 		s.places.update(l, now)
@@ -242,6 +245,13 @@ func (s *Scheduler) Close() (items []Item) {
 		items = append(items, s.take(l)...)
 	}
 	return items
+}
+
+// Load returns how many deliveries are being attempted, and how many are ready.
+func (s *Scheduler) Load() (active, ready int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shares.active, s.shares.waiting() - s.shares.reserved
 }
 
 // Loads calls f for each destination, with the number of deliveries that are being attempted, and

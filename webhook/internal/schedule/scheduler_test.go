@@ -473,9 +473,9 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.mu.Unlock()
 		w.fetch()
 		synctest.Wait()
-		w.Loads(func(_ string, active, _ int) {
-			if active != 500 {
-				t.Errorf("got %d active, want 500", active)
+		w.Loads(func(_ string, active, ready int) {
+			if all, allReady := w.shares.active, w.shares.waiting()-w.shares.reserved; active != 500 || all != active || allReady != ready {
+				t.Errorf("got %d active and %d ready of one lane, %d and %d of all; want 500 active, and the same", active, ready, all, allReady)
 			}
 		})
 		time.Sleep(10 * time.Second)

@@ -4,14 +4,15 @@ import "time"
 
 // shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
 type shares struct {
-	config  *Config
-	active  int            // deliveries that are being attempted
-	held    [standings]int // deliveries in memory: active, ready or reserved, by the standing of their lanes
-	offered [standings]int // deliveries that the fetch in progress may bring, by the standing of their lanes
-	busy    int            // lanes with deliveries in memory
-	bytes   int64          // of the bodies of deliveries that are in memory or not settled yet
-	clock   time.Time      // the time of the latest call of Plan or Next
-	freed   bool           // a lane that had no room because of its standing may have room now
+	config   *Config
+	active   int            // deliveries that are being attempted
+	reserved int            // deliveries with a reservation
+	held     [standings]int // deliveries in memory: active, ready or reserved, by the standing of their lanes
+	offered  [standings]int // deliveries that the fetch in progress may bring, by the standing of their lanes
+	busy     int            // lanes with deliveries in memory
+	bytes    int64          // of the bodies of deliveries that are in memory or not settled yet
+	clock    time.Time      // the time of the latest call of Plan or Next
+	freed    bool           // a lane that had no room because of its standing may have room now
 }
 
 // waiting returns how many deliveries in memory are not being attempted.
