@@ -30,9 +30,6 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// ErrSyncing says that a sync of the same audience is in progress.
-var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
-
 // A Forwarder forwards announcements. A *webhook.Forwarder is a Forwarder.
 type Forwarder interface {
 	// Announce either accepts all events for all destinations, or accepts none and returns an
@@ -52,24 +49,6 @@ type Announcer struct {
 // has no audiences and only Delete works.
 func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
-}
-
-// announce forwards events to destinations in parts. The argument room says how many events a part
-// may have. After each part, announce calls the function stored with the number of events in it.
-func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
-	for len(events) > 0 {
-		n, err := room.wait(ctx, len(events), func(n int) error {
-			return a.forwarder.Announce(ctx, destinations, events[:n]...)
-		})
-		if err == nil {
-			err = stored(n)
-		}
-		if err != nil {
-			return err
-		}
-		events = events[n:]
-	}
-	return nil
 }
 
 // messageID returns the message id of an event about a user. The arguments say what happens to the

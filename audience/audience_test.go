@@ -325,6 +325,37 @@ func TestCutListRemovesNobody(t *testing.T) {
 	})
 }
 
+// TestLaterSyncSupersedes shows that a Sync by another Announcer, such as that of another node,
+// ends the Sync that runs.
+func TestLaterSyncSupersedes(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(crm)
+		a := r.audience("crm", "all")
+		other, err := audience.New(r.Forwarder, r.queue).Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := a.Sync(t.Context(), func(yield func(string, error) bool) {
+			yield("u1", nil)
+			if res, err := other.Sync(t.Context(), users("u2")); res != (audience.SyncResult{Joined: 1}) || err != nil {
+				t.Errorf("the later Sync = %+v, %v, want 1 joined", res, err)
+			}
+			yield("u3", nil)
+		})
+		if res != (audience.SyncResult{}) || !errors.Is(err, audience.ErrSuperseded) {
+			t.Errorf("the earlier Sync = %+v, %v, want none joined and ErrSuperseded", res, err)
+		}
+		if got := collect(t, a.Members(t.Context())); !slices.Equal(got, []string{"u2"}) {
+			t.Errorf("the members are %q, want u2", got)
+		}
+		synctest.Wait()
+		if n := len(recv.Requests()); n != 1 {
+			t.Errorf("%d changes were sent, want 1", n)
+		}
+	})
+}
+
 var errPanicked = errors.New("the sync panicked")
 
 // TestSyncWaitsForAFullQueue shows that a sync goes on at the pace of a full queue. If its

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/event"
@@ -48,11 +49,10 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	// A destination that occurs k times in d.Destinations has k affected sources, and is in
 	// rounds[0] to rounds[k-1]. Round n forwards the events for the source n of its destinations.
 	var rounds [][]string
-	times := make(map[string]int)
 	for _, destination := range d.Destinations {
-		n := times[destination]
-		if times[destination]++; n == len(rounds) {
-			rounds = append(rounds, nil)
+		n := slices.IndexFunc(rounds, func(round []string) bool { return !slices.Contains(round, destination) })
+		if n < 0 {
+			n, rounds = len(rounds), append(rounds, nil)
 		}
 		rounds[n] = append(rounds[n], destination)
 	}
@@ -68,7 +68,10 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 			for i, user := range users { // the dedup window recognises these ids if Delete is called again
 				events[i].ID = messageID("deletion", uint64(nth), d.ID, user)
 			}
-			if err := a.announce(ctx, destinations, events, &room, func(int) error { return nil }); err != nil {
+			err := inParts(ctx, &room, events, func(part []event.Event) error {
+				return a.forwarder.Announce(ctx, destinations, part...)
+			}, func(int) error { return nil })
+			if err != nil {
 				return err
 			}
 		}

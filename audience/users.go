@@ -80,31 +80,37 @@ type backpressure struct {
 
 func newBackpressure() backpressure { return backpressure{maxChunk} }
 
-// wait calls the function store until the queue is no longer full. Each call either stores the first
-// part of all elements, or returns an error and stores none. wait returns the size of the part.
-func (p *backpressure) wait(ctx context.Context, all int, store func(part int) error) (int, error) {
-	for pause := firstRoomWait; ; {
+// inParts passes a list to the function store, part after part. A call of store either stores the
+// part, or returns an error and stores nothing. After each part inParts calls stored with its size.
+// While the queue is full, inParts waits until ctx ends. It stops at the first other error.
+func inParts[T any](ctx context.Context, p *backpressure, list []T, store func(part []T) error, stored func(n int) error) error {
+	pause := firstRoomWait
+	for len(list) > 0 {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return err
 		}
-		part := min(p.limit, all)
-		err := store(part)
-		tooLarge := errors.Is(err, webhook.ErrTooLarge) && p.limit > 1
-		if !errors.Is(err, webhook.ErrQueueFull) && !tooLarge {
+		n := min(p.limit, len(list))
+		err := store(list[:n])
+		full := errors.Is(err, webhook.ErrQueueFull)
+		switch {
+		case err == nil:
+			if err := stored(n); err != nil {
+				return err
+			}
+			list, pause = list[n:], firstRoomWait
 			p.limit = min(2*p.limit, maxChunk)
-			return part, err
-		}
-		if p.limit > 1 {
+		case p.limit > 1 && (full || errors.Is(err, webhook.ErrTooLarge)):
 			p.limit /= 2
-			continue
+		case full:
+			select {
+			case <-time.After(pause):
+				pause = min(2*pause, maxRoomWait)
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", webhook.ErrQueueFull, ctx.Err())
+			}
+		default:
+			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, fmt.Errorf("%w: %w", webhook.ErrQueueFull, ctx.Err())
-		}
-		pause = min(2*pause, maxRoomWait)
 	}
+	return nil
 }

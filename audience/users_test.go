@@ -8,7 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// TestBackpressureStopsWithItsContext shows that wait calls the store no more once the context has
+// TestBackpressureStopsWithItsContext shows that inParts calls the store no more once the context has
 // ended, even if the store ignores the context. A list that ended with the context is not complete.
 func TestBackpressureStopsWithItsContext(t *testing.T) {
 	for _, tt := range []struct {
@@ -28,14 +28,14 @@ func TestBackpressureStopsWithItsContext(t *testing.T) {
 		}
 		until()
 		p := newBackpressure()
-		_, err := p.wait(ctx, 1, func(int) error {
+		err := inParts(ctx, &p, []string{"u"}, func([]string) error {
 			calls++
 			until()
 			if calls > tt.after {
 				return nil
 			}
 			return webhook.ErrQueueFull
-		})
+		}, func(int) error { return nil })
 		if !errors.Is(err, context.Canceled) || calls != tt.after {
 			t.Errorf("%s: %v after %d calls of the store, want the context's error after %d", tt.name, err, calls, tt.after)
 		}

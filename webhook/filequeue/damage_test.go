@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
@@ -198,13 +199,10 @@ func fill(t *testing.T, dir string) {
 	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Begin(t.Context(), "vip", ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Join(t.Context(), "vip", 1, []string{"ann"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Confirm(t.Context(), "vip", 1, 1); err != nil {
+	if err := s.UpdateAudience(t.Context(), "vip", func(rec *audience.Record, members audience.Members) error {
+		rec.Generation = 1
+		return members.Set([]string{"ann"}, 1)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

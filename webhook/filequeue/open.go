@@ -85,7 +85,7 @@ func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
 // the files of the store are closed.
 func (ld *loader) start(dir string) (err error) {
 	s, c := ld.Store, &ld.config
-	s.roster = newRoster(s, dir)
+	s.roster = &roster{store: s, dir: dir}
 	defer func() {
 		if err != nil {
 			closeFiles(s)

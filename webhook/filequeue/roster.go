@@ -31,25 +31,14 @@ var (
 	bucketMembers = []byte("members")
 )
 
-// An update has those methods of audience.Roster that change something. The alias makes the
-// embedded field private.
-type update = audience.Update
-
 // A roster implements audience.Roster.
 type roster struct {
-	update
 	store    *Store
 	dir      string
 	unsynced bool // set by tests: bbolt does not sync its file
 
 	mu sync.Mutex // guards db
 	db *bolt.DB   // nil until it is needed
-}
-
-func newRoster(s *Store, dir string) *roster {
-	r := &roster{store: s, dir: dir}
-	r.update = r.change
-	return r
 }
 
 func (r *roster) open() (_ *bolt.DB, err error) {
@@ -97,9 +86,9 @@ func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	return nil
 }
 
-// change implements audience.Update. It calls f with an audience's record and members in one
+// UpdateAudience implements audience.Roster. It calls f with an audience's record and members in one
 // transaction, and stores the record if f changes it.
-func (r *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+func (r *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return r.run(ctx, (*bolt.DB).Update, func(tx *bolt.Tx) error {
 		a, err := tx.CreateBucketIfNotExists([]byte(id))
 		if err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/hookferry/analytics/audience"
 )
 
-// An update provides the methods of audience.Roster that change something.
-type update = audience.Update
-
 // members holds the members of one audience, and implements audience.Members.
 type members struct {
 	audience.Record
@@ -24,9 +21,9 @@ type members struct {
 	order []string
 }
 
-// changeAudience is the audience.Update of the store. The bytes of users who join count toward
-// Config.MaxBytes as soon as Join is called, before Confirm.
-func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+// UpdateAudience implements audience.Roster. The bytes of users who join count toward
+// Config.MaxBytes as soon as they are in flight.
+func (s *Store) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}

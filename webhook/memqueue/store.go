@@ -58,7 +58,6 @@ type Store struct {
 	seen     *storekit.Window
 	settings map[string]webhook.Setting
 
-	update
 	audiences map[string]*members // by audience id
 }
 
@@ -102,7 +101,6 @@ func New(c Config) *Store {
 		settings:  make(map[string]webhook.Setting),
 		audiences: make(map[string]*members),
 	}
-	s.update = s.changeAudience
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -44,7 +45,9 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
 			"Count":  func() error { _, err := q.Count(t.Context()); return err },
 			"Set":    func() error { _, err := q.Set(t.Context(), webhook.Setting{Name: "a", Value: []byte("b")}); return err },
-			"Begin":  func() error { _, _, err := q.Begin(t.Context(), "vip", ""); return err },
+			"UpdateAudience": func() error {
+				return q.UpdateAudience(t.Context(), "vip", func(*audience.Record, audience.Members) error { return nil })
+			},
 			"Settings": func() error {
 				for _, err := range q.Settings(t.Context(), "") {
 					return err

@@ -22,12 +22,8 @@ const (
 	goneTTL = "60s"
 )
 
-// update provides the methods of audience.Roster that change an audience.
-type update = audience.Update
-
 // A roster implements audience.Roster.
 type roster struct {
-	update // calls the method change
 	*conn
 	listed atomic.Pointer[listing] // nil unless a sync looks for leavers
 }
@@ -40,11 +36,11 @@ type listing struct {
 	users      []string
 }
 
-// change implements audience.Update. f stores changed members one by one, by members.Set. After f,
-// change stores the record of the audience. So after a crash in between, the record is the old one,
-// and the same call can be repeated. If another node changes the audience or one of these members
-// meanwhile, change starts over with the new record and calls f again.
-func (s *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+// UpdateAudience implements audience.Roster. f stores changed members one by one, by members.Set.
+// After f, UpdateAudience stores the record of the audience. So after a crash in between, the record
+// is the old one, and the same call can be repeated. If another node changes the audience or one of
+// these members meanwhile, UpdateAudience starts over with the new record and calls f again.
+func (s *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -84,7 +80,7 @@ func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Reco
 }
 
 // members implements audience.Members for one call of tryChange. If another node was first, the
-// method change calls tryChange again.
+// method UpdateAudience calls tryChange again.
 type members struct {
 	*roster
 	ctx        context.Context

@@ -57,7 +57,6 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	r := newRecorder(newIndex(c))
 	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, roster: &roster{conn: c}}
 	s.putter, s.node = newPutter(s.cleaner), &node{recorder: r, speak: make(chan struct{}, 1)}
-	s.update = s.roster.change
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}

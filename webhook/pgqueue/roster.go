@@ -10,11 +10,8 @@ import (
 	"github.com/hookferry/analytics/audience"
 )
 
-// update provides the methods of audience.Roster that change an audience.
-type update = audience.Update
-
-// changeAudience implements audience.Update. Its transaction locks the record of the audience.
-func (s *Store) changeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+// UpdateAudience implements audience.Roster. Its transaction locks the record of the audience.
+func (s *Store) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	return s.call(ctx, "audience", func() error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			var before []byte // empty for an audience that was just created

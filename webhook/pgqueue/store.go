@@ -104,7 +104,6 @@ type Store struct {
 	claimer
 	putter
 	settler
-	update
 	farewell time.Duration // how long Close waits for the database
 }
 
@@ -135,7 +134,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s.fetching = make(semaphore, 1)
 	s.putter = putter{claimer: &s.claimer, alone: make(semaphore, 1)}
 	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
-	s.update = s.changeAudience
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
 	}

@@ -365,6 +365,7 @@ func TestLongUpload(t *testing.T) {
 type countingRoster struct {
 	webhook.Store
 	audience.Roster
+	record audience.Record
 }
 
 func (*countingRoster) Close() error   { return nil }
@@ -376,13 +377,19 @@ func (*countingRoster) Put(_ context.Context, ps []webhook.Put, out []webhook.Re
 	}
 	return nil
 }
-func (*countingRoster) Begin(context.Context, string, string) (uint64, audience.Chunk, error) {
-	return 1, audience.Chunk{}, nil
+
+func (r *countingRoster) UpdateAudience(_ context.Context, _ string, f func(*audience.Record, audience.Members) error) error {
+	return f(&r.record, noMembers{})
 }
-func (*countingRoster) Join(_ context.Context, _ string, _ uint64, users []string) (audience.Chunk, error) {
-	return audience.NewChunk(1, false, slices.Clone(users)), nil
+
+// noMembers is an audience.Members without members.
+type noMembers struct{}
+
+func (noMembers) Get(users []string) (all []audience.Member, _ error) {
+	for _, user := range users {
+		all = append(all, audience.Member{User: user})
+	}
+	return all, nil
 }
-func (*countingRoster) Leave(context.Context, string, uint64, string, int) (audience.Chunk, string, error) {
-	return audience.Chunk{}, "", nil
-}
-func (*countingRoster) Confirm(context.Context, string, uint64, int) error { return nil }
+func (noMembers) Next(string, int) ([]audience.Member, error) { return nil, nil }
+func (noMembers) Set([]string, uint64) error                  { return nil }

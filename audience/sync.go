@@ -1,0 +1,238 @@
+package audience
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
+)
+
+var (
+	// ErrSyncing says that a sync of the same audience is in progress.
+	ErrSyncing = errors.New("audience: a sync of this audience is in progress")
+
+	// ErrSuperseded says that a later sync of the same audience has begun, on this node or another
+	// node. The later sync continues where the earlier one stopped.
+	ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
+)
+
+// A SyncResult counts the changes that a Sync has announced.
+type SyncResult struct {
+	Joined int // users who were announced with the trait true
+	Left   int // users who were announced with the trait false
+}
+
+// Sync replaces the members of the audience by the users that the argument members yields. It
+// forwards an identify for every user who joins, and then for every user who leaves. It returns
+// when these events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a
+// *UserError.
+//
+// Users may come in any order and more than once. Sync does not keep them in memory. With
+// filequeue, Sync is several times as fast if the users are sorted by their bytes, as sort -u with
+// LC_ALL=C sorts them: users next to each other in the list are then in the same page of the file.
+//
+// Sync announces the users who leave only after members has yielded its last id. If members yields
+// an error, or ctx ends, Sync returns that error. If members cannot yield the complete list, it
+// must yield an error: otherwise Sync would announce that the missing users leave.
+//
+// Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
+// announces it, and only then changes the members. After an error or a crash, call Sync again with
+// all members. The new Sync announces the chunk in flight once more, and continues with the rest.
+// Repeated announcements have the same message ids, so receivers can deduplicate. The ids stay out
+// of the dedup window of the store, so that even a huge audience takes no room there. A user of the
+// chunk in flight is announced, and counted, even if the new list says the opposite. Then the same
+// Sync also announces the opposite.
+//
+// While the queue is full, Sync waits for room until ctx ends. Then the error wraps the error of
+// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed.
+//
+// Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
+// of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
+// takes over: it finishes the chunk in flight of the earlier Sync, and the earlier Sync ends with
+// ErrSuperseded.
+//
+// The announcements of one user may arrive in any order, like all deliveries. The receiver should
+// use the announcement with the latest timestamp.
+func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (SyncResult, error) {
+	if _, busy := a.announcer.syncing.LoadOrStore(a.id, true); busy {
+		return SyncResult{}, ErrSyncing
+	}
+	defer a.announcer.syncing.Delete(a.id)
+	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
+		return SyncResult{}, err
+	}
+	s := syncer{Audience: a, room: newBackpressure()}
+	err := s.begin(ctx)
+	if err == nil {
+		err = inChunks(members, MaxUser, 1, func(users []string) error { return s.join(ctx, users) })
+	}
+	if err == nil {
+		err = s.leave(ctx)
+	}
+	return s.result, err
+}
+
+// A syncer does the work of one Sync, which is one generation of the audience. A user who is in the
+// list of the Sync gets its generation. When the list is complete, the members with an older
+// generation leave.
+type syncer struct {
+	*Audience
+	generation uint64
+	room       backpressure
+	result     SyncResult
+}
+
+// begin starts a new generation, and announces the chunk in flight of an interrupted Sync.
+func (s *syncer) begin(ctx context.Context) error {
+	var c Chunk
+	err := s.roster.UpdateAudience(ctx, s.id, func(rec *Record, _ Members) error {
+		rec.begin(s.name)
+		s.generation, c = rec.Generation, rec.InFlight
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, c)
+}
+
+// begin makes the record that of a new generation. Only a new audience gets the name.
+func (r *Record) begin(name string) {
+	if r.Generation == 0 {
+		r.Name = strings.Clone(name)
+	}
+	r.Generation++
+}
+
+// update changes the audience, unless a later Sync owns it.
+func (s *syncer) update(ctx context.Context, f func(*Record, Members) error) error {
+	return s.roster.UpdateAudience(ctx, s.id, func(rec *Record, members Members) error {
+		if rec.Generation != s.generation {
+			return ErrSuperseded
+		}
+		return f(rec, members)
+	})
+}
+
+// join announces those users who are not members yet, and gives the others the new generation.
+func (s *syncer) join(ctx context.Context, users []string) error {
+	var c Chunk
+	return inParts(ctx, &s.room, users, func(part []string) error {
+		part = slices.Compact(slices.Sorted(slices.Values(part)))
+		return s.update(ctx, func(rec *Record, members Members) error {
+			found, err := members.Get(part)
+			if err != nil {
+				return err
+			}
+			var joining, older []string
+			for _, m := range found {
+				switch m.Generation {
+				case s.generation:
+				case 0:
+					joining = append(joining, strings.Clone(m.User)) // m.User may be a part of a long string
+				default:
+					older = append(older, m.User)
+				}
+			}
+			c = s.chunk(false, joining)
+			rec.InFlight = c
+			if len(older) == 0 {
+				return nil
+			}
+			return members.Set(older, s.generation)
+		})
+	}, func(int) error { return s.announce(ctx, c) })
+}
+
+// leave announces the members who were not in the list, and removes them.
+func (s *syncer) leave(ctx context.Context) error {
+	for after := ""; ; {
+		// If ctx has ended, the list may have stopped early without yielding an error. Then it is
+		// not complete, and no user may leave.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var next []Member
+		var c Chunk
+		err := s.update(ctx, func(rec *Record, members Members) (err error) {
+			if next, err = members.Next(after, maxChunk); err != nil {
+				return err
+			}
+			var leaving []string
+			for _, m := range next {
+				if m.Generation != s.generation && m.Generation != 0 {
+					leaving = append(leaving, m.User)
+				}
+			}
+			c = s.chunk(true, leaving)
+			rec.InFlight = c
+			return nil
+		})
+		if err == nil {
+			err = s.announce(ctx, c)
+		}
+		if err != nil || len(next) < maxChunk {
+			return err
+		}
+		after = next[len(next)-1].User
+	}
+}
+
+// chunk returns a chunk of this Sync.
+func (s *syncer) chunk(left bool, users []string) Chunk {
+	return Chunk{Generation: s.generation, At: time.Now().UTC().Truncate(time.Millisecond), Left: left}.with(users)
+}
+
+// with returns the chunk with other users. Without users it returns the zero Chunk.
+func (c Chunk) with(users []string) Chunk {
+	if len(users) == 0 {
+		return Chunk{}
+	}
+	c.Users = users
+	return c
+}
+
+// announce forwards the announcements for c, the chunk in flight, and then changes the members.
+func (s *syncer) announce(ctx context.Context, c Chunk) error {
+	what, generation, count := "joined", c.Generation, &s.result.Joined
+	if c.Left {
+		what, generation, count = "left", 0, &s.result.Left
+	}
+	var encoder event.Encoder
+	events := make([]event.Event, len(c.Users))
+	for i, user := range c.Users {
+		e, err := encoder.Encode(&analytics.Identify{
+			MessageId: messageID(what, c.Generation, s.id, user),
+			Timestamp: c.At.Format(time.RFC3339Nano),
+			UserId:    user,
+			Traits:    map[string]any{s.trait: !c.Left},
+		})
+		if err != nil {
+			return err
+		}
+		e.NoDedup = true
+		events[i] = e
+	}
+	return inParts(ctx, &s.room, events, func(part []event.Event) error {
+		return s.announcer.forwarder.Announce(ctx, []string{s.destination}, part...)
+	}, func(n int) error {
+		// Store the change even if ctx has ended. Otherwise the next Sync would repeat the announcement.
+		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		announced, rest := c.Users[:n], c.Users[n:]
+		err := s.update(storing, func(rec *Record, members Members) error {
+			rec.InFlight = c.with(rest)
+			return members.Set(announced, generation)
+		})
+		if err == nil {
+			c.Users = rest
+			*count += n
+		}
+		return err
+	})
+}
