@@ -3,6 +3,7 @@ package event
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -13,175 +14,122 @@ import (
 
 // append makes the event of a call that c.read has parsed, and appends its body to dst, in the
 // canonical form of esjson.
-func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
-	off, err := c.off(e.integrations)
-	if err != nil {
-		return dst, Event{}, err
-	}
+func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event) {
 	received := e.env.ReceivedAt
 	if received.IsZero() {
 		received = time.Now()
 	}
-	corrected, original, sent, err := c.times(received, e.env.SentAt)
-	if err != nil {
-		return dst, Event{}, err
+	event := Event{Source: label(e.env.Source), Type: c.kind, Received: received, Off: c.off(e.integrations)}
+	event.ID, event.User, event.Name = c.labels()
+	if event.Off {
+		return dst, event
 	}
-	id, user, name, err := c.labels()
-	if err != nil {
-		return dst, Event{}, err
-	}
-	event := Event{ID: id, Source: label(e.env.Source), User: user, Name: name, Type: c.kind, Received: received, Off: off}
-	if off {
-		return dst, event, nil
-	}
+	corrected, original, sent := c.times(received, e.env.SentAt)
 
-	w := writer{b: dst}
-	w.text(`{"version":1,"type":"`)
-	w.text(c.kind)
-	w.text(`"`)
+	b := append(dst, `{"version":1,"type":"`...)
+	b = append(b, c.kind...)
+	b = append(b, '"')
 	if c.kind != "alias" {
-		w.member(`,"userId":`, c.v[userID], `null`)
+		b = appendMember(b, `,"userId":`, c.v[userID], `null`)
 	}
 	switch c.kind {
 	case "page":
-		w.member(`,"properties":`, c.v[properties], `{}`)
-		w.member(`,"name":`, c.v[pageName], ``)
-		w.member(`,"category":`, c.v[category], ``)
+		b = appendMember(b, `,"properties":`, c.v[properties], `{}`)
+		b = appendMember(b, `,"name":`, c.v[pageName], ``)
+		b = appendMember(b, `,"category":`, c.v[category], ``)
 	case "screen":
-		w.member(`,"name":`, c.v[pageName], ``)
-		w.context(e, c.v[callContext])
-		w.member(`,"category":`, c.v[category], ``)
-		w.member(`,"properties":`, c.v[properties], ``)
+		b = appendMember(b, `,"name":`, c.v[pageName], ``)
+		b = e.appendContext(b, c.v[callContext])
+		b = appendMember(b, `,"category":`, c.v[category], ``)
+		b = appendMember(b, `,"properties":`, c.v[properties], ``)
 	case "identify":
-		w.member(`,"traits":`, c.v[traits], `{}`)
+		b = appendMember(b, `,"traits":`, c.v[traits], `{}`)
 	case "track":
-		w.member(`,"event":`, c.v[eventName], ``)
-		w.member(`,"properties":`, c.v[properties], `{}`)
+		b = appendMember(b, `,"event":`, c.v[eventName], ``)
+		b = appendMember(b, `,"properties":`, c.v[properties], `{}`)
 	case "group":
-		w.member(`,"groupId":`, c.v[groupID], ``)
-		w.member(`,"traits":`, c.v[traits], `{}`)
+		b = appendMember(b, `,"groupId":`, c.v[groupID], ``)
+		b = appendMember(b, `,"traits":`, c.v[traits], `{}`)
 	case "alias":
-		w.member(`,"Previous ID":`, c.v[previousID], ``)
-		w.member(`,"User ID":`, c.v[userID], ``)
+		b = appendMember(b, `,"Previous ID":`, c.v[previousID], ``)
+		b = appendMember(b, `,"User ID":`, c.v[userID], ``)
 	}
-	w.b = appendTimeMember(w.b, `,"timestamp":"`, corrected)
-	w.member(`,"messageId":`, c.v[messageID], ``)
-	w.member(`,"anonymousId":`, c.v[anonymousID], ``)
+	b = appendTimeMember(b, `,"timestamp":"`, corrected)
+	b = appendMember(b, `,"messageId":`, c.v[messageID], ``)
+	b = appendMember(b, `,"anonymousId":`, c.v[anonymousID], ``)
 	if c.kind != "screen" {
-		w.context(e, c.v[callContext])
+		b = e.appendContext(b, c.v[callContext])
 	}
 	if !original.IsZero() {
-		w.b = appendTimeMember(w.b, `,"originalTimestamp":"`, original)
+		b = appendTimeMember(b, `,"originalTimestamp":"`, original)
 	}
-	if e.end != nil && c.v[sentAt] == nil {
-		w.b = append(w.b, e.end...)
-	} else {
-		w.b = appendEnd(w.b, received, sent)
-	}
-	if w.err != nil {
-		return dst, Event{}, w.err
-	}
-	event.Body = w.b[len(dst):len(w.b):len(w.b)]
-	return w.b, event, nil
-}
-
-// labels returns the ID, the User and the Name of the event, in one allocation.
-func (c *fields) labels() (id, user, name string, err error) {
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	b, err := c.appendID((*buf)[:0])
-	if err != nil {
-		return
-	}
-	idEnd := len(b)
-	if b, err = appendLabel(b, c.v[userID]); err != nil {
-		return
-	}
-	userEnd := len(b)
-	named := c.v[eventName]
-	if c.kind != "track" {
-		named = c.v[pageName]
-	}
-	if b, err = appendLabel(b, named); err != nil {
-		return
-	}
-	*buf = b
-	all := string(b)
-	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
-}
-
-// appendEnd appends the end of a body: the receivedAt and, if it is known, the sentAt.
-func appendEnd(b []byte, received, sent time.Time) []byte {
 	b = appendTimeMember(b, `,"receivedAt":"`, received)
 	if !sent.IsZero() {
 		b = appendTimeMember(b, `,"sentAt":"`, sent)
 	}
-	return append(b, '}')
+	b = append(b, '}')
+	event.Body = b[len(dst):len(b):len(b)]
+	return b, event
 }
 
-// A writer appends the members of a body to b. Callers pass the name of a member with the comma,
-// quotes and colon around it, and the value in canonical form.
-type writer struct {
-	b   []byte
-	err error // set if the call's context cannot be encoded
+// labels returns the ID, the User and the Name of the event, in one allocation.
+func (c *fields) labels() (id, user, name string) {
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	b := appendID((*buf)[:0], c.v[messageID])
+	idEnd := len(b)
+	b = appendLabel(b, c.v[userID])
+	userEnd := len(b)
+	if c.kind == "track" {
+		b = appendLabel(b, c.v[eventName])
+	} else {
+		b = appendLabel(b, c.v[pageName])
+	}
+	*buf = b
+	all := string(b)
+	return all[:idEnd], all[idEnd:userEnd], all[userEnd:]
 }
 
-func (w *writer) text(s string) { w.b = append(w.b, s...) }
-
-// member appends a member. If the value is nil, member appends missing in its place, or leaves the
-// member out if missing is empty.
-func (w *writer) member(name string, value []byte, missing string) {
+// appendMember appends a member of a body. The name has the comma, quotes and colon around it, and
+// the value is in canonical form. If the value is nil, appendMember appends missing in its place, or
+// leaves the member out if missing is empty.
+func appendMember(b []byte, name string, value []byte, missing string) []byte {
 	switch {
 	case value != nil:
-		w.text(name)
-		w.b = append(w.b, value...)
+		return append(append(b, name...), value...)
 	case missing != "":
-		w.text(name)
-		w.text(missing)
+		return append(append(b, name...), missing...)
 	}
+	return b
 }
 
-// context appends the member context: the client's IP address if the Envelope or a context allows
-// it, the members of the Envelope's context, and the members of own, the call's context.
-func (w *writer) context(e *Encoder, own []byte) {
+// appendContext appends the member context: the client's IP address if the Envelope or a context
+// allows it, the members of the Envelope's context, and the members of own, the call's context.
+func (e *Encoder) appendContext(b, own []byte) []byte {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(e.context, own) {
 		ip = ""
 	}
 	switch {
 	case ip == "" && e.context == nil:
-		w.member(`,"context":`, own, `{}`)
-		return
+		return appendMember(b, `,"context":`, own, `{}`)
 	case ip == "" && len(own) <= len(`{}`):
-		w.member(`,"context":`, e.context, ``)
-		return
+		return appendMember(b, `,"context":`, e.context, ``)
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// esjson limits the depth of nesting. In an array, the context is nested as deeply as in the
-	// body.
-	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
-	w.text(`,"context"`)
-	colon := len(w.b)
-	var err error
-	if w.b, err = esjson.Append(w.b, *buf); err != nil {
-		w.err = malformed(err)
-		return
-	}
-	w.b[colon] = ':'
-	w.b = w.b[:len(w.b)-1]
+	*buf = appendMerged((*buf)[:0], ip, e.context, own)
+	b, _ = esjson.Append(append(b, `,"context":`...), *buf) // no error: both contexts were parsed
+	return b
 }
 
 // sharedContext returns a copy of a batch's context in canonical form, nil if there is none.
 func sharedContext(object []byte) ([]byte, error) {
-	given, err := readShared("context", object, func(_, _ []byte) {})
-	if !given {
+	if given, err := checkShared("context", object); !given {
 		return nil, err
 	}
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	*buf = append(append(append((*buf)[:0], '['), object...), ']') // an array, as in writer.context
-	form, err := esjson.Append(nil, *buf)
+	// esjson limits the depth of nesting. In an array, the context is nested as deeply as in a body.
+	form, err := esjson.Append(nil, slices.Concat([]byte("["), object, []byte("]")))
 	if err != nil {
 		return nil, &CallError{Field: "context", Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 	}
@@ -195,18 +143,19 @@ func sharedContext(object []byte) ([]byte, error) {
 // sharedSwitches reduces the integrations of a batch to an object with the switches that matter to
 // webhooks. It returns nil if the batch has none.
 func sharedSwitches(object []byte) ([]byte, error) {
+	if given, err := checkShared("integrations", object); !given {
+		return nil, err
+	}
 	var all, own []byte
-	given, err := readShared("integrations", object, func(key, value []byte) {
+	_ = esjson.Members(object, func(key, value []byte) error {
 		switch string(key) {
 		case integrations.All:
 			all = value
 		case integrations.Webhooks:
 			own = value
 		}
+		return nil
 	})
-	if !given {
-		return nil, err
-	}
 	form := fmt.Appendf(nil, `{%q:%t`, integrations.All, string(all) != "false")
 	if own != nil {
 		form = fmt.Appendf(form, `,%q:%t`, integrations.Webhooks, string(own) != "false")
@@ -214,33 +163,28 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	return append(form, '}'), nil
 }
 
-// readShared calls fn for each member of a field of a batch. It reports whether the field is given:
-// present and not null. It returns an error if the field has another value than an object.
-func readShared(field string, object []byte, fn func(key, value []byte)) (given bool, err error) {
-	if text := bytes.Trim(object, space); len(text) == 0 || string(text) == "null" {
+// checkShared reports whether a field of a batch is given: present and not null. It returns an error
+// if the field has another value than an object.
+func checkShared(field string, object []byte) (given bool, err error) {
+	text := bytes.Trim(object, space)
+	if len(text) == 0 || string(text) == "null" {
 		return false, nil
 	}
-	err = esjson.Members(object, func(key, value []byte) error {
-		fn(key, value)
-		return nil
-	})
-	if err == nil {
-		return true, nil
-	}
-	if err := esjson.Check(object); err != nil {
+	if err := esjson.Check(text); err != nil {
 		return false, &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
 	}
-	return false, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+	if text[0] != '{' {
+		return false, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+	}
+	return true, nil
 }
 
 // direct reports whether a context has "direct":true. A member of own overrides the member of
-// common that has the same name. Both are nil or in canonical form.
+// common that has the same name. Both are nil or in canonical form, so the name has no escapes.
 func direct(common, own []byte) (is bool) {
 	for _, object := range [][]byte{common, own} {
-		// Nearly all contexts need no parsing: they contain neither the name "direct" nor a
-		// backslash, with which an escaped form of the name would begin.
-		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
-			continue
+		if !bytes.Contains(object, []byte(`"direct"`)) {
+			continue // nearly all contexts, which need no parsing
 		}
 		_ = esjson.Members(object, func(key, value []byte) error {
 			if string(key) == "direct" {

@@ -123,11 +123,12 @@ type fields struct {
 	kind  string
 	is    kindSet // the set that contains only kind
 	v     [members][]byte
-	made  [messageID + 1]bool // the call needs these ids added, to have the values that are in v
+	// original and sent are the times of the call, zero if they are not known.
+	original, sent time.Time
 }
 
-// read parses call, and checks the presence and the forms of its members, but not its timestamps.
-// kind is the type of call, or empty if the call itself says its type.
+// read parses call and finds all that may be wrong with it. kind is the type of call, or empty if
+// the call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
@@ -171,7 +172,14 @@ func (c *fields) read(call []byte, kind string) error {
 	if c.v[userID] == nil && c.v[anonymousID] == nil {
 		return userID.wrong(CodeMissing, "or anonymousId is required")
 	}
-	return nil
+	m := timestamp
+	if c.v[m] == nil {
+		m = originalTimestamp
+	}
+	if c.original, err = c.time(m); err == nil {
+		c.sent, err = c.time(sentAt)
+	}
+	return err
 }
 
 // readKind sets the type of the call to the argument known. If known is empty, readKind sets it to
@@ -186,10 +194,7 @@ func (c *fields) readKind(known string) error {
 		case typ[0] != '"':
 			return callType.wrong(CodeWrongType, "has to be a string")
 		}
-		var err error
-		if b, err = esjson.AppendText(b, typ); err != nil {
-			return malformed(err)
-		}
+		b = appendText(b, typ)
 	}
 	for i, kind := range kinds {
 		if kind == string(b) {
@@ -221,6 +226,8 @@ func (c *fields) readMember(m member) error {
 		}
 	case value[0] != '"':
 		return m.wrong(CodeWrongType, "has to be a string")
+	case m == messageID && len(value) > len(`""`)+analytics.MaxMessageID && utf8.RuneCount(appendText(nil, value)) > analytics.MaxMessageID:
+		return m.wrong(CodeMessageID, fmt.Sprintf("has more than %d characters", analytics.MaxMessageID))
 	}
 	return nil
 }
@@ -243,47 +250,40 @@ func (c *fields) makeID(m member, number []byte) {
 	}
 	*c.forms = append(b, '"')
 	c.v[m] = (*c.forms)[start:]
-	c.made[m] = number == nil || len(number) > 15 // a shorter number is exact as a double
 }
 
 // isNumber reports whether a JSON value is a number.
 func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
 
-// appendID checks the messageId of the call, and appends the ID of the event to dst, which is empty.
-// The ID is the text of the messageId, or a digest if the messageId is too long or has lone
-// surrogates. In UTF-8 all lone surrogates become the same character. So without the digest, two
-// messageIds that a receiver tells apart could get the same ID.
-func (c *fields) appendID(dst []byte) ([]byte, error) {
-	b, err := esjson.AppendText(dst, c.v[messageID])
-	if err != nil {
-		return b, malformed(err)
-	}
-	if len(b) > analytics.MaxMessageID && utf8.RuneCount(b) > analytics.MaxMessageID {
-		return b, messageID.wrong(CodeMessageID, fmt.Sprintf("has more than %d characters", analytics.MaxMessageID))
-	}
+// appendText appends the text of a string of a parsed call. If value is nil, it appends nothing.
+func appendText(dst, value []byte) []byte {
+	dst, _ = esjson.AppendText(dst, value) // no error: the string was parsed with the call
+	return dst
+}
+
+// appendID appends the ID of the event. It is the text of the messageId, or a digest if the
+// messageId is too long or has lone surrogates. In UTF-8 all lone surrogates become the same
+// character. So without the digest, two messageIds that a receiver tells apart could get the same ID.
+func appendID(dst, messageID []byte) []byte {
+	b := appendText(dst, messageID)
+	text := b[len(dst):]
 	// An escaped backslash before "ud" matches, too. Then the ID is a digest without need, which
 	// does no harm.
-	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
-	if len(b) > maxLabel || replaced {
-		b = appendDigest(b[:0], c.v[messageID])
+	replaced := bytes.Contains(text, []byte("\uFFFD")) && bytes.Contains(messageID, []byte(`\ud`))
+	if len(text) > maxLabel || replaced {
+		return appendDigest(b[:len(dst)], messageID)
 	}
-	return b, nil
+	return b
 }
 
 // appendLabel appends the text of a string, or a digest of the text if it has more than maxLabel
 // bytes. If value is nil, appendLabel appends nothing.
-func appendLabel(dst, value []byte) ([]byte, error) {
-	if value == nil {
-		return dst, nil
-	}
-	b, err := esjson.AppendText(dst, value)
-	if err != nil {
-		return b, malformed(err)
-	}
+func appendLabel(dst, value []byte) []byte {
+	b := appendText(dst, value)
 	if text := b[len(dst):]; len(text) > maxLabel {
-		b = appendDigest(dst, text)
+		return appendDigest(b[:len(dst)], text)
 	}
-	return b, nil
+	return b
 }
 
 // appendDigest appends "sha256:" and the digest of a text, in hexadecimal.
@@ -302,7 +302,7 @@ func label(text string) string {
 
 // off reports whether the integrations switch webhooks off for the call. ofBatch holds the switches
 // of the batch. A switch of the call overrides the batch's switch of the same name.
-func (c *fields) off(ofBatch []byte) (bool, error) {
+func (c *fields) off(ofBatch []byte) bool {
 	all := c.v[switches]
 	if ofBatch != nil {
 		buf := buffers.Get().(*[]byte)
@@ -310,40 +310,26 @@ func (c *fields) off(ofBatch []byte) (bool, error) {
 		*buf = appendMerged((*buf)[:0], "", ofBatch, all)
 		all = *buf
 	}
-	on, err := integrations.EnabledJSON(all, integrations.Webhooks)
-	if err != nil {
-		return false, malformed(err)
-	}
-	return !on, nil
+	on, _ := integrations.EnabledJSON(all, integrations.Webhooks) // no error: all is an object or nil
+	return !on
 }
 
 // times returns in corrected the timestamp of the body. The results original and sent are the
 // originalTimestamp and the sentAt of the body, zero if they are not known. All are in whole
 // milliseconds, as in the body, so a receiver can compute the timestamp from the other times.
-func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
-	m := timestamp
-	if c.v[m] == nil {
-		m = originalTimestamp
-	}
-	if original, err = c.time(m); err != nil {
-		return
-	}
-	if sent, err = c.time(sentAt); err != nil {
-		return
-	}
+func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time) {
+	sent = c.sent
 	if sent.IsZero() {
 		sent = batchSent
 	}
-	original, sent, received = original.Truncate(time.Millisecond), sent.Truncate(time.Millisecond), received.Truncate(time.Millisecond)
+	original, sent, received = c.original.Truncate(time.Millisecond), sent.Truncate(time.Millisecond), received.Truncate(time.Millisecond)
 	switch {
 	case original.IsZero():
-		corrected = received
+		return received, original, sent
 	case sent.IsZero():
-		corrected = original
-	default:
-		corrected = correct(original, sent, received)
+		return original, original, sent
 	}
-	return
+	return correct(original, sent, received), original, sent
 }
 
 // time returns the time in a member, or the zero time if the member is missing.

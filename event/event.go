@@ -82,9 +82,6 @@ type Encoder struct {
 	env          Envelope
 	context      []byte // context of env, in canonical form; nil if there is none
 	integrations []byte // switches of env that matter to webhooks; nil if there are none
-	// end is the end of a body, from the member receivedAt on, for calls without a sentAt. It is
-	// nil if the Envelope has no ReceivedAt, because then the end differs from call to call.
-	end []byte
 }
 
 // NewEncoder returns an Encoder for calls with an Envelope, which it copies.
@@ -101,9 +98,6 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 		return nil, err
 	}
 	e.env.Context, e.env.Integrations = nil, nil
-	if !env.ReceivedAt.IsZero() {
-		e.end = appendEnd(nil, env.ReceivedAt, env.SentAt.Truncate(time.Millisecond))
-	}
 	return e, nil
 }
 
@@ -179,7 +173,8 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	if err := c.read(call, e.env.Type); err != nil {
 		return dst, Event{}, err
 	}
-	return e.append(dst, &c)
+	dst, event := e.append(dst, &c)
+	return dst, event, nil
 }
 
 // Delete returns the event that asks a destination to delete a user. The argument at is the time of
