@@ -2,7 +2,6 @@ package wire
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -56,14 +55,13 @@ type Client struct {
 	// mu is not held across I/O.
 	mu     sync.Mutex
 	hosts  map[key]*host
-	conns  *list.List  // of *conn: all open connections, the latest released first
-	idle   int         // idle connections in conns
+	idle   int         // idle connections of all hosts
 	sweeps *time.Timer // timer of sweep; nil while there is no host
 }
 
 // New returns a Client.
 func New(c Config) *Client {
-	return &Client{config: c, hosts: make(map[key]*host), conns: list.New(), protos: protocols()}
+	return &Client{config: c, hosts: make(map[key]*host), protos: protocols()}
 }
 
 // Close closes all connections. The caller must wait for all requests first.
@@ -73,7 +71,7 @@ func (c *Client) Close() {
 		c.sweeps.Stop()
 		c.sweeps = nil
 	}
-	old := c.takeIdle(nil, func(*conn) bool { return true })
+	old := c.takeIdle(func(*conn) bool { return true })
 	hosts := c.hosts
 	c.hosts = make(map[key]*host)
 	c.mu.Unlock()

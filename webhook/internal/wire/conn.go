@@ -2,7 +2,6 @@ package wire
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"net"
@@ -12,40 +11,28 @@ import (
 // A conn is one connection. It is either idle, or in use by one request.
 type conn struct {
 	client *Client
-	host   *host
 	nc     net.Conn    // the tap, or a TLS connection over the tap
 	tap    *tap        // the tap, below TLS
 	limit  *time.Timer // interrupts the request at its deadline
 	stop   func() bool // keeps the end of Config.Context from interrupting the connection
 	kept   bool        // the connection has served a request before
 
-	// Client.mu guards these.
-	place *list.Element // in Client.conns
-	idle  bool
-	used  time.Time // the deadline of its last request
+	used time.Time // the deadline of its last request; Client.mu guards it
 }
 
 // interrupt makes all reads and writes fail, including those in progress. It may be called at any
 // time, and sends no close_notify, which could block on the receiver.
 func (cn *conn) interrupt() { cn.tap.Close() }
 
-// forget removes cn from the client. The end of Config.Context no longer interrupts it.
-func (cn *conn) forget() {
-	cn.stop()
-	cn.client.mu.Lock()
-	cn.client.conns.Remove(cn.place)
-	cn.client.mu.Unlock()
-}
-
 // close closes a connection that is in order, with a close_notify if it uses TLS.
 func (cn *conn) close() {
-	cn.forget()
+	cn.stop()
 	cn.tap.close(cn.nc)
 }
 
 // abandon closes a connection that may be in any state.
 func (cn *conn) abandon() {
-	cn.forget()
+	cn.stop()
 	cn.interrupt()
 }
 
@@ -81,10 +68,9 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
-	turns := len(rest) == 0 && cn.tap.turns()
 	// A TLS connection is not probed before it has served a request: until then, TLS may be
 	// in the middle of messages of its own.
-	if !turns && (cn.kept || !cn.tap.secure) {
+	if cn.kept || !cn.tap.secure {
 		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
 		} else if err != nil {
@@ -94,20 +80,10 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	if len(rest) > 0 {
 		return cn.exchangeLarge(b, rest)
 	}
-	var werr error
-	if turns {
-		cn.tap.request = b.out
-	} else {
-		_, werr = cn.nc.Write(b.out)
-	}
+	_, werr := cn.nc.Write(b.out)
 	// Read the answer even if the write failed: a receiver may answer and close before it
 	// has read the whole request.
 	a, keep, err = b.in.answer(b.kept[:0])
-	if turns {
-		if werr = cn.tap.werr; cn.tap.unsent && cn.kept {
-			return a, false, errStale
-		}
-	}
 	if err == nil {
 		return a, keep && werr == nil, nil
 	}

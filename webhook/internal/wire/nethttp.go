@@ -125,7 +125,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
 	if cn != nil {
-		cn.forget()
+		cn.stop()
 		var dialled atomic.Pointer[tls.Conn]
 		dialled.Store(cn.nc.(*tls.Conn))
 		ctx = context.WithValue(ctx, handoverKey{}, &dialled)

@@ -86,14 +86,10 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	if cn != nil && c.config.Context.Err() != nil {
 		old = append(old, cn)
 	} else if cn != nil {
-		cn.idle, cn.kept, cn.used = true, true, deadline
+		cn.kept, cn.used = true, deadline
 		h.idle = append(h.idle, cn)
-		c.conns.MoveToFront(cn.place)
 		if c.idle++; c.idle > c.config.MaxIdle {
-			// The search may pass many connections in use. Close several at once, so that it is
-			// rare.
-			most := c.config.MaxIdle - c.config.MaxIdle/16
-			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
+			old = c.takeOldest(1 + c.config.MaxIdle/16)
 		}
 	}
 	c.mu.Unlock()
@@ -109,30 +105,44 @@ func (c *Client) pop(h *host) *conn {
 	cn := h.idle[n-1]
 	h.idle[n-1] = nil
 	h.idle = h.idle[:n-1]
-	cn.idle = false
 	c.idle--
 	return cn
 }
 
-// takeIdle removes the idle connections for which old returns true, and appends them to
-// dst. It starts with the connection that was released first. The caller holds c.mu.
-func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
-	for e := c.conns.Back(); e != nil; e = e.Prev() {
-		if cn := e.Value.(*conn); cn.idle && old(cn) {
-			cn.idle = false
-			c.idle--
-			cn.host.idle = slices.DeleteFunc(cn.host.idle, func(o *conn) bool { return o == cn })
-			dst = append(dst, cn)
+// takeIdle removes and returns the idle connections for which old returns true. The caller holds
+// c.mu.
+func (c *Client) takeIdle(old func(*conn) bool) (taken []*conn) {
+	for _, h := range c.hosts {
+		h.idle = slices.DeleteFunc(h.idle, func(cn *conn) bool {
+			if old(cn) {
+				taken = append(taken, cn)
+				return true
+			}
+			return false
+		})
+	}
+	c.idle -= len(taken)
+	return taken
+}
+
+// takeOldest removes and returns about n idle connections, those that have been idle the longest. It
+// looks at all of them, so it takes several at once to be rare. The caller holds c.mu.
+func (c *Client) takeOldest(n int) []*conn {
+	var times []time.Time
+	for _, h := range c.hosts {
+		for _, cn := range h.idle {
+			times = append(times, cn.used)
 		}
 	}
-	return dst
+	slices.SortFunc(times, time.Time.Compare)
+	return c.takeIdle(func(cn *conn) bool { return !cn.used.After(times[n-1]) })
 }
 
 // sweep closes connections that have been idle for too long, and drops hosts without connections.
 func (c *Client) sweep() {
 	c.mu.Lock()
 	before := time.Now().Add(c.config.Timeout - idleTimeout)
-	old := c.takeIdle(nil, func(cn *conn) bool { return !cn.used.After(before) })
+	old := c.takeIdle(func(cn *conn) bool { return !cn.used.After(before) })
 	gone := make(map[key]*host)
 	for k, h := range c.hosts {
 		if h.inUse == 0 && len(h.idle) == 0 && h.used.Before(before) {
@@ -169,15 +179,12 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	if err != nil {
 		return nil, err
 	}
-	cn := &conn{client: c, host: h, nc: nc}
+	cn := &conn{client: c, nc: nc}
 	if tc, ok := nc.(*tls.Conn); ok {
 		nc = tc.NetConn()
 	}
 	cn.tap = nc.(*tap)
 	cn.stop = context.AfterFunc(c.config.Context, cn.interrupt)
-	c.mu.Lock()
-	cn.place = c.conns.PushFront(cn)
-	c.mu.Unlock()
 	return cn, nil
 }
 
