@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -67,26 +68,24 @@ const (
 
 // within prepends the key of an object's member to e's path.
 func (e *ValueError) within(key string) *ValueError {
-	if len(key) > maxPathKey {
-		key = cut(key, maxPathKey)
-	}
-	if !plainKey(key) {
+	key = cut(key, maxPathKey)
+	if strings.Trim(key, plainKey) != "" || key == "" {
 		key = "[" + strconv.Quote(key) + "]"
 	}
-	if e.Path != "" && e.Path[0] != '[' {
-		key += "."
-	}
-	e.Path = cut(key+e.Path, maxPath)
-	return e
+	return e.prepend(key)
 }
 
+// plainKey has the characters of the keys that a path shows without quotes, as in cart.price.
+const plainKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-…"
+
 // at prepends the index of an array's element to e's path.
-func (e *ValueError) at(i int) *ValueError {
-	index := "[" + strconv.Itoa(i) + "]"
+func (e *ValueError) at(i int) *ValueError { return e.prepend("[" + strconv.Itoa(i) + "]") }
+
+func (e *ValueError) prepend(step string) *ValueError {
 	if e.Path != "" && e.Path[0] != '[' {
-		index += "."
+		step += "."
 	}
-	e.Path = cut(index+e.Path, maxPath)
+	e.Path = cut(step+e.Path, maxPath)
 	return e
 }
 
@@ -99,17 +98,4 @@ func cut(s string, limit int) string {
 		limit--
 	}
 	return s[:limit] + "…"
-}
-
-// plainKey reports whether a path shows key without quotes, as in cart.price.
-func plainKey(key string) bool {
-	for _, c := range key {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '_', c == '$', c == '-', c == '…':
-		default:
-			return false
-		}
-	}
-	return key != ""
 }

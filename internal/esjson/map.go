@@ -104,11 +104,12 @@ func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *Valu
 		entries = append(entries, entry{k, v})
 	}
 	e.entries, e.ranks = entries, ranks
-	return e.sorted(dst, first, depth)
+	return e.sorted(dst, first, depth, nil)
 }
 
-// sorted appends entries[first:] as an object and removes the entries.
-func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
+// sorted appends entries[first:] as an object and removes the entries. If value is not nil, it
+// appends the value of a key.
+func (e *encoder) sorted(dst []byte, first, depth int, value func(dst []byte, key string) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if depth >= MaxDepth {
 		return dst, tooDeep()
 	}
@@ -119,23 +120,30 @@ func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
 		dst = e.appendKey(dst, open, entry.key)
 		open = ','
 		var err *ValueError
-		if dst, err = e.value(dst, entry.value, depth+1); err != nil {
+		if value == nil {
+			dst, err = e.value(dst, entry.value, depth+1)
+		} else {
+			dst, err = value(dst, entry.key)
+		}
+		if err != nil {
 			return dst, err.within(entry.key)
 		}
 		if !e.fits(dst, 0) {
 			return e.tooLong(dst)
 		}
 	}
-	return e.end(dst, first), nil
+	if open == '{' {
+		dst = append(dst, '{')
+	}
+	clear(e.entries[first:])
+	e.entries, e.ranks = e.entries[:first], e.ranks[:first]
+	return append(dst, '}'), nil
 }
 
 // appendMap appends m. It calls the function value to append each value of m.
 func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if m == nil {
 		return append(dst, "null"...), nil
-	}
-	if depth >= MaxDepth {
-		return dst, tooDeep()
 	}
 	if !e.fits(dst, minMember*len(m)) {
 		return e.tooLong(dst)
@@ -144,21 +152,7 @@ func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value f
 	for k := range m {
 		e.add(k, nil)
 	}
-	mask := e.sort(first)
-	open := byte('{')
-	for i := first; i < len(e.ranks); i++ {
-		key := e.entries[first+int(e.ranks[i]&mask)].key
-		dst = e.appendKey(dst, open, key)
-		open = ','
-		var err *ValueError
-		if dst, err = value(dst, m[key]); err != nil {
-			return dst, err.within(key)
-		}
-		if !e.fits(dst, 0) {
-			return e.tooLong(dst)
-		}
-	}
-	return e.end(dst, first), nil
+	return e.sorted(dst, first, depth, func(dst []byte, key string) ([]byte, *ValueError) { return value(dst, m[key]) })
 }
 
 // appendKey appends open, which is a brace or a comma, then the key and the colon.
@@ -177,15 +171,4 @@ func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 	dst, mended := appendOddString(append(dst, open), key)
 	e.mended = e.mended || mended
 	return append(dst, ':')
-}
-
-// end appends the brace that closes an object, and removes entries[first:], the entries
-// of the object.
-func (e *encoder) end(dst []byte, first int) []byte {
-	if first == len(e.entries) {
-		dst = append(dst, '{')
-	}
-	clear(e.entries[first:])
-	e.entries, e.ranks = e.entries[:first], e.ranks[:first]
-	return append(dst, '}')
 }

@@ -8,13 +8,16 @@ import (
 	"strconv"
 )
 
-// reflected appends a value by reflection, according to its kind, or refuses its type.
-func (e *encoder) reflected(dst []byte, v any, depth int) ([]byte, *ValueError) {
-	rv := reflect.ValueOf(v)
+// reflected appends a value by reflection, according to its kind, or refuses its type. The type of
+// the value must not be a Marshaler.
+func (e *encoder) reflected(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
 	switch rv.Kind() {
 	case reflect.Bool:
 		return appendBool(dst, rv.Bool()), nil
 	case reflect.String:
+		if rv.Type() == jsonNumber {
+			return e.jsonNumber(dst, rv.String())
+		}
 		return e.text(dst, rv.String())
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return appendInt(dst, rv.Int()), nil
@@ -39,32 +42,30 @@ func unsupported(t reflect.Type) *ValueError {
 	return &ValueError{Problem: "unsupported type: " + t.String()}
 }
 
-// pointer appends the value that rv points to.
+// pointer appends the value that rv points to. If the value is a struct or an array, it has an
+// address, and so have its fields or elements. So their methods with a pointer receiver are found.
 func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
 	// Pointers add no level to the output, but they may form a cycle.
 	for range MaxDepth {
 		if rv.IsNil() {
 			return append(dst, "null"...), nil
 		}
-		to := rv.Elem()
+		rv = rv.Elem()
+		k := rv.Kind()
 		switch {
-		case isMarshaler(to.Type()):
-		case to.Kind() == reflect.Pointer || to.Kind() == reflect.Interface:
-			rv = to
-			continue
-		// A struct or array behind a pointer has an address, and so have its fields or
-		// elements. So their methods with a pointer receiver are found.
-		case to.Kind() == reflect.Struct:
-			return e.structure(dst, to, depth)
-		case to.Kind() == reflect.Array:
-			return e.reflectedSlice(dst, to, depth)
+		case isMarshaler(rv.Type()):
+			return e.value(dst, rv.Interface(), depth)
+		case k != reflect.Pointer && k != reflect.Interface:
+			return e.reflected(dst, rv, depth)
 		}
-		return e.value(dst, to.Interface(), depth)
 	}
 	return dst, tooDeep()
 }
 
-var mapStringAny = reflect.TypeFor[map[string]any]()
+var (
+	mapStringAny = reflect.TypeFor[map[string]any]()
+	jsonNumber   = reflect.TypeFor[json.Number]()
+)
 
 func (e *encoder) reflectedMap(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
 	t := rv.Type()
@@ -90,7 +91,7 @@ func (e *encoder) reflectedMap(dst []byte, rv reflect.Value, depth int) ([]byte,
 		e.add(key, iter.Value().Interface())
 	}
 	e.mended = e.mended || t.Key().Implements(textMarshaler) // MarshalText may return the same text for two keys
-	return e.sorted(dst, first, depth)
+	return e.sorted(dst, first, depth, nil)
 }
 
 // keyName returns a function that returns the text of a map key of type t. It returns nil
@@ -152,7 +153,7 @@ var (
 )
 
 func isMarshaler(t reflect.Type) bool {
-	return t.Implements(jsonMarshaler) || t.Implements(textMarshaler)
+	return t.NumMethod() > 0 && (t.Implements(jsonMarshaler) || t.Implements(textMarshaler)) // most types have no methods
 }
 
 func isNilPointer(v any) bool {

@@ -15,20 +15,10 @@ import (
 // first error of fn and returns that error unchanged. Its own errors are of type
 // *SyntaxError.
 func Members(src []byte, fn func(key, value []byte) error) error {
-	var failed error
-	err := members(src, func(key []byte, i int) (int, *SyntaxError) {
-		end, err := skip(src, i, MaxDepth-1)
-		if err == nil {
-			if failed = fn(key, src[i:end:end]); failed != nil {
-				err = stopped
-			}
-		}
-		return end, err
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
+	return members(src, func(i int) (form []byte, end int, err *SyntaxError) {
+		end, err = skip(src, i, MaxDepth-1)
+		return nil, end, err
+	}, func(key, value, _ []byte) error { return fn(key, value) })
 }
 
 // AppendMembers does the same as Members, and also passes fn the canonical form of each
@@ -40,19 +30,7 @@ func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]b
 	c := copiers.Get().(*copier)
 	defer c.release()
 	c.src, c.dst = src, dst
-	var failed error
-	err := members(src, func(key []byte, i int) (int, *SyntaxError) {
-		form, end, err := c.form(i, 1)
-		if err == nil {
-			if failed = fn(key, src[i:end:end], form); failed != nil {
-				err = stopped
-			}
-		}
-		return end, err
-	})
-	if failed != nil {
-		err = failed
-	}
+	err := members(src, func(i int) ([]byte, int, *SyntaxError) { return c.form(i, 1) }, fn)
 	return c.dst, err
 }
 
@@ -60,43 +38,28 @@ func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]b
 // the caller reads into a value, it has to check the depth of the value. If a value is an
 // array, Outline calls element for each of its elements before it calls fn for the array.
 func Outline(src []byte, element func(value []byte), fn func(key, value []byte) error) error {
-	var failed error
-	err := members(src, func(key []byte, i int) (end int, err *SyntaxError) {
-		if i < len(src) && src[i] == '[' {
-			end, err = skipElements(src, i, func(i int) (int, *SyntaxError) {
-				end, err := skip(src, i, anyDepth)
-				if err == nil {
-					element(src[i:end:end])
-				}
-				return end, err
-			})
-		} else {
+	return members(src, func(i int) (form []byte, end int, err *SyntaxError) {
+		if i >= len(src) || src[i] != '[' {
 			end, err = skip(src, i, anyDepth)
+			return nil, end, err
 		}
-		if err == nil {
-			if failed = fn(key, src[i:end:end]); failed != nil {
-				err = stopped
+		end, err = skipElements(src, i, func(i int) (int, *SyntaxError) {
+			end, err := skip(src, i, anyDepth)
+			if err == nil {
+				element(src[i:end:end])
 			}
-		}
-		return end, err
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
+			return end, err
+		})
+		return nil, end, err
+	}, func(key, value, _ []byte) error { return fn(key, value) })
 }
 
 // anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped makes the function members stop after the caller's function fn has returned an
-// error. Members, AppendMembers and Outline then return the error of fn, not stopped.
-var stopped = new(SyntaxError)
-
-// members reads the object src. For every member it calls the function each with the
-// decoded key, and with the offset at which the value should start. The function each
-// returns the end of the value.
-func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error {
+// members reads the object src. For each member it calls the function read, with the offset at which
+// the value should start, and then fn with what read has found. It returns the error of fn unchanged.
+func members(src []byte, read func(i int) (form []byte, end int, err *SyntaxError), fn func(key, value, form []byte) error) error {
 	start := skipSpace(src, 0)
 	switch {
 	case start >= len(src):
@@ -105,16 +68,29 @@ func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error
 		return &SyntaxError{start, "not an object"}
 	}
 	var text []byte
-	end, err := skipMembers(src, start, func(key, keyEnd, value int) (int, *SyntaxError) {
+	var failed error
+	end, err := skipMembers(src, start, func(key, keyEnd, i int) (int, *SyntaxError) {
 		name := src[key+1 : keyEnd-1 : keyEnd-1]
 		if !verbatim(name) {
 			text = appendText(text[:0], name)
 			name = text
 		}
-		return each(name, value)
+		form, end, err := read(i)
+		if err == nil {
+			if failed = fn(name, src[i:end:end], form); failed != nil {
+				err = stopped
+			}
+		}
+		return end, err
 	})
+	if failed != nil {
+		return failed
+	}
 	return closed(src, end, err)
 }
+
+// stopped makes skipMembers stop after the caller's function has returned an error.
+var stopped = new(SyntaxError)
 
 // Check returns nil if src is a JSON text whose arrays and objects are nested at most
 // MaxDepth deep. White space around it is allowed. Otherwise it returns a *SyntaxError.

@@ -2,7 +2,9 @@ package esjson
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"math/bits"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -102,30 +104,8 @@ func isTail(c byte) bool { return c&0xc0 == 0x80 }
 // of b (Unicode 15, section 3.9, table 3-8). One U+FFFD replaces it, as the WHATWG Encoding
 // Standard requires ("UTF-8 decoder").
 func subpart(b []byte) int {
-	low, high, want := byte(0x80), byte(0xbf), 0
-	switch lead := b[0]; {
-	case lead < 0xc2 || lead > 0xf4:
-		return 1
-	case lead < 0xe0:
-		want = 2
-	case lead < 0xf0:
-		want = 3
-		if lead == 0xe0 {
-			low = 0xa0
-		} else if lead == 0xed {
-			high = 0x9f // no surrogates
-		}
-	default:
-		want = 4
-		if lead == 0xf0 {
-			low = 0x90
-		} else if lead == 0xf4 {
-			high = 0x8f
-		}
-	}
 	size := 1
-	for size < want && size < len(b) && low <= b[size] && b[size] <= high {
-		low, high = 0x80, 0xbf
+	for size < len(b) && !utf8.FullRune(b[:size+1]) { // b[:size+1] may be the start of a character
 		size++
 	}
 	return size
@@ -207,19 +187,10 @@ func appendUnit(dst []byte, u rune) []byte {
 	switch {
 	case u < ' ' || u == '"' || u == '\\':
 		return appendEscaped(dst, byte(u))
-	case isSurrogate(u):
+	case utf16.IsSurrogate(u):
 		return append(dst, '\\', 'u', 'd', lowerHex[u>>8&15], lowerHex[u>>4&15], lowerHex[u&15])
 	}
 	return utf8.AppendRune(dst, u)
-}
-
-func isSurrogate(u rune) bool     { return 0xd800 <= u && u <= 0xdfff }
-func isHighSurrogate(u rune) bool { return 0xd800 <= u && u <= 0xdbff }
-func isLowSurrogate(u rune) bool  { return 0xdc00 <= u && u <= 0xdfff }
-
-// joinSurrogates returns the character of a surrogate pair.
-func joinSurrogates(high, low rune) rune {
-	return (high-0xd800)<<10 + (low - 0xdc00) + 0x10000
 }
 
 // unit decodes the four hex digits at the start of b.
@@ -227,20 +198,9 @@ func unit(b []byte) (u rune, ok bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		u = u<<4 | rune(c)
-	}
-	return u, true
+	var n [2]byte
+	_, err := hex.Decode(n[:], b[:4])
+	return rune(n[0])<<8 | rune(n[1]), err == nil
 }
 
 // unescape decodes the escape sequence at the start of b, the rest of a string. It decodes
@@ -272,9 +232,11 @@ func unescape(b []byte) (r rune, size int) {
 	if !ok {
 		return 0, 0
 	}
-	if isHighSurrogate(r) && len(b) >= 12 && b[6] == '\\' && b[7] == 'u' {
-		if low, ok := unit(b[8:]); ok && isLowSurrogate(low) {
-			return joinSurrogates(r, low), 12
+	if len(b) >= 12 && b[6] == '\\' && b[7] == 'u' {
+		if second, ok := unit(b[8:]); ok {
+			if pair := utf16.DecodeRune(r, second); pair != utf8.RuneError {
+				return pair, 12
+			}
 		}
 	}
 	return r, 6

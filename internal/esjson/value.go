@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"math"
+	"reflect"
 	"sync"
 	"time"
 
@@ -121,31 +122,9 @@ func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	return e.otherValue(dst, v, depth)
 }
 
-// otherValue does the same as the method value, for all types that value does not handle.
+// otherValue does the same as the method value, for the types that value does not handle.
 func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	switch v := v.(type) {
-	case int8:
-		return appendInt(dst, int64(v)), nil
-	case int16:
-		return appendInt(dst, int64(v)), nil
-	case int32:
-		return appendInt(dst, int64(v)), nil
-	case uint:
-		return appendUint(dst, uint64(v)), nil
-	case uint8:
-		return appendUint(dst, uint64(v)), nil
-	case uint16:
-		return appendUint(dst, uint64(v)), nil
-	case uint32:
-		return appendUint(dst, uint64(v)), nil
-	case uint64:
-		return appendUint(dst, v), nil
-	case uintptr:
-		return appendUint(dst, uint64(v)), nil
-	case float32:
-		return appendNumeric(dst, float64(v), 32)
-	case json.Number:
-		return e.jsonNumber(dst, v)
 	case json.RawMessage:
 		if v == nil {
 			return append(dst, "null"...), nil
@@ -153,8 +132,6 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 		return e.raw(dst, v, depth)
 	case time.Time:
 		return appendTime(dst, v)
-	case time.Duration:
-		return appendInt(dst, int64(v)), nil
 	case []byte:
 		if v == nil {
 			return append(dst, "null"...), nil
@@ -189,32 +166,7 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 	case []float64:
 		return appendSlice(e, dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
 
-	case *string:
-		if v != nil {
-			return e.text(dst, *v)
-		}
-		return append(dst, "null"...), nil
-	case *bool:
-		if v != nil {
-			return appendBool(dst, *v), nil
-		}
-		return append(dst, "null"...), nil
-	case *int:
-		if v != nil {
-			return appendInt(dst, int64(*v)), nil
-		}
-		return append(dst, "null"...), nil
-	case *int64:
-		if v != nil {
-			return appendInt(dst, *v), nil
-		}
-		return append(dst, "null"...), nil
-	case *float64:
-		if v != nil {
-			return appendNumeric(dst, *v, 64)
-		}
-		return append(dst, "null"...), nil
-	case *time.Time:
+	case *time.Time: // a Marshaler, too
 		if v != nil {
 			return appendTime(dst, *v)
 		}
@@ -225,7 +177,7 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 	case encoding.TextMarshaler:
 		return e.textMarshaler(dst, v)
 	}
-	return e.reflected(dst, v, depth)
+	return e.reflected(dst, reflect.ValueOf(v), depth)
 }
 
 func appendBool(dst []byte, b bool) []byte {
@@ -252,14 +204,14 @@ func appendNumeric(dst []byte, f float64, bits int) ([]byte, *ValueError) {
 	return appendFloat(dst, f, bits), nil
 }
 
-func (e *encoder) jsonNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
+func (e *encoder) jsonNumber(dst []byte, n string) ([]byte, *ValueError) {
 	if n == "" {
 		return append(dst, '0'), nil // as encoding/json does
 	}
 	if !e.fits(dst, len(n)/4) {
 		return e.tooLong(dst)
 	}
-	b := bytesOf(string(n))
+	b := bytesOf(n)
 	if b[0] != '-' && !isDigit(b[0]) {
 		return dst, &ValueError{Problem: "json.Number that is no number"}
 	}
