@@ -109,10 +109,7 @@ func (b *batch) append(message []byte, sum uint32) error {
 		if err := b.seg.Append(message, sum); err != nil {
 			return err
 		}
-		if b.n > 0 {
-			b.size += len(",")
-		}
-		b.n, b.size = b.n+1, b.size+len(message)
+		b.n, b.size = b.seg.Len(), len(b.seg.Bytes())
 		return nil
 	}
 	if size := len(b.buf) + len(",") + len(message); size > cap(b.buf) {

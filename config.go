@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/hookferry/analytics/internal/spool"
 )
 
 // The defaults of the Client's fields.
@@ -31,7 +33,7 @@ const (
 
 // SyncEachCall is a value of Client.SpoolSync. It makes each call wait until its
 // message is synced to the disk.
-const SyncEachCall time.Duration = -1
+const SyncEachCall time.Duration = spool.SyncEach
 
 // minSpoolMemory is the smallest MaxMemory with SpoolDir. It has room for maxUploads
 // batches under way, a batch that collects messages, and a batch that waits to be moved to

@@ -48,12 +48,9 @@ func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
 		MaxData:     MaxBatchSize - tailSize,
 		MaxMessages: MaxBatchCalls,
 		MaxBytes:    conf.spoolMax,
-		SyncEach:    conf.spoolSync == SyncEachCall,
+		Sync:        conf.spoolSync,
 		Report:      report.spool,
 		Reserve:     conf.reserve,
-	}
-	if !config.SyncEach {
-		config.SyncInterval = conf.spoolSync
 	}
 	dir, segments, err := spool.Open(conf.spoolDir, config)
 	if err != nil {

@@ -183,7 +183,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			c := full
-			c.SyncEach = true
+			c.Sync = spool.SyncEach
 			dir, _, err := spool.Open(b.TempDir(), c)
 			if err != nil {
 				b.Fatal(err)

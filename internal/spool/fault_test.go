@@ -17,7 +17,7 @@ func TestAMemoryFaultIsReturnedAsAnError(t *testing.T) {
 	}
 	path := t.TempDir()
 	c := small()
-	c.SyncEach = true
+	c.Sync = spool.SyncEach
 	d, _ := open(t, path, c)
 	s := newSegment(t, d, "1", "2")
 	name := files(t, path)[0]

@@ -29,7 +29,7 @@ func newFile(name string, c Config) (*file, error) {
 		return nil, err
 	}
 	f := &file{name: name, f: osf, mapped: !c.plain, ends: make([]int32, 0, l.messages)}
-	if err = c.Reserve(osf, int64(l.size())); err == nil && c.syncs() {
+	if err = c.Reserve(osf, int64(l.size())); err == nil && c.Sync != 0 {
 		err = osf.Sync()
 		if err == nil {
 			err = disk.SyncFolder(filepath.Dir(name))

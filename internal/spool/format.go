@@ -130,6 +130,14 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
+// checkIndex returns an error unless a file has its complete index.
+func (h *header) checkIndex(file []byte) error {
+	if len(file) < h.dataAt() {
+		return fmt.Errorf("it ends within its index, after %d of %d bytes", len(file), h.dataAt())
+	}
+	return nil
+}
+
 // makeEntry makes an entry of the index. The methods end and sum decode it.
 func makeEntry(end int, sum uint32) entry { return entry(uint32(end)) | entry(sum)<<32 }
 

