@@ -54,19 +54,36 @@ type Handler struct {
 	announcer *audience.Announcer
 	mux       *http.ServeMux
 	cross     *http.CrossOriginProtection
-	works     chan struct{} // one value for each request with long work in progress
-	tests     chan struct{} // one value for each test in progress
+	works     slots // of requests with long work
+	tests     slots
+	live      slots // of live streams
 	dead      deadCounts
 	open      context.Context // done after Close
 	close     context.CancelFunc
 }
 
-// maxWorks bounds how many requests with long work run at the same time, and maxTests how many
-// tests. Further requests get CodeUnavailable.
+// These bound how many requests of a kind run at the same time: requests with long work, tests and
+// live streams. Further requests get CodeUnavailable.
 const (
 	maxWorks = 8
 	maxTests = 4
+	maxLive  = 64
 )
+
+// slots bounds how many requests of a kind run. It has one value for each of them.
+type slots chan struct{}
+
+// enter takes a slot. It returns false if all are taken. Otherwise the caller calls leave at the end.
+func (s slots) enter() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) leave() { <-s }
 
 // New returns a Handler.
 func New(c Config) *Handler {
@@ -76,8 +93,9 @@ func New(c Config) *Handler {
 		announcer: audience.New(c.Forwarder, roster),
 		mux:       http.NewServeMux(),
 		cross:     http.NewCrossOriginProtection(),
-		works:     make(chan struct{}, maxWorks),
-		tests:     make(chan struct{}, maxTests),
+		works:     make(slots, maxWorks),
+		tests:     make(slots, maxTests),
+		live:      make(slots, maxLive),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range routes() {

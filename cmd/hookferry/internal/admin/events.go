@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -33,7 +31,7 @@ func listEvents(q *request) (any, error) {
 	return api.Events{Events: events, Seq: seq}, nil
 }
 
-// livePace is the shortest time between two writes of a live stream. A write sends all new events.
+// livePace is how often a live stream looks for new events, and sends them.
 const livePace = 50 * time.Millisecond
 
 func streamEvents(q *request) (any, error) {
@@ -44,26 +42,26 @@ func streamEvents(q *request) (any, error) {
 	if after == nil {
 		after = new(uint64(feed.Now))
 	}
-	reader, err := q.config.Feed.Follow(eventFilter(q), *after)
-	if errors.Is(err, feed.ErrReaders) {
+	if !q.live.enter() {
 		return nil, unavailable("too many live streams are open")
-	} else if err != nil {
-		return nil, err
 	}
-	defer reader.Close()
+	defer q.live.leave()
 	ctx, cancel := q.untilClosed()
 	defer cancel()
+	reader := q.config.Feed.Follow(eventFilter(q), *after)
 	s := newStream(q.w)
 	if s.send() != nil || q.Method == http.MethodHead {
 		return nil, nil
 	}
-	for {
-		waiting, stop := context.WithTimeout(ctx, api.KeepAlive/2)
-		events, skipped, _ := reader.Next(waiting) // no events if none came for a while
-		stop()
-		if ctx.Err() != nil {
+	pace := time.NewTicker(livePace)
+	defer pace.Stop()
+	for sent := time.Now(); ; {
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
 			return nil, nil
 		}
+		events, skipped := reader.Next()
 		lines := make([]any, 0, len(events)+1)
 		if skipped > 0 {
 			lines = append(lines, api.Live{Skipped: skipped})
@@ -71,13 +69,12 @@ func streamEvents(q *request) (any, error) {
 		for i := range events {
 			lines = append(lines, api.Live{Event: &events[i]})
 		}
+		if len(lines) == 0 && time.Since(sent) < api.KeepAlive/2 {
+			continue
+		}
 		if s.send(lines...) != nil {
 			return nil, nil
 		}
-		select {
-		case <-time.After(livePace):
-		case <-ctx.Done():
-			return nil, nil
-		}
+		sent = time.Now()
 	}
 }

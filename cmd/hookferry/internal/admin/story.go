@@ -27,7 +27,7 @@ const (
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
 	s, told := q.config.Feed.Story(destination, source, id)
-	if told && s.State != feed.StateDead {
+	if told && s.State != feed.KindDead {
 		return s, nil
 	}
 	filter := webhook.DeadFilter{Destination: destination, ID: id}
@@ -46,7 +46,7 @@ func getStory(q *request) (any, error) {
 	case dead != nil && told:
 		s.Key = dead.Key
 	case dead != nil:
-		s = storyOf(&dead.Delivery, feed.StateDead, dead.Died)
+		s = storyOf(&dead.Delivery, feed.KindDead, dead.Died)
 		s.Reason, s.Key = string(dead.Reason), dead.Key
 	case !told:
 		return findAlive(q, destination, source, id)
@@ -66,7 +66,7 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	}
 	delivered := q.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "")
 	if d, _ := first(delivered, source, func(d *webhook.Delivered) *webhook.Delivery { return &d.Delivery }); d != nil {
-		return storyOf(&d.Delivery, feed.StateDelivered, d.At), nil
+		return storyOf(&d.Delivery, feed.KindDelivered, d.At), nil
 	}
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
@@ -93,7 +93,7 @@ func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
 	switch state {
 	case feed.StateWaiting:
 		s.Due = d.Due.UTC()
-	case feed.StateDelivered:
+	case feed.KindDelivered:
 		s.Tries++ // the store does not keep the attempt that succeeded
 	}
 	return s

@@ -73,12 +73,10 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 			return nil, badRequest("types", "%s is given twice", typ)
 		}
 	}
-	select {
-	case q.tests <- struct{}{}:
-		defer func() { <-q.tests }()
-	default:
+	if !q.tests.enter() {
 		return nil, unavailable("%d tests are running; try again in a few seconds", maxTests)
 	}
+	defer q.tests.leave()
 	exchanges := make([][]api.Exchange, len(types))
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup

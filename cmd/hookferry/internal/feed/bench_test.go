@@ -21,24 +21,18 @@ func BenchmarkDelivery(b *testing.B) {
 			defer wg.Wait()
 			defer cancel()
 			for range readers {
-				r, err := f.Follow(Filter{Query: "nothing"}, Now)
-				if err != nil {
-					b.Fatal(err)
-				}
+				r := f.Follow(Filter{Query: "nothing"}, Now)
 				wg.Go(func() {
-					defer r.Close()
-					for {
-						if _, _, err := r.Next(ctx); err != nil {
-							return
-						}
+					for pace := time.Tick(50 * time.Millisecond); ctx.Err() == nil; <-pace {
+						r.Next()
 					}
 				})
 			}
 			// With this many deliveries, hardly any has a story when it comes again.
 			ds := make([]webhook.Delivery, 1<<18)
-			body := delivery("", "").Body
+			body := newDelivery("", "").Body
 			for i := range ds {
-				ds[i] = delivery(fmt.Sprint("destination-", i%64), fmt.Sprintf("0b5d1a9e-0000-4c0f-8a52-%012x", i))
+				ds[i] = newDelivery(fmt.Sprint("destination-", i%64), fmt.Sprintf("0b5d1a9e-0000-4c0f-8a52-%012x", i))
 				ds[i].Body = body
 			}
 			var batch []webhook.Delivery

@@ -1,23 +1,30 @@
 package feed
 
 import (
+	"math"
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts has the numbers of one destination, or of all destinations together, over time.
+// counts has the numbers of one destination, or of all destinations together, over time. The
+// methods add, answered and quiet do nothing for nil counts.
 type counts struct {
 	id      string
 	levels  [3]level
 	errors  [hourSteps]map[webhook.Reason]int64 // failed requests of the last hour, a ring buffer with the steps of Day
 	used    time.Time
-	leftOut int64 // events that the budget left out
-
-	second int64 // the latest second in which an event was told, in Unix time
-	shown  int   // how many events were told in that second
+	leftOut int64 // events that were not told
 }
+
+// The ranges of Series. Each is an index of levels.
+const (
+	FiveMinutes = iota
+	Hour
+	Day
+)
 
 // levels has the resolutions: FiveMinutes in steps of a second, Hour in steps of ten seconds, and Day
 // in steps of five minutes.
@@ -32,27 +39,28 @@ const hourSteps = 12
 // A level has the steps of one resolution. The latest step is open: new events still count in it.
 type level struct {
 	seconds int64
-	cells   []cell // a ring buffer of the steps that are over
-	open    int64  // index of the open step, counted since 1970
-	now     cell   // the open step
-	latency histogram
+	cells   []cell    // a ring buffer of the steps
+	open    int64     // index of the open step, counted since 1970
+	now     *cell     // the open step
+	latency histogram // of the open step
 }
 
 // A cell has the numbers of one step. It takes 32 bytes.
 type cell struct {
-	// known is false for a step from before the counts began.
-	known                              bool
-	timed                              bool // p50 and p99 are known
+	known                              bool // false for a step from before the counts began
 	accepted, delivered, retried, dead uint32
 	waiting                            int32  // at the end of the step, -1 if unknown
-	p50, p99                           uint32 // microseconds
+	p50, p99                           uint32 // microseconds, 0 if there was no request
 }
 
 // newCounts returns counts that are zero from the time since until now.
 func newCounts(id string, since, now time.Time) *counts {
 	c := &counts{id: strings.Clone(id), used: now}
-	for i, l := range levels {
-		c.levels[i] = level{seconds: l.seconds, cells: make([]cell, l.steps), open: since.Unix() / l.seconds, now: cell{known: true, waiting: -1}}
+	for i, of := range levels {
+		l := &c.levels[i]
+		*l = level{seconds: of.seconds, cells: make([]cell, of.steps), open: since.Unix() / of.seconds}
+		l.now = l.cell(l.open)
+		*l.now = cell{known: true, waiting: -1}
 	}
 	c.advance(now)
 	return c
@@ -60,26 +68,15 @@ func newCounts(id string, since, now time.Time) *counts {
 
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// closed returns the open step as it would be if it ended now.
-func (l *level) closed() cell {
-	c := l.now
+// measure sets the latencies of the open step.
+func (l *level) measure() {
 	if l.latency.n > 0 {
-		c.timed = true
-		c.p50, c.p99 = l.latency.quantile(50), l.latency.quantile(99)
-	}
-	return c
-}
-
-// count calls add for each level. Its open step contains now, or is the latest one if the clock was
-// set back.
-func (c *counts) count(now time.Time, add func(*level)) {
-	c.advance(now)
-	for i := range c.levels {
-		add(&c.levels[i])
+		l.now.p50, l.now.p99 = l.latency.quantile(50), l.latency.quantile(99)
 	}
 }
 
-// advance closes the steps that are over, and opens those that contain now.
+// advance closes the steps that are over, and opens those that contain now. If the clock was set
+// back, the latest steps stay open.
 func (c *counts) advance(now time.Time) {
 	if now.Unix() <= c.levels[0].open {
 		return
@@ -90,62 +87,68 @@ func (c *counts) advance(now time.Time) {
 		if index <= l.open {
 			continue
 		}
-		closed := l.closed()
-		*l.cell(l.open) = closed
-		if closed.timed {
-			l.latency = histogram{}
-		}
+		l.measure()
+		l.latency = histogram{}
+		waiting := l.now.waiting
 		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
-			*l.cell(n) = cell{known: true, waiting: closed.waiting}
+			*l.cell(n) = cell{known: true, waiting: waiting}
 			if i == Day {
 				c.errors[n%hourSteps] = nil
 			}
 		}
-		l.open, l.now = index, cell{known: true, waiting: closed.waiting}
+		l.open, l.now = index, l.cell(index)
 	}
 }
 
-// attempted counts an attempt. The argument again says that the delivery will be attempted again.
-func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
-	ended := a.Outcome != webhook.OutcomeCutOff
-	c.count(now, func(l *level) {
-		if again {
-			l.now.retried++
-		}
-		if ended {
-			l.latency.add(a.Took)
-		}
-	})
-	if ended && a.Reason != "" {
+// add adds the first four numbers of a step to the open steps.
+func (c *counts) add(now time.Time, more cell) {
+	if c == nil {
+		return
+	}
+	c.advance(now)
+	for i := range c.levels {
+		step := c.levels[i].now
+		step.accepted += more.accepted
+		step.delivered += more.delivered
+		step.retried += more.retried
+		step.dead += more.dead
+	}
+}
+
+// answered counts a request that took so long, and failed if reason is not empty. It is called
+// after add.
+func (c *counts) answered(took time.Duration, reason webhook.Reason) {
+	if c == nil {
+		return
+	}
+	for i := range c.levels {
+		c.levels[i].latency.add(took)
+	}
+	if reason != "" {
 		step := &c.errors[c.levels[Day].open%hourSteps]
 		if *step == nil {
 			*step = make(map[webhook.Reason]int64)
 		}
-		(*step)[a.Reason]++
+		(*step)[reason]++
 	}
 }
 
-func (c *counts) ended(now time.Time, reason webhook.Reason) {
-	c.count(now, func(l *level) {
-		if reason == "" {
-			l.now.delivered++
-		} else {
-			l.now.dead++
-		}
-	})
-}
-
-func (c *counts) accepted(now time.Time, n int) {
-	c.count(now, func(l *level) { l.now.accepted += uint32(n) })
-}
-
+// waits sets how many deliveries wait.
 func (c *counts) waits(now time.Time, n int) {
-	c.count(now, func(l *level) { l.now.waiting = int32(min(n, 1<<31-1)) })
+	c.advance(now)
+	for i := range c.levels {
+		c.levels[i].now.waiting = int32(min(n, math.MaxInt32))
+	}
 }
 
-// quiet reports whether fewer than eventShare events were told within the current second.
-func (c *counts) quiet(now time.Time) bool {
-	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
+// quiet reports whether the destination has had up to eventShare events within the current second.
+// It is called after add.
+func (c *counts) quiet() bool {
+	if c == nil {
+		return false
+	}
+	now := c.levels[0].now
+	return now.accepted+now.delivered+now.retried+now.dead <= eventShare
 }
 
 // countsOf returns the counts of a destination, and creates them if necessary. It returns nil if
@@ -156,15 +159,19 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 		if len(f.destinations) >= f.bounds.destinations && !f.forget(now) {
 			return nil
 		}
-		since := now
-		if !f.forgot {
-			since = f.since // no event of this destination has been missed
-		}
-		c = newCounts(destination, since, now)
+		c = f.newCounts(destination, now)
 		f.destinations[c.id] = c
 	}
 	c.used = now
 	return c
+}
+
+// newCounts returns zero counts for a destination that has none.
+func (f *Feed) newCounts(destination string, now time.Time) *counts {
+	if f.forgot {
+		return newCounts(destination, now, now)
+	}
+	return newCounts(destination, f.since, now) // no event of this destination has been missed
 }
 
 // forget removes the counts of the destination that has had no event for the longest time, if that
@@ -187,4 +194,99 @@ func (f *Feed) forget(now time.Time) bool {
 	}
 	delete(f.destinations, idle.id)
 	return true
+}
+
+// lookUp returns the counts of a destination, as of now, or nil if there are none. An empty
+// destination means the counts of all. The caller holds f.mu.
+func (f *Feed) lookUp(destination string) *counts {
+	c := f.total
+	if destination != "" {
+		c = f.destinations[destination]
+	}
+	if c != nil {
+		c.advance(time.Now())
+	}
+	return c
+}
+
+// Errors returns how many requests failed within the last hour, by reason. An empty destination
+// means all destinations.
+func (f *Feed) Errors(destination string) map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	by := make(map[string]int64)
+	if c := f.lookUp(destination); c != nil {
+		for _, step := range c.errors {
+			for reason, n := range step {
+				by[string(reason)] += n
+			}
+		}
+	}
+	return by
+}
+
+// rateSeconds is how many seconds Rates covers.
+const rateSeconds = 10
+
+// Rates returns the numbers per second within the last ten whole seconds. An empty destination
+// means all destinations.
+func (f *Feed) Rates(destination string) api.Rates {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.lookUp(destination)
+	if c == nil {
+		return api.Rates{}
+	}
+	l := &c.levels[0]
+	var sum api.Rates
+	n := 0.0
+	for i := l.open - rateSeconds; i < l.open; i++ {
+		if step := l.cell(i); step.known {
+			n++
+			sum.Accepted += float64(step.accepted)
+			sum.Delivered += float64(step.delivered)
+			sum.Retried += float64(step.retried)
+			sum.Dead += float64(step.dead)
+		}
+	}
+	n = max(n, 1)
+	return api.Rates{Accepted: sum.Accepted / n, Delivered: sum.Delivered / n, Retried: sum.Retried / n, Dead: sum.Dead / n}
+}
+
+// Series returns the numbers of a destination over a range of time. An empty destination means all
+// destinations. length is FiveMinutes, Hour or Day. The last step is not over yet.
+func (f *Feed) Series(destination string, length int) api.Series {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.lookUp(destination)
+	if c == nil {
+		// Either there was no event yet, or there are too many destinations to count each of them.
+		c = f.newCounts(destination, time.Now())
+	}
+	l := &c.levels[length]
+	l.measure()
+	n := len(l.cells)
+	start := l.open - int64(n) + 1
+	s := api.Series{
+		Destination: destination,
+		Start:       time.Unix(start*l.seconds, 0).UTC(),
+		Step:        float64(l.seconds * 1000),
+		Accepted:    make([]*float64, n), Delivered: make([]*float64, n), Retried: make([]*float64, n), Dead: make([]*float64, n),
+		Waiting: make([]*float64, n), P50: make([]*float64, n), P99: make([]*float64, n),
+	}
+	for i := range n {
+		step := l.cell(start + int64(i))
+		if !step.known {
+			continue
+		}
+		s.Accepted[i], s.Delivered[i] = new(float64(step.accepted)), new(float64(step.delivered))
+		s.Retried[i], s.Dead[i] = new(float64(step.retried)), new(float64(step.dead))
+		if step.waiting >= 0 {
+			s.Waiting[i] = new(float64(step.waiting))
+		}
+		if step.p99 > 0 {
+			s.P50[i], s.P99[i] = new(float64(step.p50)/1000), new(float64(step.p99)/1000)
+		}
+	}
+	return s
 }

@@ -1,10 +1,10 @@
-// Package feed remembers the recent deliveries for people to look at: the latest events, the
-// stories of the latest deliveries, and counts over time. A story is all that is known about one
-// delivery. The Feed is a webhook.Observer with bounded memory and bounded cost.
+// Package feed remembers the recent events of deliveries for people to look at, and counts events
+// over time. The story of a delivery, which is all that is known about it, is made from its events
+// when somebody asks. The Feed is a webhook.Observer with bounded memory and bounded cost.
 //
-// All events are counted. Up to eventRate events a second are also told, which means kept in full
-// and sent to readers. Of each delivery either all events are told or none, so every kept story is
-// complete.
+// All events are counted. About eventRate events a second are also told, which means kept in full,
+// for Readers to read. Of each delivery either all events are told or none, so every story is
+// complete until its oldest events are dropped.
 package feed
 
 import (
@@ -26,21 +26,26 @@ const (
 	KindDead      = "dead"
 )
 
-// bounds bound the memory: about 10 MB of events, 20 MB of stories and 8 MB of counts.
+// bounds bound the memory: about 30 MB of events with their deliveries, and 8 MB of counts.
 type bounds struct {
-	events, eventBytes  int
-	stories, storyBytes int
-	destinations        int           // how many have counts of their own
-	idle                time.Duration // after this time without events, the counts of a destination may be removed for another one
-	readers             int
+	events, bytes int
+	destinations  int           // how many have counts of their own
+	idle          time.Duration // after this time without events, the counts of a destination may be removed for another one
 }
 
-var defaultBounds = bounds{
-	events: 4096, eventBytes: 8 << 20,
-	stories: 8192, storyBytes: 16 << 20,
-	destinations: 256, idle: 10 * time.Minute,
-	readers: 64,
-}
+var defaultBounds = bounds{events: 16_384, bytes: 24 << 20, destinations: 256, idle: 10 * time.Minute}
+
+// The events that are told. A token bucket bounds them. A delivery is told if the bucket has enough
+// tokens when its first event happens. Each of its events then takes a token, and may take the
+// bucket below zero.
+const (
+	eventRate  = 1000 // how many events a second are told, on average
+	eventBurst = 1000 // how many events may be told at once after a quiet time
+	// eventReserve is the part of eventBurst that only quiet destinations may use. A destination is
+	// quiet until it has had eventShare events in the current second.
+	eventReserve = 200
+	eventShare   = 10
+)
 
 // A Feed is a webhook.Observer that remembers events. Its methods may be called concurrently.
 type Feed struct {
@@ -49,34 +54,31 @@ type Feed struct {
 
 	// mu guards the fields below. No method holds it during I/O or while it waits.
 	mu           sync.Mutex
-	budget       budget
-	seq          uint64   // the number of the latest event
-	events       []*event // the oldest first
-	eventBytes   int
-	stories      map[storyKey]*story
-	order        []*story // the oldest first
-	storyBytes   int
+	tokens       float64
+	refilled     time.Time // when tokens were added last
+	seq          uint64    // the number of the latest event
+	events       []*event  // the oldest first
+	deliveries   map[key]*delivery
+	bytes        int // about how much memory events and deliveries take
 	total        *counts
 	destinations map[string]*counts
 	forgot       bool  // bounds.destinations was reached, so a destination without counts may have had events
 	looked       int64 // when forget last searched, in Unix seconds
-	readers      map[*Reader]struct{}
 }
 
-// An event is an event that the Feed keeps, with the body of its delivery.
+// An event is an event that the Feed keeps.
 type event struct {
 	api.Event
-	body []byte // nil if unknown; Filter.Query searches in it
+	of   *delivery
+	body []byte // what is known of the delivery's body at the time of the event; Filter.Query searches in it
 }
 
-// size returns about how many bytes of memory an event takes. It counts the body in full, although
-// events of one delivery share it.
+// size returns about how many bytes of memory an event takes, without its delivery.
 func (e *event) size() int {
-	n := 304 + len(e.ID) + len(e.Source) + len(e.User) + len(e.Event.Event) + len(e.body)
-	if e.Attempt != nil {
-		n += 128 + len(e.Attempt.Error) + len(e.Attempt.Answer)
+	if e.Attempt == nil {
+		return 304
 	}
-	return n
+	return 304 + sizeOf(*e.Attempt)
 }
 
 // New returns an empty Feed.
@@ -87,11 +89,11 @@ func newFeed(b bounds) *Feed {
 	return &Feed{
 		bounds:       b,
 		since:        now,
-		budget:       budget{tokens: eventBurst, at: now},
-		stories:      make(map[storyKey]*story),
+		tokens:       eventBurst,
+		refilled:     now,
+		deliveries:   make(map[key]*delivery),
 		total:        newCounts("", now, now),
 		destinations: make(map[string]*counts),
-		readers:      make(map[*Reader]struct{}),
 	}
 }
 
@@ -100,9 +102,9 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.total.accepted(now, a.Stored)
+	f.total.add(now, cell{accepted: uint32(a.Stored)})
 	// The store says how many deliveries it has stored, but not which it has left out as
-	// duplicates. Assume that the deliveries with a story are the duplicates, and that the others
+	// duplicates. Assume that the deliveries that are known are the duplicates, and that the others
 	// are new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
@@ -113,8 +115,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 		if left == 0 {
 			break
 		}
-		s := f.stories[storyKey{d.Destination, d.ID}]
-		if s != nil && seen > 0 {
+		if seen > 0 && f.deliveries[key{d.Destination, d.ID}] != nil {
 			seen--
 			continue
 		}
@@ -122,108 +123,97 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 		if c == nil || d.Destination != of {
 			c, of = f.countsOf(d.Destination, now), d.Destination
 		}
-		if c != nil {
-			c.accepted(now, 1)
+		c.add(now, cell{accepted: 1})
+		if known := f.delivery(c, d, now); known != nil {
+			f.learn(known, d)
+			f.tell(known, api.Event{At: now.UTC(), Kind: KindAccepted, Body: known.body})
 		}
-		if s = f.storyFor(c, d, now); s == nil {
-			continue
-		}
-		s.Accepted, s.TraceParent = d.Accepted.UTC(), d.Trace.Parent
-		f.keepBody(s, d.Body)
-		f.tell(c, s, api.Event{At: now.UTC(), Kind: KindAccepted, Body: s.Body})
 	}
 }
 
 // Attempted implements webhook.Observer.
 func (f *Feed) Attempted(a webhook.Attempted) {
 	now := a.At.Add(a.Took)
-	again := !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff
+	e := api.Event{At: now.UTC(), Kind: KindAttempt, Outcome: string(a.Outcome)}
+	var step cell
+	if !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff {
+		e.Due, step.retried = a.Due.UTC(), 1
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.countsOf(a.Destination, now)
-	f.total.attempted(now, &a, again)
-	if c != nil {
-		c.attempted(now, &a, again)
+	for _, c := range [...]*counts{f.total, c} {
+		c.add(now, step)
+		if a.Outcome != webhook.OutcomeCutOff {
+			c.answered(a.Took, a.Reason)
+		}
 	}
-	s := f.storyFor(c, &webhook.Delivery{
+	if known := f.delivery(c, &webhook.Delivery{
 		Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type, Trace: a.Trace,
-	}, now)
-	if s == nil {
-		return
+	}, now); known != nil {
+		e.Attempt = new(api.AttemptOf(&a.Attempt))
+		f.tell(known, e)
 	}
-	at := api.AttemptOf(&a.Attempt)
-	f.setAttempts(s, append(s.Attempts, at))
-	s.Tries = max(s.Tries, a.Try)
-	if !a.Due.IsZero() {
-		s.State, s.Due = StateWaiting, a.Due.UTC()
-	}
-	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
-	if again {
-		e.Due = a.Due.UTC()
-	}
-	f.tell(c, s, e)
 }
 
 // Ended implements webhook.Observer.
 func (f *Feed) Ended(ended webhook.Ended) {
 	d := &ended.Delivery
+	e, step := api.Event{At: ended.At.UTC(), Kind: KindDelivered}, cell{delivered: 1}
+	if ended.Reason != "" {
+		e.Kind, e.Reason, step = KindDead, string(ended.Reason), cell{dead: 1}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.countsOf(d.Destination, ended.At)
-	f.total.ended(ended.At, ended.Reason)
-	if c != nil {
-		c.ended(ended.At, ended.Reason)
-	}
-	s := f.storyFor(c, d, ended.At)
-	if s == nil {
-		return
-	}
-	f.complete(s, d)
-	s.Ended, s.Due = ended.At.UTC(), time.Time{}
-	e := api.Event{At: ended.At, Kind: KindDelivered}
-	s.State, s.Reason = StateDelivered, string(ended.Reason)
-	if ended.Reason != "" {
-		s.State = StateDead
-		e.Kind, e.Reason = KindDead, s.Reason
-	}
-	f.tell(c, s, e)
-}
-
-// tell keeps an event of s and notifies the readers, within the budget. The caller holds f.mu.
-func (f *Feed) tell(c *counts, s *story, e api.Event) {
-	if !f.budget.spend(e.At) {
-		f.leaveOut(c)
-		return
-	}
-	if c != nil {
-		if s := e.At.Unix(); s != c.second {
-			c.second, c.shown = s, 0
-		}
-		c.shown++
-	}
-	f.seq++
-	e.Seq, e.Names = f.seq, s.Names
-	kept := &event{Event: e, body: s.Body}
-	f.events = append(f.events, kept)
-	f.eventBytes += kept.size()
-	for len(f.events) > f.bounds.events || f.eventBytes > f.bounds.eventBytes {
-		f.eventBytes -= f.events[0].size()
-		// Lets the garbage collector free the event before append copies the slice.
-		f.events[0] = nil
-		f.events = f.events[1:]
-	}
-	for r := range f.readers {
-		select {
-		case r.news <- struct{}{}:
-		default: // the reader has a notification already
-		}
+	f.total.add(ended.At, step)
+	c.add(ended.At, step)
+	if known := f.delivery(c, d, ended.At); known != nil {
+		f.learn(known, d)
+		f.tell(known, e)
 	}
 }
 
-func (f *Feed) leaveOut(c *counts) {
+// begins reports whether the token bucket has room for a new delivery of a destination with the
+// counts c. If not, it counts an event that is left out.
+func (f *Feed) begins(c *counts, now time.Time) bool {
+	if d := now.Sub(f.refilled); d > 0 {
+		f.tokens = min(f.tokens+d.Seconds()*eventRate, eventBurst)
+		f.refilled = now
+	}
+	if f.tokens >= eventReserve || f.tokens >= 1 && c.quiet() {
+		return true
+	}
 	f.total.leftOut++
 	if c != nil {
 		c.leftOut++
+	}
+	return false
+}
+
+// tell keeps an event of d, and drops the oldest events beyond the bounds. The caller holds f.mu.
+func (f *Feed) tell(d *delivery, e api.Event) {
+	f.tokens--
+	f.seq++
+	e.Seq, e.Names = f.seq, d.Names
+	kept := &event{Event: e, of: d, body: d.body}
+	f.events = append(f.events, kept)
+	f.bytes += kept.size()
+	d.events++
+	for len(f.events) > f.bounds.events || f.bytes > f.bounds.bytes && len(f.events) > 1 {
+		f.drop()
+	}
+}
+
+// drop drops the oldest event, and its delivery if it has no other event.
+func (f *Feed) drop() {
+	e := f.events[0]
+	f.events[0] = nil // lets the garbage collector free the event before append copies the slice
+	f.events = f.events[1:]
+	f.bytes -= e.size()
+	if e.of.events--; e.of.events == 0 {
+		f.bytes -= e.of.size()
+		delete(f.deliveries, e.of.key)
 	}
 }
 
@@ -235,9 +225,12 @@ func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Unlock()
 	filter.Query = strings.ToLower(filter.Query)
 	found := []api.Event{}
-	for i := len(all) - 1; i >= 0 && len(found) < limit; i-- {
-		if filter.match(all[i]) {
-			found = append(found, all[i].Event)
+	for _, e := range slices.Backward(all) {
+		if len(found) == limit {
+			break
+		}
+		if filter.match(e) {
+			found = append(found, e.Event)
 		}
 	}
 	return found, seq

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -21,7 +20,7 @@ import (
 // A recorder reports to a feed what happens to deliveries.
 type recorder struct{ *Feed }
 
-func delivery(destination, id string) webhook.Delivery {
+func newDelivery(destination, id string) webhook.Delivery {
 	return webhook.Delivery{
 		Destination: destination, ID: id, MessageID: id, Source: "shop", User: "u1", Event: "Signed Up", Type: "track",
 		Body: []byte(`{"type":"track","event":"Signed Up","messageId":"` + id + `"}`), Accepted: time.Now().UTC(),
@@ -83,7 +82,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := recorder{New()}
 		begin := time.Now().UTC()
-		d := delivery("crm", "m1")
+		d := newDelivery("crm", "m1")
 		f.accepts(d)
 		time.Sleep(time.Second)
 		f.fails(&d, 2*time.Second)
@@ -107,7 +106,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 		f.fails(&d, 0)
 		s, _ = f.Story("crm", "", "m1")
 		ended := begin.Add(3 * time.Second)
-		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", time.Time{}, ended, 2
+		want.State, want.Reason, want.Due, want.Ended, want.Tries = KindDead, "expired", time.Time{}, ended, 2
 		want.Attempts = append(want.Attempts, want.Attempts[0])
 		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
 		diff(t, "story of the dead letter", s, want)
@@ -128,7 +127,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 // stories.
 func TestSourcesHaveStoriesOfTheirOwn(t *testing.T) {
 	f := recorder{New()}
-	shop, browser := delivery("crm", "m1"), delivery("crm", "m1")
+	shop, browser := newDelivery("crm", "m1"), newDelivery("crm", "m1")
 	shop.ID, browser.ID, browser.Source = "id of shop", "id of browser", "browser"
 	f.accepts(shop)
 	f.accepts(browser)
@@ -151,12 +150,12 @@ func TestSourcesHaveStoriesOfTheirOwn(t *testing.T) {
 func TestStoryIsCompletedByItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := recorder{New()}
-		d := delivery("crm", "m1")
+		d := newDelivery("crm", "m1")
 		before := webhook.Attempt{At: time.Now().Add(-time.Minute).UTC(), Try: 1, Endpoint: "https://a.example/", Reason: webhook.ReasonTimeout}
 		d.Attempts, d.Tries = []webhook.Attempt{before}, 1
 		f.succeeds(d, time.Millisecond)
 		s, _ := f.Story("crm", "", "m1")
-		if s.State != StateDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
+		if s.State != KindDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
 			t.Errorf("story %+v, want two attempts, the first of them a timeout, and the body", s)
 		}
 	})
@@ -164,7 +163,7 @@ func TestStoryIsCompletedByItsEnd(t *testing.T) {
 
 func TestDuplicatesAreNotAccepted(t *testing.T) {
 	f := recorder{New()}
-	one, two := delivery("crm", "m1"), delivery("crm", "m2")
+	one, two := newDelivery("crm", "m1"), newDelivery("crm", "m2")
 	f.accepts(one)
 	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}, Stored: 1})
 	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}})
@@ -185,7 +184,7 @@ func TestDuplicatesAreNotAccepted(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	f := recorder{New()}
-	for _, d := range []webhook.Delivery{delivery("crm", "Alpha"), delivery("shop", "beta")} {
+	for _, d := range []webhook.Delivery{newDelivery("crm", "Alpha"), newDelivery("shop", "beta")} {
 		f.accepts(d)
 		f.succeeds(d, 0)
 	}
@@ -216,37 +215,37 @@ func TestFilter(t *testing.T) {
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
-		b.events, b.eventBytes, b.stories, b.storyBytes = 40, 20_000, 30, 15_000
+		b.events, b.bytes = 40, 30_000
 		f := recorder{newFeed(b)}
 		for i := range 2000 {
-			d := delivery("crm", fmt.Sprint("m", i))
+			d := newDelivery("crm", fmt.Sprint("m", i))
 			d.Body = []byte(`"` + strings.Repeat("x", i%2000) + `"`)
 			f.accepts(d)
 			for range 20 {
 				f.fails(&d, time.Second)
 			}
 			time.Sleep(time.Second)
-			if n := len(f.events); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
-				t.Fatalf("the feed has %d events of %d bytes and %d stories of %d bytes, over its bounds", n, f.eventBytes, len(f.stories), f.storyBytes)
+			if n := len(f.events); n > b.events || f.bytes > b.bytes || len(f.deliveries) > n {
+				t.Fatalf("the feed has %d events of %d deliveries in %d bytes, over its bounds", n, len(f.deliveries), f.bytes)
 			}
 			s, ok := f.Story("crm", "", d.ID)
 			if !ok || len(s.Attempts) != webhook.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
 				t.Fatalf("the latest delivery has a story: %v, with %d attempts; want a story with the second try, followed by try 7", ok, len(s.Attempts))
 			}
 		}
-		sum := 0
-		for i := range f.order {
-			sum += f.order[i].size
+		sum, events := 0, make(map[*delivery]int)
+		for _, e := range f.events {
+			sum += e.size()
+			events[e.of]++
 		}
-		if len(f.stories) != len(f.order) || sum != f.storyBytes {
-			t.Errorf("%d stories in order and %d by key, want as many; they have %d bytes, and the feed counts %d", len(f.order), len(f.stories), sum, f.storyBytes)
+		for d, n := range events {
+			sum += d.size()
+			if d.events != n || f.deliveries[d.key] != d {
+				t.Errorf("the delivery %s has %d events, want %d", d.ID, d.events, n)
+			}
 		}
-		sum = 0
-		for i := range f.events {
-			sum += f.events[i].size()
-		}
-		if sum != f.eventBytes {
-			t.Errorf("the events have %d bytes, and the feed counts %d, want the same", sum, f.eventBytes)
+		if sum != f.bytes || len(events) != len(f.deliveries) {
+			t.Errorf("%d deliveries have events, which take %d bytes in all; the feed has %d deliveries and counts %d bytes", len(events), sum, len(f.deliveries), f.bytes)
 		}
 	})
 }
@@ -256,30 +255,23 @@ func TestBounds(t *testing.T) {
 func TestBudgetPrefersQuietDestinations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := recorder{New()}
-		r, err := f.Follow(Filter{}, Now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
+		r := f.Follow(Filter{}, Now)
 		const seconds = 6
 		read, skipped := 0, int64(0)
 		quiet := 0
 		for i := range seconds * 1000 {
 			for range 10 {
-				d := delivery("busy", fmt.Sprint("b", i))
+				d := newDelivery("busy", fmt.Sprint("b", i))
 				f.accepts(d)
 				f.succeeds(d, 0)
 			}
 			if i%500 == 0 {
-				d := delivery("quiet", fmt.Sprint("q", i))
+				d := newDelivery("quiet", fmt.Sprint("q", i))
 				f.accepts(d)
 				f.succeeds(d, 0)
 			}
 			time.Sleep(time.Millisecond)
-			events, n, err := r.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			events, n := r.Next()
 			read += len(events)
 			skipped += n
 			for _, e := range events {
@@ -288,7 +280,7 @@ func TestBudgetPrefersQuietDestinations(t *testing.T) {
 				}
 			}
 		}
-		if least, most := (seconds-2)*eventRate, seconds*eventRate+eventBurst+eventDebt; read < least || read > most {
+		if least, most := (seconds-2)*eventRate, seconds*eventRate+eventBurst; read < least || read > most {
 			t.Errorf("the reader got %d events in %d s, want %d to %d", read, seconds, least, most)
 		}
 		if want := seconds * 2 * 3; quiet != want {
@@ -303,58 +295,39 @@ func TestBudgetPrefersQuietDestinations(t *testing.T) {
 func TestFollowReadsEventsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
-		b.events, b.readers = 300, 2
+		b.events = 300
 		f := recorder{newFeed(b)}
-		f.accepts(delivery("crm", "m0"), delivery("crm", "m1"))
-		r, _ := f.Follow(Filter{Destination: "crm"}, Now)
-		defer r.Close()
+		f.accepts(newDelivery("crm", "m0"), newDelivery("crm", "m1"))
+		r := f.Follow(Filter{Destination: "crm"}, Now)
 		if _, seq := f.Events(Filter{}, 1); seq != 2 {
 			t.Errorf("the latest event has the seq %d, want 2", seq)
 		}
-		again, _ := f.Follow(Filter{}, 1)
-		if _, err := f.Follow(Filter{}, Now); !errors.Is(err, ErrReaders) {
-			t.Errorf("a third reader: %v, want ErrReaders", err)
+		again := f.Follow(Filter{}, 1)
+		if events, skipped := r.Next(); len(events) != 0 || skipped != 0 {
+			t.Errorf("Next without new events: %q and %d skipped, want none", kinds(events), skipped)
 		}
-
-		var events []api.Event
-		var wg sync.WaitGroup
-		wg.Go(func() { events, _, _ = r.Next(t.Context()) })
-		synctest.Wait() // the reader waits
-		f.accepts(delivery("shop", "s1"))
-		synctest.Wait() // the filter leaves this event out
-		f.accepts(delivery("crm", "m2"))
-		wg.Wait()
+		f.accepts(newDelivery("shop", "s1")) // the filter leaves this event out
+		f.accepts(newDelivery("crm", "m2"))
+		events, _ := r.Next()
 		diff(t, "Next", kinds(events), []string{"m2 accepted"})
 
-		events, _, _ = again.Next(t.Context())
+		events, _ = again.Next()
 		diff(t, "Next from the first on", kinds(events), []string{"m1 accepted", "s1 accepted", "m2 accepted"})
-		again.Close()
-		all, _ := f.Follow(Filter{}, 0)
-		if events, _, _ = all.Next(t.Context()); len(events) != 4 {
+		if events, _ = f.Follow(Filter{}, 0).Next(); len(events) != 4 {
 			t.Errorf("%d events from the start, want 4", len(events))
 		}
-		all.Close()
 
-		late, _ := f.Follow(Filter{}, 99) // a number from another process
-		defer late.Close()
+		late := f.Follow(Filter{}, 99) // a number from another process
 		for i := range 500 {
-			f.accepts(delivery("crm", fmt.Sprint("n", i)))
+			f.accepts(newDelivery("crm", fmt.Sprint("n", i)))
 		}
 		read, skipped := 0, int64(0)
-		for read+int(skipped) < 500 {
-			es, n, err := late.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			read, skipped = read+len(es), skipped+n
+		for range 3 {
+			events, n := late.Next()
+			read, skipped = read+len(events), skipped+n
 		}
 		if read != 300 || skipped != 200 {
 			t.Errorf("a slow reader got %d events and skipped %d, want 300 and 200", read, skipped)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, _, err := late.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Next without events: %v, want the error of its context", err)
 		}
 	})
 }
@@ -364,23 +337,17 @@ func TestFollowReadsEventsInOrder(t *testing.T) {
 func TestSkippedCountsTheReadersDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := recorder{New()}
-		quiet, _ := f.Follow(Filter{Destination: "quiet"}, Now)
-		defer quiet.Close()
-		busy, _ := f.Follow(Filter{Destination: "busy"}, Now)
-		defer busy.Close()
+		quiet, busy := f.Follow(Filter{Destination: "quiet"}, Now), f.Follow(Filter{Destination: "busy"}, Now)
 		for i := range 5000 {
-			f.accepts(delivery("busy", fmt.Sprint("b", i)))
+			f.accepts(newDelivery("busy", fmt.Sprint("b", i)))
 		}
-		f.accepts(delivery("quiet", "q"))
-		if events, skipped, _ := quiet.Next(t.Context()); len(events) != 1 || skipped != 0 {
+		f.accepts(newDelivery("quiet", "q"))
+		if events, skipped := quiet.Next(); len(events) != 1 || skipped != 0 {
 			t.Errorf("quiet: %d events, %d skipped, want 1 and 0", len(events), skipped)
 		}
 		read, skipped := 0, int64(0)
-		for read+int(skipped) < 5000 {
-			events, n, err := busy.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+		for range 5000/maxNext + 1 {
+			events, n := busy.Next()
 			read, skipped = read+len(events), skipped+n
 		}
 		if read+int(skipped) != 5000 || read < eventBurst-eventReserve {
@@ -394,14 +361,14 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	f := recorder{New()}
 	ds := make([]webhook.Delivery, 100)
 	for i := range ds {
-		ds[i] = delivery("crm", fmt.Sprint("m", i))
+		ds[i] = newDelivery("crm", fmt.Sprint("m", i))
 	}
 	failed := webhook.Attempted{
 		Destination: "crm", ID: "m1", Type: "track", Outcome: webhook.OutcomeRetryable, Due: time.Now(),
 		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
 	work := func() {
-		f.budget.tokens = -2 * eventDebt // the budget is spent
+		f.tokens = -1000 // so that nothing is told
 		f.accepts(ds...)
 		f.Attempted(failed)
 		f.succeeds(ds[0], time.Millisecond)
@@ -410,8 +377,8 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, work); n > 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
-	if len(f.stories) > 0 {
-		t.Errorf("the feed has %d stories, want none", len(f.stories))
+	if len(f.deliveries) > 0 {
+		t.Errorf("the feed has events of %d deliveries, want none", len(f.deliveries))
 	}
 }
 
@@ -430,8 +397,8 @@ func TestSeriesSumsItsSteps(t *testing.T) {
 		f := recorder{New()}
 		// Two deliveries a second for ten minutes. One of the two fails once.
 		for i := range 600 {
-			d := delivery("crm", fmt.Sprint("m", i))
-			e := delivery("shop", fmt.Sprint("s", i))
+			d := newDelivery("crm", fmt.Sprint("m", i))
+			e := newDelivery("shop", fmt.Sprint("s", i))
 			f.accepts(d, e)
 			f.fails(&d, time.Second)
 			f.succeeds(d, 100*time.Millisecond)
@@ -498,7 +465,7 @@ func TestSeriesIncludesUnfinishedSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := recorder{New()}
 		for length := range levels {
-			d := delivery("crm", fmt.Sprint(length))
+			d := newDelivery("crm", fmt.Sprint(length))
 			f.succeeds(d, time.Millisecond)
 			if sum, _ := sumOf(f.Series("crm", length).Delivered); sum != float64(length+1) {
 				t.Errorf("levels[%d]: %v delivered, want %d", length, sum, length+1)
@@ -516,14 +483,14 @@ func TestIdleDestinationsMakeRoomForOthers(t *testing.T) {
 		b := defaultBounds
 		b.destinations = 2
 		f := recorder{newFeed(b)}
-		f.accepts(delivery("a", "1"), delivery("b", "2"), delivery("c", "3"))
+		f.accepts(newDelivery("a", "1"), newDelivery("b", "2"), newDelivery("c", "3"))
 		if _, known := sumOf(f.Series("c", Hour).Accepted); known != 1 || len(f.destinations) != 2 {
 			t.Errorf("the third destination has %d known steps, and %d destinations have series, want 1 and 2", known, len(f.destinations))
 		}
 		time.Sleep(b.idle - time.Second)
-		f.accepts(delivery("b", "4"))
+		f.accepts(newDelivery("b", "4"))
 		time.Sleep(time.Second)
-		f.accepts(delivery("c", "5"))
+		f.accepts(newDelivery("c", "5"))
 		sum, known := sumOf(f.Series("c", Hour).Accepted)
 		if sum != 1 || known != 1 || f.destinations["a"] != nil || len(f.destinations) != 2 {
 			t.Errorf("the third destination has %v accepted in %d known steps, want 1 in 1, in the place of the first destination", sum, known)
@@ -544,7 +511,7 @@ func TestRunRecordsWaitingDeliveries(t *testing.T) {
 		wg.Go(func() { f.Run(ctx, q) })
 		time.Sleep(3 * time.Second)
 		for _, id := range []string{"1", "2"} {
-			ps := []webhook.Put{{Delivery: delivery("crm", id)}, {Delivery: delivery("shop", id)}}
+			ps := []webhook.Put{{Delivery: newDelivery("crm", id)}, {Delivery: newDelivery("shop", id)}}
 			if err := q.Put(ctx, ps, make([]webhook.Result, len(ps))); err != nil {
 				t.Fatal(err)
 			}
@@ -571,22 +538,15 @@ func TestRunRecordsWaitingDeliveries(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	b := defaultBounds
-	b.events, b.stories, b.destinations = 64, 64, 8
+	b.events, b.destinations = 64, 8
 	f := recorder{newFeed(b)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers, recorders sync.WaitGroup
 	for range 3 {
 		readers.Go(func() {
-			r, err := f.Follow(Filter{Query: "5"}, 1)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer r.Close()
-			for {
-				if _, _, err := r.Next(ctx); err != nil {
-					return
-				}
+			r := f.Follow(Filter{Query: "5"}, 1)
+			for ctx.Err() == nil {
+				r.Next()
 				f.latest(Filter{}, 10)
 				f.Series("d1", Hour)
 				f.Errors("d1")
@@ -599,7 +559,7 @@ func TestConcurrentUse(t *testing.T) {
 	for n := range 4 {
 		recorders.Go(func() {
 			for i := range 3000 {
-				d := delivery(fmt.Sprint("d", i%10), fmt.Sprint(n, i))
+				d := newDelivery(fmt.Sprint("d", i%10), fmt.Sprint(n, i))
 				f.accepts(d)
 				f.fails(&d, time.Second)
 				f.succeeds(d, time.Millisecond)

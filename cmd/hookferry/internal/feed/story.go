@@ -10,115 +10,123 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The states of a delivery.
-const (
-	StateWaiting   = "waiting"
-	StateDelivered = "delivered"
-	StateDead      = "dead"
-)
+// StateWaiting is the state of a delivery until it ends. Then its state is KindDelivered or KindDead.
+const StateWaiting = "waiting"
 
-type storyKey struct{ destination, id string }
+type key struct{ destination, id string }
 
-// A story is an api.Story that the Feed keeps. Its body is shared with events, and never changed.
-type story struct {
-	api.Story
-	key  storyKey
-	size int // about, in bytes of memory
+// A delivery is a delivery of which the Feed keeps events.
+type delivery struct {
+	api.Names
+	key         key
+	first       uint64 // the Seq of its first event
+	events      int    // how many are kept
+	traceParent string
+	accepted    time.Time     // zero if unknown
+	body        []byte        // nil if unknown; is never changed
+	failed      []api.Attempt // failed attempts, as the store had them at the end of the delivery
 }
 
-// storyFor returns the story of d, and begins a story if there is none. It returns nil if the
-// budget does not allow a new story. The caller holds f.mu.
-func (f *Feed) storyFor(c *counts, d *webhook.Delivery, now time.Time) *story {
-	if s := f.stories[storyKey{d.Destination, d.ID}]; s != nil {
-		return s
-	}
-	if !f.budget.begins(now, c.quiet(now)) {
-		f.leaveOut(c)
-		return nil
-	}
-	s := &story{Story: api.Story{State: StateWaiting, TraceParent: d.Trace.Parent, Names: api.Names{
-		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
-		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
-	}}}
-	if c != nil {
-		s.Destination = c.id
-	} else {
-		s.Destination = strings.Clone(d.Destination)
-	}
-	s.key = storyKey{s.Destination, strings.Clone(d.ID)}
-	f.stories[s.key] = s
-	f.order = append(f.order, s)
-	f.grow(s, 448+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event))
-	return s
-}
-
-// grow adds n bytes to the size of s, and drops the oldest stories beyond the bounds.
-func (f *Feed) grow(s *story, n int) {
-	s.size += n
-	f.storyBytes += n
-	for len(f.order) > f.bounds.stories || f.storyBytes > f.bounds.storyBytes && f.order[0] != s {
-		old := f.order[0]
-		f.order[0] = nil
-		f.order = f.order[1:]
-		f.storyBytes -= old.size
-		delete(f.stories, old.key)
-	}
-}
-
-func (f *Feed) keepBody(s *story, body []byte) {
-	if s.Body == nil && body != nil {
-		s.Body = bytes.Clone(body)
-		f.grow(s, len(body))
-	}
-}
-
-// setAttempts replaces the attempts of s. If there are more than webhook.MaxAttempts, it keeps the
-// first two and the latest. It may overwrite the elements of the argument all.
-func (f *Feed) setAttempts(s *story, all []api.Attempt) {
-	grown := sizeOf(all) - sizeOf(s.Attempts)
-	if more := len(all) - webhook.MaxAttempts; more > 0 {
-		grown -= sizeOf(all[2 : 2+more])
-		all = slices.Delete(all, 2, 2+more)
-	}
-	s.Attempts = all
-	f.grow(s, grown)
+// size returns about how many bytes of memory a delivery takes, without its events.
+func (d *delivery) size() int {
+	return 448 + len(d.key.id) + len(d.ID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.body) + sizeOf(d.failed...)
 }
 
 // sizeOf returns about how many bytes of memory attempts take.
-func sizeOf(attempts []api.Attempt) (n int) {
+func sizeOf(attempts ...api.Attempt) (n int) {
 	for i := range attempts {
 		n += 128 + len(attempts[i].Error) + len(attempts[i].Answer)
 	}
 	return n
 }
 
-// complete adds to s the data that only d, the ended delivery, has, such as attempts before the
-// process started.
-func (f *Feed) complete(s *story, d *webhook.Delivery) {
-	s.Accepted, s.Tries = d.Accepted.UTC(), max(s.Tries, d.Tries)
-	f.keepBody(s, d.Body)
-	var before []api.Attempt
-	for i := range d.Attempts {
-		a := api.AttemptOf(&d.Attempts[i])
-		if len(s.Attempts) > 0 && !a.At.Before(s.Attempts[0].At.Truncate(time.Microsecond)) {
-			break
-		}
-		before = append(before, a)
+// delivery returns what the Feed knows of d. It returns nil if d is new, and the token bucket does
+// not allow a new delivery. The caller holds f.mu, and then calls tell.
+func (f *Feed) delivery(c *counts, d *webhook.Delivery, now time.Time) *delivery {
+	if known := f.deliveries[key{d.Destination, d.ID}]; known != nil {
+		return known
 	}
-	f.setAttempts(s, append(before, s.Attempts...))
+	if !f.begins(c, now) {
+		return nil
+	}
+	known := &delivery{first: f.seq + 1, traceParent: d.Trace.Parent, Names: api.Names{
+		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
+		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
+	}}
+	if c != nil {
+		known.Destination = c.id
+	} else {
+		known.Destination = strings.Clone(d.Destination)
+	}
+	known.key = key{known.Destination, strings.Clone(d.ID)}
+	f.deliveries[known.key] = known
+	f.bytes += known.size()
+	return known
 }
 
-// Story returns the story of a delivery, if the Feed has it. The argument id is the messageId or
-// the webhook-id. If source is "", Story takes the latest delivery with this id.
+// learn adds the data of d that an attempt does not have.
+func (f *Feed) learn(known *delivery, d *webhook.Delivery) {
+	f.bytes -= known.size()
+	known.accepted, known.traceParent = d.Accepted.UTC(), d.Trace.Parent
+	if known.body == nil {
+		known.body = bytes.Clone(d.Body)
+	}
+	known.failed = nil
+	for i := range d.Attempts {
+		known.failed = append(known.failed, api.AttemptOf(&d.Attempts[i]))
+	}
+	f.bytes += known.size()
+}
+
+// Story returns the story of a delivery, if the Feed keeps events of it. The argument id is the
+// messageId or the webhook-id. If source is "", Story takes the latest delivery with this id.
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range slices.Backward(f.order) {
-		if s.Destination == destination && (s.ID == id || s.key.id == id) && (source == "" || s.Source == source) {
-			told := s.Story
-			told.Attempts = append([]api.Attempt{}, s.Attempts...)
-			return told, true
+	var found *delivery
+	for _, e := range f.events {
+		d := e.of
+		if d.Destination == destination && (d.ID == id || d.key.id == id) && (source == "" || d.Source == source) &&
+			(found == nil || d.first > found.first) {
+			found = d
 		}
 	}
-	return api.Story{}, false
+	if found == nil {
+		return api.Story{}, false
+	}
+	return f.story(found), true
+}
+
+// story makes the story of d from its events. It has up to webhook.MaxAttempts attempts: the first
+// two and the latest.
+func (f *Feed) story(d *delivery) api.Story {
+	s := api.Story{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
+	attempts := []api.Attempt{}
+	for _, e := range f.events {
+		switch {
+		case e.of != d:
+		case e.Kind == KindAttempt:
+			attempts = append(attempts, *e.Attempt)
+			if !e.Due.IsZero() {
+				s.State, s.Reason, s.Ended, s.Due = StateWaiting, "", time.Time{}, e.Due
+			}
+		case e.Kind != KindAccepted:
+			s.State, s.Reason, s.Ended, s.Due = e.Kind, e.Reason, e.At, time.Time{}
+		}
+	}
+	// The Feed has no events of the attempts of other processes, or before the start of this one.
+	for i, a := range d.failed {
+		if len(attempts) > i && !a.At.Before(attempts[i].At.Truncate(time.Microsecond)) {
+			break
+		}
+		attempts = slices.Insert(attempts, i, a)
+	}
+	for i := range attempts {
+		s.Tries = max(s.Tries, attempts[i].Try)
+	}
+	if more := len(attempts) - webhook.MaxAttempts; more > 0 {
+		attempts = slices.Delete(attempts, 2, 2+more)
+	}
+	s.Attempts = attempts
+	return s
 }
