@@ -124,7 +124,8 @@ func syncMembers(q *request) (any, error) {
 	}
 	return nil, q.upload(func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error {
 		result, err := a.Sync(ctx, users)
-		p.change(func(now *api.Progress) { now.Joined, now.Left = result.Joined, result.Left })
+		p.joined.Store(int64(result.Joined))
+		p.left.Store(int64(result.Left))
 		return err
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
@@ -41,7 +44,10 @@ func listDead(q *request) (any, error) {
 	after := q.param(api.ParamAfter)
 	var answer api.Dead
 	answer.Dead, answer.After, err = page(q, q.config.Store.Dead(q.Context(), filter, after),
-		func(d *webhook.DeadLetter) api.DeadLetter { return deadLetter(d, false) },
+		func(d *webhook.DeadLetter) api.DeadLetter {
+			d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
+			return deadLetter(d)
+		},
 		func(d *webhook.DeadLetter) string { return d.Key })
 	if _, wrong := errors.AsType[*failure](err); err != nil && !wrong && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
@@ -58,29 +64,11 @@ func listsDead(q *request) bool {
 	return true
 }
 
-// deadLetter converts a dead letter. If whole is false, it leaves out the body, and all attempts
-// but the latest.
-func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
-	l := api.DeadLetter{
-		Key: d.Key, Names: api.NamesOf(&d.Delivery),
-		Reason: string(d.Reason), Accepted: d.Accepted, Died: d.Died, Tries: d.Tries, TraceParent: d.Trace.Parent,
+func deadLetter(d *webhook.DeadLetter) api.DeadLetter {
+	return api.DeadLetter{
+		Key: d.Key, Names: api.NamesOf(&d.Delivery), Reason: string(d.Reason), Accepted: d.Accepted, Died: d.Died,
+		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: api.AttemptsOf(d.Attempts), Body: d.Body,
 	}
-	attempts := d.Attempts
-	if whole {
-		l.Body = d.Body
-	} else {
-		attempts = attempts[max(len(attempts)-1, 0):]
-	}
-	l.Attempts = attemptsOf(attempts)
-	return l
-}
-
-func attemptsOf(of []webhook.Attempt) []api.Attempt {
-	list := make([]api.Attempt, len(of))
-	for i := range of {
-		list[i] = api.AttemptOf(&of[i])
-	}
-	return list
 }
 
 func countDead(q *request) (any, error) {
@@ -97,7 +85,7 @@ func getDead(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return deadLetter(&d, true), nil
+	return deadLetter(&d), nil
 }
 
 func replay(q *request, s *api.Selection) (any, error) {
@@ -119,12 +107,10 @@ func (q *request) eachSelected(s *api.Selection,
 		return badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
 	case s.Filter == nil:
 		return q.work(func(ctx context.Context, p *progress) error {
-			p.expect(len(s.Keys))
-			done := 0
+			p.total.Store(int64(len(s.Keys)))
 			for keys := range slices.Chunk(s.Keys, keyChunk) {
 				n, err := byKey(ctx, keys...)
-				done += n
-				p.reach(done)
+				p.done.Add(int64(n))
 				if err != nil {
 					return err
 				}
@@ -141,7 +127,55 @@ func (q *request) eachSelected(s *api.Selection,
 		if err != nil {
 			return err
 		}
-		p.expect(total)
+		p.total.Store(int64(total))
 		return p.follow(byFilter(ctx, filter))
 	})
+}
+
+// No store counts dead letters by destination, so deadCounts.get reads all dead letters. These
+// constants bound the load. A count stops after countTime, which is enough for some tens of
+// thousands of dead letters; the numbers are then unknown. The next count starts after countEvery,
+// or after countRest times the duration of the last count, whichever is longer.
+const (
+	countTime  = 500 * time.Millisecond
+	countEvery = 5 * time.Second
+	countRest  = 50
+)
+
+// deadCounts has the number of dead letters of each destination.
+type deadCounts struct {
+	counting sync.Mutex // held during a count; guards next
+	next     time.Time  // when the next count may start
+	latest   atomic.Pointer[map[string]int]
+}
+
+// get returns the number of dead letters of each destination, or nil if the numbers are unknown.
+// They may be some seconds old. If another caller is counting, get does not wait, and returns the
+// previous numbers.
+func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
+	if c.counting.TryLock() {
+		if began := time.Now(); !began.Before(c.next) {
+			c.latest.Store(new(countByDestination(ctx, f)))
+			c.next = time.Now().Add(max(countEvery, countRest*time.Since(began)))
+		}
+		c.counting.Unlock()
+	}
+	if by := c.latest.Load(); by != nil {
+		return *by
+	}
+	return nil // the first count is in progress
+}
+
+// countByDestination counts the dead letters of each destination. It returns nil after countTime.
+func countByDestination(ctx context.Context, f *webhook.Forwarder) map[string]int {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	by := map[string]int{}
+	for d, err := range f.Dead(ctx, webhook.DeadFilter{}) {
+		if err != nil || ctx.Err() != nil {
+			return nil
+		}
+		by[d.Destination]++
+	}
+	return by
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -31,7 +32,7 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
 		return badRequest(api.ParamBy, "want up to 255 bytes without control characters")
 	}
-	version, err := q.number(api.ParamVersion, "the version of the destination, 0 if there is no such destination")
+	version, err := q.number(api.ParamVersion, 0, math.MaxUint64, "the version of the destination, 0 if there is no such destination")
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -35,7 +36,7 @@ func listEvents(q *request) (any, error) {
 const livePace = 50 * time.Millisecond
 
 func streamEvents(q *request) (any, error) {
-	after, err := q.number(api.ParamAfter, "the seq of an event")
+	after, err := q.number(api.ParamAfter, 0, math.MaxUint64, "the seq of an event")
 	if err != nil {
 		return nil, err
 	}

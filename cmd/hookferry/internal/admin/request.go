@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"mime"
@@ -13,8 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/webhook"
 )
 
 const (
@@ -34,6 +39,41 @@ type request struct {
 	*http.Request
 	w     http.ResponseWriter
 	query url.Values
+}
+
+// A handlerFunc serves a request. It returns the answer, or nil after it has written the answer
+// itself. With an error it has written nothing.
+type handlerFunc func(*request) (answer any, err error)
+
+// answering returns a handler that checks the parameters, calls serve, and writes the answer or the
+// error.
+func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := &request{Handler: h, Request: r, w: w}
+		var answer any
+		err := q.readQuery(params)
+		if err == nil {
+			answer, err = serve(q)
+		}
+		switch {
+		case r.Context().Err() != nil: // the client is gone
+		case err != nil:
+			writeError(w, q.failed(r.Context(), err))
+		case answer != nil:
+			writeJSON(w, http.StatusOK, answer)
+		}
+	})
+}
+
+// withBody returns a handlerFunc that reads the JSON of the body before it calls serve.
+func withBody[T any](serve func(*request, *T) (any, error)) handlerFunc {
+	return func(q *request) (any, error) {
+		var body T
+		if err := q.readJSON(&body); err != nil {
+			return nil, err
+		}
+		return serve(q, &body)
+	}
 }
 
 // A rule says which values of a parameter are allowed.
@@ -62,35 +102,34 @@ var rules = map[string]rule{
 	api.ParamTo:      isTime,
 }
 
-// newRequest reads and checks the parameters; see route.params.
-func newRequest(h *Handler, w http.ResponseWriter, r *http.Request, params []string) (*request, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, badRequest("", "the query is malformed")
+// readQuery reads and checks the query parameters; see route.params.
+func (q *request) readQuery(params []string) (err error) {
+	if q.query, err = url.ParseQuery(q.URL.RawQuery); err != nil {
+		return badRequest("", "the query is malformed")
 	}
-	for name, values := range query {
+	for name, values := range q.query {
 		once := slices.Contains(params, name) || slices.Contains(params, name+"!")
 		switch {
 		case !once && !slices.Contains(params, name+"*"):
-			return nil, badRequest(name, "there is no such parameter here")
+			return badRequest(name, "there is no such parameter here")
 		case once && len(values) > 1:
-			return nil, badRequest(name, "%s is given twice", name)
+			return badRequest(name, "%s is given twice", name)
 		case len(values) > maxRepeated:
-			return nil, badRequest(name, "%s is given %d times, the limit is %d", name, len(values), maxRepeated)
+			return badRequest(name, "%s is given %d times, the limit is %d", name, len(values), maxRepeated)
 		}
 	}
 	for _, param := range params {
 		name := strings.TrimRight(param, "*!")
-		if strings.HasSuffix(param, "!") && query.Get(name) == "" {
-			return nil, badRequest(name, "%s is missing", name)
+		if strings.HasSuffix(param, "!") && q.param(name) == "" {
+			return badRequest(name, "%s is missing", name)
 		}
-		for _, value := range query[name] {
+		for _, value := range q.query[name] {
 			if rule, ok := rules[name]; ok && value != "" && !rule.holds(value) {
-				return nil, badRequest(name, "%s is not %s", name, rule.want)
+				return badRequest(name, "%s is not %s", name, rule.want)
 			}
 		}
 	}
-	return &request{h, r, w, query}, nil
+	return nil
 }
 
 func (q *request) param(name string) string { return q.query.Get(name) }
@@ -98,26 +137,22 @@ func (q *request) param(name string) string { return q.query.Get(name) }
 // limit returns the parameter "limit", or the argument usual if the parameter is missing. The
 // parameter must be a number from 1 to most.
 func (q *request) limit(usual, most int) (int, error) {
-	s := q.param(api.ParamLimit)
-	if s == "" {
-		return usual, nil
+	n, err := q.number(api.ParamLimit, 1, uint64(most), fmt.Sprintf("a number from 1 to %d", most))
+	if n == nil {
+		return usual, err
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > most {
-		return 0, badRequest(api.ParamLimit, "limit is not a number from 1 to %d", most)
-	}
-	return n, nil
+	return int(*n), nil
 }
 
-// number returns a parameter that is a whole number, or nil if the parameter is missing. The
-// argument want describes the number in the error.
-func (q *request) number(name, want string) (*uint64, error) {
+// number returns a parameter that is a whole number from least to most, or nil if the parameter is
+// missing. The argument want describes the number in the error.
+func (q *request) number(name string, least, most uint64, want string) (*uint64, error) {
 	s := q.param(name)
 	if s == "" {
 		return nil, nil
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
+	if err != nil || n < least || n > most {
 		return nil, badRequest(name, "%s is not %s", name, want)
 	}
 	return &n, nil
@@ -194,4 +229,85 @@ func (q *request) readJSON(v any) error {
 		return err
 	}
 	return badRequest("", "the body is not valid JSON for this request: %v", err)
+}
+
+// A failure is an error of a request, with the status of its answer.
+type failure struct {
+	told   api.Error
+	status int
+}
+
+func (f *failure) Error() string { return f.told.Error() }
+
+func refuse(code string, status int, field, format string, args ...any) *failure {
+	return &failure{api.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}, status}
+}
+
+func badRequest(field, format string, args ...any) *failure {
+	return refuse(api.CodeBadRequest, http.StatusBadRequest, field, format, args...)
+}
+
+func notFound(format string, args ...any) *failure {
+	return refuse(api.CodeNotFound, http.StatusNotFound, "", format, args...)
+}
+
+func conflict(field, format string, args ...any) *failure {
+	return refuse(api.CodeConflict, http.StatusConflict, field, format, args...)
+}
+
+func unavailable(format string, args ...any) *failure {
+	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
+}
+
+// failureOf returns the answer for an error. The errors of the library contain no secrets.
+func failureOf(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if size, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "the body is over %d bytes", size.Limit)
+	}
+	switch {
+	case errors.Is(err, webhook.ErrUnsupported):
+		return refuse(api.CodeUnsupported, http.StatusNotImplemented, "", "the store does not support this")
+	case errors.Is(err, webhook.ErrNoDeadLetter):
+		return notFound("there is no such dead letter: it may have been replayed or discarded")
+	case errors.Is(err, webhook.ErrUnknownDestination):
+		return notFound("%v", err)
+	case errors.Is(err, audience.ErrSyncing), errors.Is(err, audience.ErrSuperseded):
+		return conflict("", "%v", err)
+	case errors.Is(err, webhook.ErrClosed):
+		return unavailable("the server is stopping")
+	case errors.Is(err, webhook.ErrQueueFull):
+		return unavailable("the store is full")
+	}
+	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
+}
+
+// failed returns the answer for an error. It logs an error of the server, unless ctx has ended.
+func (q *request) failed(ctx context.Context, err error) *failure {
+	f := failureOf(err)
+	if f.status == http.StatusInternalServerError && ctx.Err() == nil {
+		q.config.Logger.Error("admin: a request failed", "path", q.URL.Path, "error", err)
+	}
+	return f
+}
+
+func writeError(w http.ResponseWriter, f *failure) {
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, f.status, f.told)
+}
+
+// writeJSON answers with v. It does not escape for HTML, so bodies of webhooks are shown as sent.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err) // a type of package api that is not JSON
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(status)
+	w.Write(b.Bytes()) // an error means that the client is gone
 }

@@ -45,7 +45,7 @@ func deleteUsers(q *request) (any, error) {
 		}
 	}
 	return nil, q.work(func(ctx context.Context, p *progress) error {
-		p.expect(len(asked.Users))
+		p.total.Store(int64(len(asked.Users)))
 		return q.announcer.Delete(ctx, d, p.counting(audience.Users(slices.Values(asked.Users))))
 	})
 }

@@ -1,46 +1,82 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// progressEvery is how often a long request sends its progress to the client.
-const progressEvery = time.Second
+const (
+	// progressEvery is how often a long request sends its progress to the client.
+	progressEvery = time.Second
+	// streamTimeout bounds the time of each write to a client.
+	streamTimeout = 30 * time.Second
+)
 
-// A progress counts how much of a long request is done.
-type progress struct {
-	mu  sync.Mutex
-	now api.Progress
+// A stream is an answer with one JSON value a line. Each send is flushed at once. An error means
+// that the client is gone.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
 }
 
-func (p *progress) change(f func(*api.Progress)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f(&p.now)
+// newStream begins an answer that may take long. It removes the read deadline of the server.
+func newStream(w http.ResponseWriter) *stream {
+	s := &stream{w, http.NewResponseController(w)}
+	_ = s.control.SetReadDeadline(time.Time{})
+	w.Header().Set("Content-Type", api.StreamType)
+	return s
 }
 
-// expect sets the number of items to do, and reach sets the number of items done.
-func (p *progress) expect(total int) { p.change(func(now *api.Progress) { now.Total = total }) }
-func (p *progress) reach(done int)   { p.change(func(now *api.Progress) { now.Done = done }) }
+// send sends values, one a line. Without values it sends an empty line, which keeps the connection
+// open.
+func (s *stream) send(values ...any) error {
+	var lines bytes.Buffer
+	if len(values) == 0 {
+		lines.WriteByte('\n')
+	}
+	encoder := json.NewEncoder(&lines)
+	encoder.SetEscapeHTML(false)
+	for _, v := range values {
+		if err := encoder.Encode(v); err != nil {
+			return err
+		}
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamTimeout))
+	if _, err := s.w.Write(lines.Bytes()); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
 
-func (p *progress) get() api.Progress {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.now
+// untilClosed returns a context that ends with the request, or when Close is called.
+func (q *request) untilClosed() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(q.Context())
+	stop := context.AfterFunc(q.open, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// A progress counts how much of a long request is done. The total is 0 if it is unknown. Users join
+// and leave in a sync.
+type progress struct{ done, total, joined, left atomic.Int64 }
+
+func (p *progress) now() api.Progress {
+	return api.Progress{Done: int(p.done.Load()), Total: int(p.total.Load()), Joined: int(p.joined.Load()), Left: int(p.left.Load())}
 }
 
 // follow runs work, which yields the number of items done so far. It returns the error of the work.
 func (p *progress) follow(work iter.Seq2[int, error]) error {
 	for done, err := range work {
-		p.reach(done)
+		p.done.Store(int64(done))
 		if err != nil {
 			return err
 		}
@@ -51,13 +87,11 @@ func (p *progress) follow(work iter.Seq2[int, error]) error {
 // counting yields users and counts them. A user is done when the work asks for the next one.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		done := 0
 		for user, err := range users {
 			if !yield(user, err) {
 				return
 			}
-			done++
-			p.reach(done)
+			p.done.Add(1)
 		}
 	}
 }
@@ -91,7 +125,7 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	defer cancel()
 	s := newStream(q.w)
 	var p progress
-	if s.send(p.get()) != nil {
+	if s.send(p.now()) != nil {
 		return nil
 	}
 	ended := make(chan struct{})
@@ -105,7 +139,7 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 				return
 			case <-tick.C:
 			}
-			if s.send(p.get()) != nil {
+			if s.send(p.now()) != nil {
 				cancel() // the client is gone
 			}
 		}
@@ -113,18 +147,14 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	err := do(ctx, &p)
 	close(ended)
 	telling.Wait()
-	last := p.get()
+	last := p.now()
 	last.Ended = true
 	switch {
 	case err == nil:
 	case q.open.Err() != nil && errors.Is(err, context.Canceled):
 		last.Error = &unavailable("the server is stopping; ask again to go on").told
 	default:
-		f := failureOf(err)
-		if f.status == http.StatusInternalServerError && ctx.Err() == nil {
-			q.config.Logger.Error("admin: long work failed", "path", q.URL.Path, "error", err)
-		}
-		last.Error = &f.told
+		last.Error = &q.failed(ctx, err).told
 	}
 	_ = s.send(last) // an error means that the client is gone
 	return nil

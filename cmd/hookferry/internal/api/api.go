@@ -9,6 +9,8 @@ package api
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // The paths, for http.ServeMux. Each comment has the methods, their parameters or bodies, and the
@@ -670,3 +672,28 @@ type Audience struct {
 	Trait       string `json:"trait,omitempty"`      // the name that the destination gets
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
 }
+
+// NamesOf returns the names of a delivery.
+func NamesOf(d *webhook.Delivery) Names {
+	return Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type}
+}
+
+// AttemptOf converts an attempt.
+func AttemptOf(a *webhook.Attempt) Attempt {
+	return Attempt{
+		At: a.At, Took: Milliseconds(a.Took), Try: a.Try, Endpoint: a.Endpoint,
+		Status: a.Status, Reason: string(a.Reason), Error: a.Error, Answer: a.Answer,
+	}
+}
+
+// AttemptsOf converts attempts.
+func AttemptsOf(all []webhook.Attempt) []Attempt {
+	list := make([]Attempt, len(all))
+	for i := range all {
+		list[i] = AttemptOf(&all[i])
+	}
+	return list
+}
+
+// Milliseconds converts a duration.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -71,10 +71,7 @@ func (f *Feed) learn(known *delivery, d *webhook.Delivery) {
 	if known.body == nil {
 		known.body = bytes.Clone(d.Body)
 	}
-	known.failed = nil
-	for i := range d.Attempts {
-		known.failed = append(known.failed, api.AttemptOf(&d.Attempts[i]))
-	}
+	known.failed = api.AttemptsOf(d.Attempts)
 	f.bytes += known.size()
 }
 

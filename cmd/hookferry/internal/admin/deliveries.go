@@ -5,12 +5,74 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/webhook"
 )
+
+// listWaiting answers with a page of the waiting deliveries of a destination. The destination may
+// be missing from the settings.
+func listWaiting(q *request) (any, error) {
+	var f api.WaitingFilter
+	q.filter(&f)
+	var answer api.Waiting
+	var err error
+	answer.Waiting, answer.After, err = page(q, q.config.Forwarder.Waiting(q.Context(), webhook.WaitingFilter(f), q.param(api.ParamAfter)),
+		waitingDelivery, func(d *webhook.Delivery) string { return d.ID })
+	return answer, err
+}
+
+func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
+	w := api.WaitingDelivery{
+		Names: api.NamesOf(d), Accepted: d.Accepted, Due: d.Due, Expires: d.Expires.UTC(), Tries: d.Tries,
+	}
+	if n := len(d.Attempts); n > 0 {
+		w.Last = new(api.AttemptOf(&d.Attempts[n-1]))
+	}
+	return w
+}
+
+// changeWaiting returns a function that changes waiting deliveries.
+func changeWaiting(to webhook.Change) func(*request, *api.WaitingFilter) (any, error) {
+	return func(q *request, f *api.WaitingFilter) (any, error) {
+		if f.Destination == "" {
+			return nil, badRequest(api.ParamDestination, "destination is missing")
+		}
+		n, claimed, err := q.config.Forwarder.ChangeWaiting(q.Context(), webhook.WaitingFilter(*f), to)
+		return api.Changed{Changed: n, Claimed: claimed}, err
+	}
+}
+
+// errNoHistory says that the store keeps no delivered deliveries.
+var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "delivered deliveries are not kept; history.maxAge keeps them in the store of the data folder")
+
+func listDelivered(q *request) (any, error) {
+	if q.config.Settings().History.MaxAge == 0 {
+		return nil, errNoHistory
+	}
+	var f api.DeliveredFilter
+	q.filter(&f)
+	var answer api.Delivered
+	var err error
+	answer.Delivered, answer.After, err = page(q, q.config.Forwarder.Delivered(q.Context(), webhook.DeliveredFilter(f), q.param(api.ParamAfter)),
+		func(d *webhook.Delivered) api.DeliveredDelivery {
+			return api.DeliveredDelivery{Key: d.Key, Names: api.NamesOf(&d.Delivery), Accepted: d.Accepted, Delivered: d.At}
+		},
+		func(d *webhook.Delivered) string { return d.Key })
+	return answer, err
+}
+
+func resend(q *request, f *api.DeliveredFilter) (any, error) {
+	if q.config.Settings().History.MaxAge == 0 {
+		return nil, errNoHistory
+	}
+	return nil, q.work(func(ctx context.Context, p *progress) error {
+		return p.follow(q.config.Forwarder.Resend(ctx, webhook.DeliveredFilter(*f)))
+	})
+}
 
 const (
 	// findTime bounds the time of a search in the store.
@@ -32,10 +94,7 @@ func getStory(q *request) (any, error) {
 	}
 	filter := webhook.DeadFilter{Destination: destination, ID: id}
 	if told {
-		source, filter.ID = s.Source, s.ID
-		if !s.Ended.IsZero() {
-			filter.From = s.Ended.Add(-findBefore)
-		}
+		source, filter.ID, filter.From = s.Source, s.ID, s.Ended.Add(-findBefore)
 	}
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
@@ -62,11 +121,15 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	defer cancel()
 	waiting := q.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "")
 	if d, _ := first(waiting, source, func(d *webhook.Delivery) *webhook.Delivery { return d }); d != nil {
-		return storyOf(d, feed.StateWaiting, time.Time{}), nil
+		s := storyOf(d, feed.StateWaiting, time.Time{})
+		s.Due = d.Due.UTC()
+		return s, nil
 	}
 	delivered := q.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "")
 	if d, _ := first(delivered, source, func(d *webhook.Delivered) *webhook.Delivery { return &d.Delivery }); d != nil {
-		return storyOf(&d.Delivery, feed.KindDelivered, d.At), nil
+		s := storyOf(&d.Delivery, feed.KindDelivered, d.At)
+		s.Tries++ // the store does not keep the attempt that succeeded
+		return s, nil
 	}
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
@@ -86,15 +149,8 @@ func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *web
 }
 
 func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
-	s := api.Story{
-		Names: api.NamesOf(d), State: state,
-		Accepted: d.Accepted.UTC(), Ended: ended.UTC(), Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: attemptsOf(d.Attempts), Body: d.Body,
+	return api.Story{
+		Names: api.NamesOf(d), State: state, Accepted: d.Accepted.UTC(), Ended: ended.UTC(),
+		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: api.AttemptsOf(d.Attempts), Body: d.Body,
 	}
-	switch state {
-	case feed.StateWaiting:
-		s.Due = d.Due.UTC()
-	case feed.KindDelivered:
-		s.Tries++ // the store does not keep the attempt that succeeded
-	}
-	return s
 }
