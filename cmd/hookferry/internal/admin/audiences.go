@@ -19,7 +19,7 @@ func listAudiences(q *request) (any, error) {
 	destination, part, after := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
 	slash := strings.LastIndexByte(after, '/') // the trait has no slash
 	if after != "" && slash < 0 {
-		return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
+		return nil, errAfter
 	}
 	afterDestination, afterTrait := after[:max(slash, 0)], after[slash+1:]
 	var selected []audience.Info

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -22,18 +23,23 @@ const namedSources = 10
 // A destination has the data by which a listing selects and orders destinations. Every listing
 // needs this data about all destinations, including those that are not on the page.
 type destination struct {
-	id       string
-	settings *config.Destination // nil if the settings no longer have the destination
-	stats    webhook.DestinationStats
-	rates    api.Rates
-	state    string // one of api.States
-	rank     int64  // see ranks
+	webhook.DestinationStats                     // its field Destination is the id
+	settings                 *config.Destination // nil if the settings no longer have the destination
+	rates                    api.Rates
+	state                    string // one of api.States
+	rank                     int64  // see ranks
 }
 
 func listDestinations(q *request) (any, error) {
-	after, err := afterDestination(q)
-	if err != nil {
-		return nil, err
+	// The listing continues behind a rank and an id, which stays valid if destinations change their rank.
+	after := destination{rank: math.MaxInt64}
+	if text := q.param(api.ParamAfter); text != "" {
+		rank, id, found := strings.Cut(text, ":")
+		n, err := strconv.ParseInt(rank, 10, 64)
+		if !found || err != nil {
+			return nil, errAfter
+		}
+		after.rank, after.Destination = n, id
 	}
 	all, err := q.destinations()
 	if err != nil {
@@ -51,8 +57,8 @@ func listDestinations(q *request) (any, error) {
 	}
 	answer.Total = len(all)
 	slices.SortFunc(all, (*destination).compare)
-	part, next, err := page(q, behind(all, func(d *destination) bool { return after == nil || after.compare(d) < 0 }),
-		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).id) })
+	part, next, err := page(q, behind(all, func(d *destination) bool { return after.compare(d) < 0 }),
+		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).Destination) })
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +72,11 @@ func listDestinations(q *request) (any, error) {
 var ranks = map[string]func(*destination) int64{
 	"":                rankByID,
 	api.SortID:        rankByID,
-	api.SortWaiting:   func(d *destination) int64 { return int64(d.stats.Waiting) },
-	api.SortDelivered: func(d *destination) int64 { return d.stats.Delivered },
-	api.SortRetried:   func(d *destination) int64 { return d.stats.Retried },
+	api.SortWaiting:   func(d *destination) int64 { return int64(d.Waiting) },
+	api.SortDelivered: func(d *destination) int64 { return d.Delivered },
+	api.SortRetried:   func(d *destination) int64 { return d.Retried },
 	api.SortDead: func(d *destination) (n int64) {
-		for _, of := range d.stats.Dead {
+		for _, of := range d.Dead {
 			n += of
 		}
 		return n
@@ -79,30 +85,14 @@ var ranks = map[string]func(*destination) int64{
 	// so that the order does not change all the time.
 	api.SortState: func(d *destination) int64 {
 		worse := len(api.States) - slices.Index(api.States, d.state)
-		return int64(worse)<<8 + int64(bits.Len(uint(d.stats.Waiting)))
+		return int64(worse)<<8 + int64(bits.Len(uint(d.Waiting)))
 	},
 }
 
 func rankByID(*destination) int64 { return 0 }
 
 func (d *destination) compare(other *destination) int {
-	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.id, other.id))
-}
-
-// afterDestination returns the position after which the listing continues: a destination with only
-// a rank and an id, or nil for the first page. The position stays valid if destinations change
-// their rank.
-func afterDestination(q *request) (*destination, error) {
-	text := q.param(api.ParamAfter)
-	if text == "" {
-		return nil, nil
-	}
-	rank, id, found := strings.Cut(text, ":")
-	n, err := strconv.ParseInt(rank, 10, 64)
-	if !found || err != nil {
-		return nil, badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
-	}
-	return &destination{rank: n, id: id}, nil
+	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.Destination, other.Destination))
 }
 
 // matching selects destinations by two parameters of the request. The id or a URL of the
@@ -116,7 +106,7 @@ func (q *request) matching(all []*destination) []*destination {
 				of[id] = true
 			}
 		}
-		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.id] })
+		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.Destination] })
 	}
 	part := strings.ToLower(q.param(api.ParamQuery))
 	if part == "" {
@@ -124,7 +114,7 @@ func (q *request) matching(all []*destination) []*destination {
 	}
 	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
 	return slices.DeleteFunc(all, func(d *destination) bool {
-		return !has(d.id) && (d.settings == nil ||
+		return !has(d.Destination) && (d.settings == nil ||
 			!slices.ContainsFunc(d.settings.Endpoints, func(e config.Endpoint) bool { return has(e.Shown()) }))
 	})
 }
@@ -135,7 +125,7 @@ func getDestination(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(d *destination) bool { return d.id == id })
+	i := slices.IndexFunc(all, func(d *destination) bool { return d.Destination == id })
 	if i < 0 {
 		return nil, noDestination(id)
 	}
@@ -182,20 +172,21 @@ func (q *request) destinations() ([]*destination, error) {
 	by := make(map[string]*destination, len(settings.Destinations))
 	for i := range settings.Destinations {
 		c := &settings.Destinations[i]
-		by[c.ID] = &destination{id: c.ID, settings: c}
+		by[c.ID] = &destination{DestinationStats: webhook.DestinationStats{Destination: c.ID}, settings: c}
 	}
 	for _, s := range stats {
 		d := by[s.Destination]
-		if d == nil && (s.Waiting > 0 || s.Held != nil) {
-			d = &destination{id: s.Destination}
-			by[d.id] = d
+		if d == nil {
+			if s.Waiting == 0 && s.Held == nil {
+				continue
+			}
+			d = new(destination)
+			by[s.Destination] = d
 		}
-		if d != nil {
-			d.stats = s
-		}
+		d.DestinationStats = s
 	}
 	for _, d := range by {
-		d.rates = q.config.Feed.Rates(d.id)
+		d.rates = q.config.Feed.Rates(d.Destination)
 		d.state = d.stateNow()
 	}
 	return slices.Collect(maps.Values(by)), nil
@@ -203,26 +194,25 @@ func (q *request) destinations() ([]*destination, error) {
 
 // stateNow returns the first state that applies, in the order of the cases below.
 func (d *destination) stateNow() string {
-	s := &d.stats
-	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt failed
+	failed := d.Outcome == webhook.OutcomeRetryable // the latest attempt failed
 	switch {
-	case s.Held != nil:
-		return string(s.Held.Hold)
+	case d.Held != nil:
+		return string(d.Held.Hold)
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
 	case d.settings.Webhook == nil: // its document in the store is not valid
 		return string(webhook.HoldInvalid)
 	case !d.settings.Enabled:
 		return string(webhook.HoldDisabled)
-	case s.Refusing:
+	case d.Refusing:
 		return api.StateRefusing
-	case failed && s.Failure != nil && s.Failure.Due.IsZero():
+	case failed && d.Failure != nil && d.Failure.Due.IsZero():
 		return api.StateFailing
-	case failed && s.Waiting > 0, d.rates.Retried > 0:
+	case failed && d.Waiting > 0, d.rates.Retried > 0:
 		return api.StateRetrying
-	case s.Delivered > 0:
+	case d.Delivered > 0:
 		return api.StateOK
-	case s.Waiting > 0:
+	case d.Waiting > 0:
 		return api.StateWaiting
 	}
 	return api.StateIdle
@@ -234,11 +224,10 @@ func (q *request) describe(some []*destination) []api.Destination {
 	dead := q.dead.get(q.Context(), q.config.Forwarder)
 	for i, d := range some {
 		list[i] = d.describe()
-		list[i].Errors = q.config.Feed.Errors(d.id)
-		by[d.id] = &list[i]
+		list[i].Errors = q.config.Feed.Errors(d.Destination)
+		by[d.Destination] = &list[i]
 		if dead != nil {
-			n := dead[d.id]
-			list[i].DeadLetters = &n
+			list[i].DeadLetters = new(dead[d.Destination])
 		}
 	}
 	for _, source := range q.config.Settings().Sources {
@@ -256,25 +245,24 @@ func (q *request) describe(some []*destination) []api.Destination {
 }
 
 func (d *destination) describe() api.Destination {
-	s := &d.stats
 	a := api.Destination{
-		ID: d.id, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
-		InFlight: s.InFlight, Waiting: s.Waiting, Oldest: s.Oldest.UTC(), Since: s.Since.UTC(),
-		Delivered: s.Delivered, Retried: s.Retried, Filtered: s.Filtered, Dead: byReason(s.Dead),
-		Latency: latencyOf(s.Latency), Rates: d.rates,
+		ID: d.Destination, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
+		InFlight: d.InFlight, Waiting: d.Waiting, Oldest: d.Oldest.UTC(), Since: d.Since.UTC(),
+		Delivered: d.Delivered, Retried: d.Retried, Filtered: d.Filtered, Dead: byReason(d.Dead),
+		Latency: latencyOf(d.Latency), Rates: d.rates,
 	}
-	if f := s.Failure; f != nil {
+	if f := d.Failure; f != nil {
 		a.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: f.Due.UTC()}
 	}
-	next := s.Oldest
-	if held := s.Held; held != nil {
+	next := d.Oldest
+	if held := d.Held; held != nil {
 		a.Paused = held.Hold == webhook.HoldPaused
 		a.Held = &api.Held{Hold: string(held.Hold), Since: held.Since.UTC(), Until: held.Until.UTC(), Reason: string(held.Reason)}
 		if held.Until.After(next) {
 			next = held.Until
 		}
 	}
-	if s.Waiting > 0 && (s.Held == nil || !s.Held.Until.IsZero()) {
+	if d.Waiting > 0 && (d.Held == nil || !d.Held.Until.IsZero()) {
 		a.Next = next.UTC()
 	}
 	if c := d.settings; c != nil {

@@ -25,9 +25,9 @@ type document = map[string]any
 
 // edit passes the document of a destination to the function change, stores the result, and logs who
 // changed the destination. The argument what is the verb for the log. The function change gets nil
-// for a destination that does not exist, and returns nil to delete a destination. edit refuses to
-// change destinations of the configuration file.
-func (q *request) edit(what string, change func(document) (document, error)) error {
+// for a destination that does not exist, which edit refuses if must is true. It returns nil to
+// delete a destination. edit refuses to change destinations of the configuration file.
+func (q *request) edit(what string, must bool, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
 		return badRequest(api.ParamBy, "want up to 255 bytes without control characters")
@@ -43,7 +43,12 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	if d := q.config.Settings().Destination(id); d != nil && d.Stored == nil {
 		return conflict("", "the configuration of the server names %q: change it there", id)
 	}
-	err = wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, change))
+	err = wrongDocument("", q.config.Stored.Change(q.Context(), id, by, version, func(d document) (document, error) {
+		if d == nil && must {
+			return nil, noDestination(id)
+		}
+		return change(d)
+	}))
 	switch {
 	case errors.Is(err, stored.ErrConflict):
 		return conflict(api.ParamVersion, "%v", err)
@@ -56,38 +61,29 @@ func (q *request) edit(what string, change func(document) (document, error)) err
 	return nil
 }
 
-func (q *request) editExisting(what string, change func(document) (document, error)) error {
-	return q.edit(what, func(d document) (document, error) {
-		if d == nil {
-			return nil, noDestination(q.PathValue("destination"))
-		}
-		return change(d)
-	})
-}
-
 // replaceDestination creates or replaces a destination. The body is its document.
 func replaceDestination(q *request, body *document) (any, error) {
-	return q.write("set", *body, q.edit, func(_, d document) document { return d })
+	return q.write("set", false, *body, func(_, d document) document { return d })
 }
 
 // changeDestination changes the keys of a document that are in the body. The value null resets a
 // key to its default.
 func changeDestination(q *request, body *document) (any, error) {
-	return q.write("changed", *body, q.editExisting, func(old, d document) document {
+	return q.write("changed", true, *body, func(old, d document) document {
 		maps.Copy(old, d)
 		maps.DeleteFunc(old, func(_ string, value any) bool { return value == nil })
 		return old
 	})
 }
 
-// write stores a new version of a document with edit or editExisting. The function merge makes the
-// new version from the old version and the body.
-func (q *request) write(what string, body document, edit func(string, func(document) (document, error)) error, merge func(old, body document) document) (any, error) {
+// write stores a new version of a document with edit. The function merge makes the new version from
+// the old version and the body.
+func (q *request) write(what string, must bool, body document, merge func(old, body document) document) (any, error) {
 	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
 		return nil, badRequest("id", "id differs from the id in the path")
 	}
 	delete(body, "id")
-	if err := edit(what, func(old document) (document, error) {
+	if err := q.edit(what, must, func(old document) (document, error) {
 		d := merge(old, maps.Clone(body))
 		return d, q.checkDocument(d, old == nil)
 	}); err != nil {
@@ -118,7 +114,7 @@ func (q *request) checkDocument(d document, isNew bool) error {
 // deleteDestination deletes a destination. The parameter waiting says whether its waiting
 // deliveries are kept or discarded.
 func deleteDestination(q *request) (any, error) {
-	if err := q.editExisting("deleted", func(document) (document, error) { return nil, nil }); err != nil {
+	if err := q.edit("deleted", true, func(document) (document, error) { return nil, nil }); err != nil {
 		return nil, err
 	}
 	var became api.Changed
@@ -137,7 +133,7 @@ func deleteDestination(q *request) (any, error) {
 func addSecret(q *request) (any, error) {
 	secret := signature.NewStandardSecret()
 	var valid int
-	err := q.editExisting("given another secret", func(d document) (document, error) {
+	err := q.edit("given another secret", true, func(d document) (document, error) {
 		before, _ := d["standardSecrets"].([]any)
 		if len(before) >= webhook.MaxStandardSecrets {
 			return nil, conflict("", "%d secrets are valid, the limit: forget the old ones first", len(before))
@@ -151,7 +147,7 @@ func addSecret(q *request) (any, error) {
 
 // dropSecrets removes all secrets for Standard Webhooks except the newest, which is the first.
 func dropSecrets(q *request) (any, error) {
-	err := q.editExisting("left with its newest secret", func(d document) (document, error) {
+	err := q.edit("left with its newest secret", true, func(d document) (document, error) {
 		if all, _ := d["standardSecrets"].([]any); len(all) > 1 {
 			d["standardSecrets"] = all[:1]
 		}
@@ -186,7 +182,7 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, StandardSecrets: len(d.StandardSecrets),
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
-		s.Filter = &api.Filter{Include: d.Filter.Include, Exclude: d.Filter.Exclude}
+		s.Filter = new(api.Filter(d.Filter))
 	}
 	for _, source := range sources {
 		if slices.Contains(source.Destinations, d.ID) {

@@ -167,6 +167,9 @@ func (q *request) filter(filter any) {
 	}
 }
 
+// errAfter says that the parameter "after" is wrong.
+var errAfter = badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
+
 // page returns the first page of the sequence all, with each value converted by the function
 // answer. If more values follow, the result after is the key of the last value on the page. A
 // client sends this key to get the next page.
