@@ -7,67 +7,103 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhookprom"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Metrics is a webhook.Observer that counts deliveries with package webhookprom. It also counts the
-// requests of clients. Handler reads all other numbers at each scrape. A Metrics is safe for
-// concurrent use.
+// requests and calls of clients. Handler reads all other numbers at each scrape. A Metrics is safe
+// for concurrent use.
 type Metrics struct {
 	*webhookprom.Metrics
 	registry *prometheus.Registry
 
-	served        *prometheus.CounterVec
-	servedSeconds prometheus.Histogram
+	served               *prometheus.CounterVec
+	servedSeconds        prometheus.Histogram
+	unknown, unavailable prometheus.Counter
+
+	sources                     series.Labels
+	accepted, rejected, limited *prometheus.CounterVec // by source
 }
 
 // New returns Metrics with all counts at zero. version is the version of the program.
 func New(version, goVersion string) *Metrics {
-	m := &Metrics{
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	register := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return register.NewCounterVec(prometheus.CounterOpts{Name: "hookferry_" + name, Help: help}, labels)
+	}
+	register.NewGauge(prometheus.GaugeOpts{
+		Name:        "hookferry_build_info",
+		Help:        "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": goVersion},
+	}).Set(1)
+	return &Metrics{
 		Metrics:  webhookprom.New(),
-		registry: prometheus.NewRegistry(),
-		served: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hookferry_http_requests_total",
-			Help: "Requests of clients to the tracking API, by the status of the answer.",
-		}, []string{"code"}),
-		servedSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		registry: registry,
+		served:   counter("http_requests_total", "Requests of clients to the tracking API, by the status of the answer.", "code"),
+		servedSeconds: register.NewHistogram(prometheus.HistogramOpts{
 			Name:    "hookferry_http_request_duration_seconds",
 			Help:    "Time of requests of clients, from the end of the header to the answer, the commit included.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30},
 		}),
+		unknown:     counter("http_requests_unknown_key_total", "Requests with a write key that is not known.").WithLabelValues(),
+		unavailable: counter("http_requests_unavailable_total", "Requests told to try again, by 503.").WithLabelValues(),
+		accepted:    counter("calls_accepted_total", "Calls of clients taken.", "source"),
+		rejected:    counter("calls_rejected_total", "Calls of clients that are wrong.", "source"),
+		limited:     counter("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source"),
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "hookferry_build_info",
-		Help:        "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": version, "goversion": goVersion},
-	})
-	build.Set(1)
-	m.registry.MustRegister(m.served, m.servedSeconds, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
 }
 
-func (m *Metrics) Served(status int, took time.Duration) {
-	code := strconv.Itoa(status)
-	if status < 100 || status > 599 {
+// source returns the label of a source. The first call for a label, which may come from a scrape,
+// creates the label's counters at zero.
+func (m *Metrics) source(name string) string {
+	label, first := m.sources.Of(name)
+	if first {
+		m.accepted.WithLabelValues(label)
+		m.rejected.WithLabelValues(label)
+		m.limited.WithLabelValues(label)
+	}
+	return label
+}
+
+// Answered counts a request of a client.
+func (m *Metrics) Answered(a *collector.Answered) {
+	code := strconv.Itoa(a.Status)
+	if a.Status < 100 || a.Status > 599 {
 		code = series.Other // so that there are few labels
 	}
 	m.served.WithLabelValues(code).Inc()
-	m.servedSeconds.Observe(took.Seconds())
+	m.servedSeconds.Observe(a.Took.Seconds())
+	switch a.Status {
+	case http.StatusUnauthorized:
+		m.unknown.Inc()
+	case http.StatusServiceUnavailable:
+		m.unavailable.Inc()
+	}
+	if a.Source == "" {
+		return
+	}
+	source := m.source(a.Source)
+	m.accepted.WithLabelValues(source).Add(float64(a.Accepted))
+	m.rejected.WithLabelValues(source).Add(float64(a.Rejected))
+	if a.Status == http.StatusTooManyRequests {
+		m.limited.WithLabelValues(source).Inc()
+	}
 }
 
 // State has the parts of the server that a scrape reads. Its functions are called concurrently.
@@ -78,12 +114,8 @@ type State struct {
 	// StoreSize returns the size of the store's files in bytes. It is nil for a store without
 	// files.
 	StoreSize func() (int64, error)
-	// Calls and Sources return counts of the calls of clients. Settings returns the settings in
-	// use. All are required.
-	Calls    func() api.Calls
-	Sources  func() []api.Source
-	Settings func() *config.Settings
-	Logger   *slog.Logger // logs why a scrape is incomplete; required
+	Settings  func() *config.Settings // returns the settings in use; required
+	Logger    *slog.Logger            // logs why a scrape is incomplete; required
 }
 
 // scrapeTimeout bounds how long a scrape waits for the store. By default Prometheus gives up a
@@ -92,7 +124,7 @@ const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It must be called only once.
 func (m *Metrics) Handler(s State) http.Handler {
-	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{State: s, turn: make(chan struct{}, 1)})
+	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{s, m})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		// An incomplete scrape is better than none: while the store fails, people need the other
 		// metrics most.
@@ -102,20 +134,14 @@ func (m *Metrics) Handler(s State) http.Handler {
 	})
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("hookferry_"+name, help, nil, nil)
 }
 
 var (
 	storeDeliveries = desc("store_deliveries", "Deliveries in the store, of all destinations.")
 	storeDead       = desc("store_dead_letters", "Dead letters in the store.")
 	storeSize       = desc("store_size_bytes", "Bytes of the files of the store; not of a database.")
-
-	callsAccepted = desc("calls_accepted_total", "Calls of clients taken.", "source")
-	callsRejected = desc("calls_rejected_total", "Calls of clients that are wrong.", "source")
-	limited       = desc("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source")
-	unknown       = desc("http_requests_unknown_key_total", "Requests with a write key that is not known.")
-	unavailable   = desc("http_requests_unavailable_total", "Requests told to try again, by 503.")
 
 	reloaded = desc("config_last_reload_successful", "1 if the newest settings are in use, 0 if they are refused.")
 	loaded   = desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read.")
@@ -124,34 +150,31 @@ var (
 // A snapshot is a prometheus.Collector that reads the State at each scrape.
 type snapshot struct {
 	State
-	labels series.Labels
-	turn   chan struct{} // has a value while a scrape is in progress
-	// The counts of the sources, by label.
-	accepted, rejected, limited series.Ledger
+	metrics *Metrics
 }
 
 // Describe implements prometheus.Collector. It sends nothing, so that Prometheus does not check that
 // a scrape has all metrics: while the store fails, some are missing.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. Only one scrape runs at a time.
+// Collect implements prometheus.Collector.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		ch <- prometheus.NewInvalidMetric(storeDeliveries, errors.New("another scrape takes too long"))
-		return
+	gauge := func(d *prometheus.Desc, n float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n)
 	}
-	count := func(d *prometheus.Desc, n int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	settings := s.Settings()
+	inUse := 0.0
+	if settings.Error == "" {
+		inUse = 1
 	}
-	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
+	gauge(reloaded, inUse)
+	gauge(loaded, float64(settings.Loaded.UnixMilli())/1000)
+	for i := range settings.Sources {
+		s.metrics.source(settings.Sources[i].Name) // from the next scrape on, it has counters
 	}
 
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
 	if c, err := s.Store.Count(ctx); err != nil {
 		ch <- prometheus.NewInvalidMetric(storeDeliveries, fmt.Errorf("counting the deliveries in the store: %w", err))
 	} else {
@@ -165,30 +188,4 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 			gauge(storeSize, float64(n))
 		}
 	}
-
-	sources := s.Sources()
-	bySource := func(d *prometheus.Desc, ledger *series.Ledger, countOf func(*api.Source) int64) {
-		var now []series.Reading
-		for i := range sources {
-			label, _ := s.labels.Of(sources[i].Name)
-			now = append(now, series.Reading{Label: label, Name: sources[i].Name, Count: countOf(&sources[i])})
-		}
-		for label, n := range ledger.Read(now) {
-			count(d, n, label)
-		}
-	}
-	bySource(callsAccepted, &s.accepted, func(of *api.Source) int64 { return of.Accepted })
-	bySource(callsRejected, &s.rejected, func(of *api.Source) int64 { return of.Rejected })
-	bySource(limited, &s.limited, func(of *api.Source) int64 { return of.Limited })
-	calls := s.Calls()
-	count(unknown, calls.Unknown)
-	count(unavailable, calls.Failed)
-
-	settings := s.Settings()
-	inUse := 0.0
-	if settings.Error == "" {
-		inUse = 1
-	}
-	gauge(reloaded, inUse)
-	gauge(loaded, float64(settings.Loaded.UnixMilli())/1000)
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
@@ -64,20 +64,24 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 		}
 	}
 	synctest.Wait()
-	m.Served(http.StatusOK, 2*time.Millisecond)
-	m.Served(http.StatusTooManyRequests, time.Millisecond)
-	m.Served(999, time.Millisecond)
+	for _, a := range []collector.Answered{
+		{Source: "web", Status: http.StatusOK, Accepted: 7, Rejected: 2, Took: 2 * time.Millisecond},
+		{Source: "web", Status: http.StatusTooManyRequests, Took: time.Millisecond},
+		{Status: http.StatusUnauthorized, Took: time.Millisecond},
+		{Source: "app", Status: http.StatusServiceUnavailable, Took: time.Millisecond},
+		{Status: 999, Took: time.Millisecond},
+	} {
+		m.Answered(&a)
+	}
 
 	state := State{
 		Forwarder: forwarder,
 		Store:     queue,
 		StoreSize: func() (int64, error) { return 65536, nil },
-		Calls:     func() api.Calls { return api.Calls{Unknown: 4, Failed: 5} },
-		Sources: func() []api.Source {
-			return []api.Source{{Name: "web", Accepted: 7, Rejected: 2, Limited: 1}, {Name: "app", Accepted: 3}}
+		Settings: func() *config.Settings {
+			return &config.Settings{Loaded: time.Unix(1_700_000_000, 0), Sources: []config.Source{{Name: "web"}, {Name: "idle"}}}
 		},
-		Settings: func() *config.Settings { return &config.Settings{Loaded: time.Unix(1_700_000_000, 0)} },
-		Logger:   slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	if alter != nil {
 		alter(&state)
@@ -131,7 +135,7 @@ func TestScrapeReplacesInvalidUTF8(t *testing.T) {
 }
 
 // TestSeriesBeginAtZeroAfterTheFirstScrape shows that a destination has series with the value 0
-// before its first dead letter. Prometheus and its alerts see no increase in a series that begins
+// before its first dead letter, and a source before its first call. Prometheus and its alerts see no increase in a series that begins
 // at 1.
 func TestSeriesBeginAtZeroAfterTheFirstScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,6 +145,9 @@ func TestSeriesBeginAtZeroAfterTheFirstScrape(t *testing.T) {
 		for _, want := range []string{
 			`hookferry_deliveries_dead_total{destination="paused",reason="expired"} 0`,
 			`hookferry_deliveries_delivered_total{destination="paused"} 0`,
+			`hookferry_calls_accepted_total{source="idle"} 0`,
+			`hookferry_calls_rejected_total{source="idle"} 0`,
+			`hookferry_http_requests_limited_total{source="idle"} 0`,
 		} {
 			if !slices.Contains(lines, want) {
 				t.Errorf("the second scrape lacks %s", want)
@@ -155,7 +162,7 @@ func TestScrapeHasAllMetrics(t *testing.T) {
 		lines := scrape(t, h)
 		for _, want := range []string{
 			`hookferry_build_info{goversion="go1.26",version="v1.2.3"} 1`,
-			`hookferry_calls_accepted_total{source="app"} 3`,
+			`hookferry_calls_accepted_total{source="app"} 0`,
 			`hookferry_calls_accepted_total{source="web"} 7`,
 			`hookferry_calls_rejected_total{source="web"} 2`,
 			`hookferry_config_last_reload_success_timestamp_seconds 1.7e+09`,
@@ -172,13 +179,13 @@ func TestScrapeHasAllMetrics(t *testing.T) {
 			`hookferry_deliveries_waiting{destination="paused"} 1`,
 			`hookferry_delivery_duration_seconds_count 1`,
 			`hookferry_destinations_held{destination="paused",hold="paused"} 1`,
-			`hookferry_http_request_duration_seconds_count 3`,
+			`hookferry_http_request_duration_seconds_count 5`,
 			`hookferry_http_requests_limited_total{source="web"} 1`,
 			`hookferry_http_requests_total{code="200"} 1`,
 			`hookferry_http_requests_total{code="429"} 1`,
 			`hookferry_http_requests_total{code="other"} 1`,
-			`hookferry_http_requests_unavailable_total 5`,
-			`hookferry_http_requests_unknown_key_total 4`,
+			`hookferry_http_requests_unavailable_total 1`,
+			`hookferry_http_requests_unknown_key_total 1`,
 			`hookferry_store_dead_letters 1`,
 			`hookferry_store_deliveries 2`,
 			`hookferry_store_size_bytes 65536`,
@@ -379,40 +386,20 @@ func readText(t *testing.T, name ...string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// TestCountersDoNotFall: sources beyond a limit share one counter, "other". A source that goes away
-// lowers neither the shared counter nor its own, and adds to the counter when it comes back.
-func TestCountersDoNotFall(t *testing.T) {
+// TestSourcesShareALabel shows that the sources beyond a limit share counters, "other".
+func TestSourcesShareALabel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var named, shared []api.Source
+		m, h := forwarded(t, nil) // two sources have labels
 		for i := range series.MaxLabels {
-			named = append(named, api.Source{Name: fmt.Sprintf("named%d", i), Accepted: 1})
+			m.Answered(&collector.Answered{Source: fmt.Sprintf("source%d", i), Status: 200, Accepted: 2, Rejected: 1})
 		}
-		a, b := api.Source{Name: "a", Accepted: 10, Rejected: 2, Limited: 3}, api.Source{Name: "b", Accepted: 5}
-		_, h := forwarded(t, func(s *State) { s.Sources = func() []api.Source { return append(slices.Clip(named), shared...) } })
-		for _, step := range []struct {
-			name    string
-			sources []api.Source
-			want    int // value of the counter other; -1 if there is none
-		}{
-			{"none", nil, -1},
-			{"two", []api.Source{a, b}, 15},
-			{"one source counts on", []api.Source{a, {Name: "b", Accepted: 6}}, 16},
-			{"one source is gone", []api.Source{{Name: "b", Accepted: 7}}, 17},
-			{"the source is back, and counts from zero", []api.Source{{Name: "a", Accepted: 2}, {Name: "b", Accepted: 7}}, 19},
-			{"a source starts again from zero", []api.Source{{Name: "a", Accepted: 1}, {Name: "b", Accepted: 7}}, 20},
-			{"all are gone", nil, 20},
-		} {
-			shared = step.sources
-			lines := scrape(t, h)
-			if want := fmt.Sprintf(`hookferry_calls_accepted_total{source="other"} %d`, step.want); slices.Contains(lines, want) != (step.want >= 0) {
-				t.Errorf("%s: want the line %s: %v", step.name, want, step.want >= 0)
-			}
-		}
-		named = named[1:]
+		m.Answered(&collector.Answered{Source: "one more", Status: 429})
 		lines := scrape(t, h)
 		for _, want := range []string{
-			`hookferry_calls_accepted_total{source="named0"} 1`, `hookferry_calls_rejected_total{source="other"} 2`,
-			`hookferry_http_requests_limited_total{source="other"} 3`,
+			`hookferry_calls_accepted_total{source="source0"} 2`,
+			`hookferry_calls_accepted_total{source="other"} 4`,
+			`hookferry_calls_rejected_total{source="other"} 2`,
+			`hookferry_http_requests_limited_total{source="other"} 1`,
 		} {
 			if !slices.Contains(lines, want) {
 				t.Errorf("the scrape lacks %s", want)

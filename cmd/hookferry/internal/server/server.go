@@ -316,7 +316,7 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 		s.tracer.Answered(r, a)
 	}
 	if s.metrics != nil {
-		s.metrics.Served(a.Status, a.Took)
+		s.metrics.Answered(&a)
 	}
 }
 
@@ -327,8 +327,6 @@ func (s *server) private(l *conns) *http.Server {
 			Forwarder: s.forwarder,
 			Store:     s.store.Store,
 			StoreSize: s.store.size,
-			Calls:     s.sources.calls,
-			Sources:   s.sources.list,
 			Settings:  s.settings.Load,
 			Logger:    s.log,
 		})
