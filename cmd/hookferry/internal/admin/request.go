@@ -76,30 +76,14 @@ func withBody[T any](serve func(*request, *T) (any, error)) handlerFunc {
 	}
 }
 
-// A rule says which values of a parameter are allowed.
-type rule struct {
-	want  string // describes the allowed values, for the error
-	holds func(value string) bool
-}
-
-func oneOf(list ...string) rule {
-	return rule{"one of " + strings.Join(list, ", "), func(value string) bool { return slices.Contains(list, value) }}
-}
-
-var isTime = rule{"a time as of RFC 3339, such as 2006-01-02T15:04:05Z", func(value string) bool {
-	return new(time.Time).UnmarshalText([]byte(value)) == nil
-}}
-
-// rules has the rules of parameters. A parameter without a rule may have any value. The value "" is
-// the same as no value.
-var rules = map[string]rule{
-	api.ParamKind:    oneOf(feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead),
-	api.ParamState:   oneOf(api.States...),
-	api.ParamSort:    oneOf(api.Sorts...),
-	api.ParamRange:   oneOf("5m", "1h", "24h"),
-	api.ParamWaiting: oneOf(api.WaitingChoices...),
-	api.ParamFrom:    isTime,
-	api.ParamTo:      isTime,
+// choices has the values that parameters may have. A parameter that is missing here may have any
+// value. The value "" is the same as no value.
+var choices = map[string][]string{
+	api.ParamKind:    {feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead},
+	api.ParamState:   api.States,
+	api.ParamSort:    api.Sorts,
+	api.ParamRange:   {"5m", "1h", "24h"},
+	api.ParamWaiting: api.WaitingChoices,
 }
 
 // readQuery reads and checks the query parameters; see route.params.
@@ -124,8 +108,13 @@ func (q *request) readQuery(params []string) (err error) {
 			return badRequest(name, "%s is missing", name)
 		}
 		for _, value := range q.query[name] {
-			if rule, ok := rules[name]; ok && value != "" && !rule.holds(value) {
-				return badRequest(name, "%s is not %s", name, rule.want)
+			isTime := name == api.ParamFrom || name == api.ParamTo
+			switch list, bound := choices[name]; {
+			case value == "":
+			case bound && !slices.Contains(list, value):
+				return badRequest(name, "%s is not one of %s", name, strings.Join(list, ", "))
+			case isTime && new(time.Time).UnmarshalText([]byte(value)) != nil:
+				return badRequest(name, "%s is not a time as of RFC 3339, such as 2006-01-02T15:04:05Z", name)
 			}
 		}
 	}
@@ -162,7 +151,7 @@ func (q *request) number(name string, least, most uint64, want string) (*uint64,
 func (q *request) filter(filter any) {
 	for name, values := range q.query {
 		if text, err := json.Marshal(map[string]string{name: values[0]}); err == nil && values[0] != "" {
-			_ = json.Unmarshal(text, filter) // the rules of the parameters have been checked
+			_ = json.Unmarshal(text, filter) // readQuery has checked the parameters
 		}
 	}
 }

@@ -18,14 +18,7 @@ const (
 
 // Run counts the waiting deliveries in a store again and again, until ctx is done.
 func (f *Feed) Run(ctx context.Context, store webhook.Store) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
 		begin := time.Now()
 		all, err := store.Count(ctx)
 		by := make(map[string]int)
@@ -36,7 +29,11 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 		if err == nil {
 			f.waits(all.Waiting, by)
 		}
-		timer.Reset(max(sampleEvery, sampleShare*time.Since(begin)))
+		select {
+		case <-time.After(max(sampleEvery, sampleShare*time.Since(begin))):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
