@@ -20,11 +20,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "DENY")
-	// The handler of the page replaces this policy by its own.
+	// The handler of the page replaces this policy, and that of caching, by its own.
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
 	if h.config.Token == "" {
 		if err := checkLocal(r); err != nil {
 			writeError(w, err)
@@ -45,7 +46,6 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			writeError(w, err)
 			return
 		}
-		w.Header().Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
 }
@@ -79,7 +79,6 @@ func checkLocal(r *http.Request) *failure {
 // getAccess answers whether the request has access to the API. It needs no token itself, so that
 // the page can find out that it has to ask for a token.
 func getAccess(q *request) (any, error) {
-	q.w.Header().Set("Cache-Control", "no-store")
 	err := q.admit(q.Request)
 	if err != nil && err.status != http.StatusUnauthorized {
 		return nil, err

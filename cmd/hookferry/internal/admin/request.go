@@ -285,21 +285,26 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	return f
 }
 
-func writeError(w http.ResponseWriter, f *failure) {
-	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, f.status, f.told)
+func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, f.told) }
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text := encode(v)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	w.Write(text) // an error means that the client is gone
 }
 
-// writeJSON answers with v. It does not escape for HTML, so bodies of webhooks are shown as sent.
-func writeJSON(w http.ResponseWriter, status int, v any) {
+// encode returns values as JSON, one a line. It does not escape for HTML, so bodies of webhooks are
+// shown as sent.
+func encode(values ...any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(err) // a type of package api that is not JSON
+	for _, v := range values {
+		if err := encoder.Encode(v); err != nil {
+			panic(err) // a type of package api that is not JSON
+		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	w.WriteHeader(status)
-	w.Write(b.Bytes()) // an error means that the client is gone
+	return b.Bytes()
 }

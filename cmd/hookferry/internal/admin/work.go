@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
@@ -40,19 +38,12 @@ func newStream(w http.ResponseWriter) *stream {
 // send sends values, one a line. Without values it sends an empty line, which keeps the connection
 // open.
 func (s *stream) send(values ...any) error {
-	var lines bytes.Buffer
+	lines := encode(values...)
 	if len(values) == 0 {
-		lines.WriteByte('\n')
-	}
-	encoder := json.NewEncoder(&lines)
-	encoder.SetEscapeHTML(false)
-	for _, v := range values {
-		if err := encoder.Encode(v); err != nil {
-			return err
-		}
+		lines = []byte("\n")
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamTimeout))
-	if _, err := s.w.Write(lines.Bytes()); err != nil {
+	if _, err := s.w.Write(lines); err != nil {
 		return err
 	}
 	return s.control.Flush()
