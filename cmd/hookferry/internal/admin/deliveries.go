@@ -88,12 +88,12 @@ const (
 // parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
-	s, told := q.config.Feed.Story(destination, source, id)
-	if told && s.State != feed.KindDead {
+	s, known := q.config.Feed.Story(destination, source, id)
+	if known && s.State != feed.KindDead {
 		return s, nil
 	}
 	filter := webhook.DeadFilter{Destination: destination, ID: id}
-	if told {
+	if known {
 		source, filter.ID, filter.From = s.Source, s.ID, s.Ended.Add(-findBefore)
 	}
 	search, cancel := context.WithTimeout(q.Context(), findTime)
@@ -102,12 +102,12 @@ func getStory(q *request) (any, error) {
 	switch {
 	case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 		return nil, fmt.Errorf("looking for the dead letter: %w", err)
-	case dead != nil && told:
+	case dead != nil && known:
 		s.Key = dead.Key
 	case dead != nil:
 		s = storyOf(&dead.Delivery, feed.KindDead, dead.Died)
 		s.Reason, s.Key = string(dead.Reason), dead.Key
-	case !told:
+	case !known:
 		return findAlive(q, destination, source, id)
 	}
 	return s, nil

@@ -225,11 +225,11 @@ func (q *request) readJSON(v any) error {
 
 // A failure is an error of a request, with the status of its answer.
 type failure struct {
-	told   api.Error
+	answer api.Error
 	status int
 }
 
-func (f *failure) Error() string { return f.told.Error() }
+func (f *failure) Error() string { return f.answer.Error() }
 
 func refuse(code string, status int, field, format string, args ...any) *failure {
 	return &failure{api.Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}, status}
@@ -285,7 +285,7 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	return f
 }
 
-func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, f.told) }
+func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, f.answer) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text := encode(v)

@@ -143,9 +143,9 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	switch {
 	case err == nil:
 	case q.open.Err() != nil && errors.Is(err, context.Canceled):
-		last.Error = &unavailable("the server is stopping; ask again to go on").told
+		last.Error = &unavailable("the server is stopping; ask again to go on").answer
 	default:
-		last.Error = &q.failed(ctx, err).told
+		last.Error = &q.failed(ctx, err).answer
 	}
 	_ = s.send(last) // an error means that the client is gone
 	return nil

@@ -16,7 +16,7 @@ type counts struct {
 	levels  [3]level
 	errors  [hourSteps]map[webhook.Reason]int64 // failed requests of the last hour, a ring buffer with the steps of Day
 	used    time.Time
-	leftOut int64 // events that were not told
+	leftOut int64 // events that were not kept
 }
 
 // The ranges of Series. Each is an index of levels.

@@ -2,9 +2,9 @@
 // over time. The story of a delivery, which is all that is known about it, is made from its events
 // when somebody asks. The Feed is a webhook.Observer with bounded memory and bounded cost.
 //
-// All events are counted. About eventRate events a second are also told, which means kept in full,
-// for Readers to read. Of each delivery either all events are told or none, so every story is
-// complete until its oldest events are dropped.
+// All events are counted. About eventRate events a second are also kept in full, until newer ones
+// take their place. Of each delivery either all events are kept or none, so a story is complete
+// until its oldest events are dropped.
 package feed
 
 import (
@@ -35,12 +35,13 @@ type bounds struct {
 
 var defaultBounds = bounds{events: 16_384, bytes: 24 << 20, destinations: 256, idle: 10 * time.Minute}
 
-// The events that are told. A token bucket bounds them. A delivery is told if the bucket has enough
-// tokens when its first event happens. Each of its events then takes a token, and may take the
-// bucket below zero.
+// A token bucket bounds the events that are kept. The events of a delivery are kept if the bucket has
+// enough tokens when the first of them happens. Each of them takes a token, and may take the bucket
+// below zero, but not below -eventBurst: so after a burst of retries, new deliveries are kept again
+// within about a second.
 const (
-	eventRate  = 1000 // how many events a second are told, on average
-	eventBurst = 1000 // how many events may be told at once after a quiet time
+	eventRate  = 1000 // how many events a second are kept, on average
+	eventBurst = 1000 // how many events may be kept at once after a quiet time
 	// eventReserve is the part of eventBurst that only quiet destinations may use. A destination is
 	// quiet until it has had eventShare events in the current second.
 	eventReserve = 200
@@ -124,9 +125,9 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 			c, of = f.countsOf(d.Destination, now), d.Destination
 		}
 		c.add(now, cell{accepted: 1})
-		if known := f.delivery(c, d, now); known != nil {
+		if known := f.deliveryOf(c, d, now); known != nil {
 			f.learn(known, d)
-			f.tell(known, api.Event{At: now.UTC(), Kind: KindAccepted, Body: known.body})
+			f.keep(known, api.Event{At: now.UTC(), Kind: KindAccepted, Body: known.body})
 		}
 	}
 }
@@ -148,11 +149,11 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 			c.answered(a.Took, a.Reason)
 		}
 	}
-	if known := f.delivery(c, &webhook.Delivery{
+	if known := f.deliveryOf(c, &webhook.Delivery{
 		Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type, Trace: a.Trace,
 	}, now); known != nil {
 		e.Attempt = new(api.AttemptOf(&a.Attempt))
-		f.tell(known, e)
+		f.keep(known, e)
 	}
 }
 
@@ -168,9 +169,9 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	c := f.countsOf(d.Destination, ended.At)
 	f.total.add(ended.At, step)
 	c.add(ended.At, step)
-	if known := f.delivery(c, d, ended.At); known != nil {
+	if known := f.deliveryOf(c, d, ended.At); known != nil {
 		f.learn(known, d)
-		f.tell(known, e)
+		f.keep(known, e)
 	}
 }
 
@@ -191,9 +192,9 @@ func (f *Feed) begins(c *counts, now time.Time) bool {
 	return false
 }
 
-// tell keeps an event of d, and drops the oldest events beyond the bounds. The caller holds f.mu.
-func (f *Feed) tell(d *delivery, e api.Event) {
-	f.tokens--
+// keep keeps an event of d, and drops the oldest events beyond the bounds. The caller holds f.mu.
+func (f *Feed) keep(d *delivery, e api.Event) {
+	f.tokens = max(f.tokens-1, -eventBurst)
 	f.seq++
 	e.Seq, e.Names = f.seq, d.Names
 	kept := &event{Event: e, of: d, body: d.body}

@@ -292,6 +292,31 @@ func TestBudgetPrefersQuietDestinations(t *testing.T) {
 	})
 }
 
+// TestRetriesDoNotHideNewDeliveries shows that the events of a new delivery are kept within about a
+// second after a burst of retries, all of which are kept.
+func TestRetriesDoNotHideNewDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := recorder{New()}
+		var busy []webhook.Delivery
+		for i := range 5000 {
+			busy = append(busy, newDelivery("busy", fmt.Sprint("b", i)))
+			f.accepts(busy[i])
+			time.Sleep(time.Millisecond)
+		}
+		for i := range busy {
+			f.fails(&busy[i], time.Second)
+		}
+		if n := len(f.latest(Filter{Kinds: []string{KindAttempt}}, 10_000)); n != len(busy) {
+			t.Errorf("%d of %d retries are kept, want all", n, len(busy))
+		}
+		time.Sleep(1100 * time.Millisecond)
+		f.accepts(newDelivery("quiet", "q"))
+		if got := f.latest(Filter{Destination: "quiet"}, 1); len(got) != 1 {
+			t.Error("a new delivery is left out, want it kept")
+		}
+	})
+}
+
 func TestFollowReadsEventsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := defaultBounds
@@ -368,7 +393,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
 	work := func() {
-		f.tokens = -1000 // so that nothing is told
+		f.tokens = -1000 // so that nothing is kept
 		f.accepts(ds...)
 		f.Attempted(failed)
 		f.succeeds(ds[0], time.Millisecond)

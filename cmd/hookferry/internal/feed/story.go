@@ -40,9 +40,9 @@ func sizeOf(attempts ...api.Attempt) (n int) {
 	return n
 }
 
-// delivery returns what the Feed knows of d. It returns nil if d is new, and the token bucket does
-// not allow a new delivery. The caller holds f.mu, and then calls tell.
-func (f *Feed) delivery(c *counts, d *webhook.Delivery, now time.Time) *delivery {
+// deliveryOf returns what the Feed knows of d. It returns nil if d is new, and the token bucket does
+// not allow a new delivery. The caller holds f.mu, and then calls keep.
+func (f *Feed) deliveryOf(c *counts, d *webhook.Delivery, now time.Time) *delivery {
 	if known := f.deliveries[key{d.Destination, d.ID}]; known != nil {
 		return known
 	}
