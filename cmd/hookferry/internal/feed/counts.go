@@ -152,11 +152,12 @@ func (c *counts) quiet() bool {
 }
 
 // countsOf returns the counts of a destination, and creates them if necessary. It returns nil if
-// the bounds allow no more counts. The caller holds f.mu.
+// bounds.destinations destinations have counts. The method waits makes room. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
-		if len(f.destinations) >= f.bounds.destinations && !f.forget(now) {
+		if len(f.destinations) >= f.bounds.destinations {
+			f.missed = true
 			return nil
 		}
 		c = f.newCounts(destination, now)
@@ -168,32 +169,10 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 
 // newCounts returns zero counts for a destination that has none.
 func (f *Feed) newCounts(destination string, now time.Time) *counts {
-	if f.forgot {
+	if f.missed {
 		return newCounts(destination, now, now)
 	}
 	return newCounts(destination, f.since, now) // no event of this destination has been missed
-}
-
-// forget removes the counts of the destination that has had no event for the longest time, if that
-// time is at least bounds.idle. It reports whether it removed any. It searches all counts, so it
-// works at most once a second, and otherwise returns false.
-func (f *Feed) forget(now time.Time) bool {
-	if now.Unix() == f.looked {
-		return false
-	}
-	f.looked = now.Unix()
-	f.forgot = true
-	var idle *counts
-	for _, c := range f.destinations {
-		if idle == nil || c.used.Before(idle.used) {
-			idle = c
-		}
-	}
-	if now.Sub(idle.used) < f.bounds.idle {
-		return false
-	}
-	delete(f.destinations, idle.id)
-	return true
 }
 
 // lookUp returns the counts of a destination, as of now, or nil if there are none. An empty

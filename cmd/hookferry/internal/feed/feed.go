@@ -30,7 +30,7 @@ const (
 type bounds struct {
 	events, bytes int
 	destinations  int           // how many have counts of their own
-	idle          time.Duration // after this time without events, the counts of a destination may be removed for another one
+	idle          time.Duration // after this time without events, the counts of a destination make room for another one
 }
 
 var defaultBounds = bounds{events: 16_384, bytes: 24 << 20, destinations: 256, idle: 10 * time.Minute}
@@ -63,8 +63,7 @@ type Feed struct {
 	bytes        int // about how much memory events and deliveries take
 	total        *counts
 	destinations map[string]*counts
-	forgot       bool  // bounds.destinations was reached, so a destination without counts may have had events
-	looked       int64 // when forget last searched, in Unix seconds
+	missed       bool // a destination without counts may have had events
 }
 
 // An event is an event that the Feed keeps.

@@ -515,6 +515,7 @@ func TestIdleDestinationsMakeRoomForOthers(t *testing.T) {
 		time.Sleep(b.idle - time.Second)
 		f.accepts(newDelivery("b", "4"))
 		time.Sleep(time.Second)
+		f.waits(0, nil)
 		f.accepts(newDelivery("c", "5"))
 		sum, known := sumOf(f.Series("c", Hour).Accepted)
 		if sum != 1 || known != 1 || f.destinations["a"] != nil || len(f.destinations) != 2 {

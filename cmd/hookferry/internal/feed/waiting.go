@@ -37,9 +37,9 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait: The argument all is their number for all destinations
-// together, and the map by has the number for each destination. A destination that is missing from
-// the map has no waiting deliveries.
+// waits notes how many deliveries wait: all in all, and by for each destination. A destination that
+// is missing from the map has no waiting deliveries. If no destination can be added, waits removes
+// the counts of the one that has had no event for the longest time.
 func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
@@ -50,7 +50,15 @@ func (f *Feed) waits(all int, by map[string]int) {
 			f.countsOf(id, now)
 		}
 	}
+	idle := f.total
 	for id, c := range f.destinations {
 		c.waits(now, by[id])
+		if idle == f.total || c.used.Before(idle.used) {
+			idle = c
+		}
+	}
+	if len(f.destinations) >= f.bounds.destinations && now.Sub(idle.used) >= f.bounds.idle {
+		f.missed = true
+		delete(f.destinations, idle.id)
 	}
 }
