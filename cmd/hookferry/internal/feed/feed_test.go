@@ -515,7 +515,7 @@ func TestIdleDestinationsMakeRoomForOthers(t *testing.T) {
 		time.Sleep(b.idle - time.Second)
 		f.accepts(newDelivery("b", "4"))
 		time.Sleep(time.Second)
-		f.waits(0, nil)
+		f.waits(nil)
 		f.accepts(newDelivery("c", "5"))
 		sum, known := sumOf(f.Series("c", Hour).Accepted)
 		if sum != 1 || known != 1 || f.destinations["a"] != nil || len(f.destinations) != 2 {
@@ -578,7 +578,7 @@ func TestConcurrentUse(t *testing.T) {
 				f.Errors("d1")
 				f.Rates("")
 				f.Story("d1", "", "5")
-				f.waits(2, map[string]int{"d1": 1, "d9": 1})
+				f.waits(map[string]int{"d1": 1, "d9": 1})
 			}
 		})
 	}

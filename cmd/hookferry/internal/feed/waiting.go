@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -20,14 +19,13 @@ const (
 func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	for {
 		begin := time.Now()
-		all, err := store.Count(ctx)
-		by := make(map[string]int)
+		var err error
+		waiting := make(map[string]int) // by destination
 		for c, failed := range store.CountByDestination(ctx) {
-			err = cmp.Or(err, failed)
-			by[c.Destination] = c.Waiting
+			waiting[c.Destination], err = c.Waiting, failed
 		}
 		if err == nil {
-			f.waits(all.Waiting, by)
+			f.waits(waiting)
 		}
 		select {
 		case <-time.After(max(sampleEvery, sampleShare*time.Since(begin))):
@@ -37,22 +35,23 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait: all in all, and by for each destination. A destination that
-// is missing from the map has no waiting deliveries. If no destination can be added, waits removes
-// the counts of the one that has had no event for the longest time.
-func (f *Feed) waits(all int, by map[string]int) {
+// waits notes how many deliveries wait for each destination. If no destination can be added, it
+// removes the counts of the destination that has had no event for the longest time.
+func (f *Feed) waits(waiting map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.total.waits(now, all)
-	for id, n := range by {
+	all := 0
+	for id, n := range waiting {
+		all += n
 		if n > 0 && f.destinations[id] == nil {
 			f.countsOf(id, now)
 		}
 	}
+	f.total.waits(now, all)
 	idle := f.total
 	for id, c := range f.destinations {
-		c.waits(now, by[id])
+		c.waits(now, waiting[id])
 		if idle == f.total || c.used.Before(idle.used) {
 			idle = c
 		}
