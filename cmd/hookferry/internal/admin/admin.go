@@ -35,7 +35,6 @@ type Config struct {
 	Stored  *stored.Destinations
 	Sources func() []api.Source // the sources with their counts, in any order
 	Calls   func() api.Calls    // the counts of all sources together
-	Ready   func() bool         // reports whether calls are accepted
 	Send    api.Send            // says how a client sends a call to the server
 	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
 	// for a listener on a loopback address.

@@ -174,7 +174,6 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
 		},
 		Calls: func() api.Calls { return api.Calls{Requests: 3, Accepted: 2, Rejected: 1} },
-		Ready: func() bool { return true },
 		Node: func() api.Node {
 			started := time.Now().UTC().Add(-time.Minute)
 			return api.Node{Name: "host/self", Version: "v1.2.3", Started: started, Ready: true}

@@ -50,7 +50,7 @@ func streamEvents(q *request) (any, error) {
 	ctx, cancel := q.untilClosed()
 	defer cancel()
 	reader := q.config.Feed.Follow(eventFilter(q), *after)
-	s := newStream(q.w)
+	s := newStream(q.w, api.StreamType)
 	if s.send() != nil || q.Method == http.MethodHead {
 		return nil, nil
 	}

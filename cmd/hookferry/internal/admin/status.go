@@ -18,7 +18,7 @@ func getStatus(q *request) (any, error) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(heap)
 	return api.Status{
-		Version: node.Version, Node: node.Name, Started: node.Started, Now: time.Now().UTC(), Ready: q.config.Ready(),
+		Version: node.Version, Node: node.Name, Started: node.Started, Now: time.Now().UTC(), Ready: node.Ready,
 		Config: api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
 		Send:   q.config.Send,
 		Calls:  q.config.Calls(),

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -168,11 +166,8 @@ func downloadMembers(q *request) (any, error) {
 	}
 	ctx, cancel := q.untilClosed()
 	defer cancel()
-	control := http.NewResponseController(q.w)
-	_ = control.SetReadDeadline(time.Time{})
-	q.w.Header().Set("Content-Type", api.LinesType+"; charset=utf-8")
-	out := bufio.NewWriterSize(q.w, 64<<10)
-	began := false
+	s := newStream(q.w, api.LinesType+"; charset=utf-8")
+	lines, began := make([]byte, 0, 64<<10), false
 	for user, err := range a.Members(ctx) {
 		switch {
 		case err != nil && began:
@@ -180,17 +175,16 @@ func downloadMembers(q *request) (any, error) {
 		case err != nil:
 			return nil, err
 		}
-		began = true
-		if out.Available() < len(user)+1 {
-			_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+		if len(lines)+len(user)+1 > cap(lines) {
+			began = true
+			if s.write(lines) != nil {
+				return nil, nil
+			}
+			lines = lines[:0]
 		}
-		out.WriteString(user)
-		if out.WriteByte('\n') != nil {
-			return nil, nil // the client is gone
-		}
+		lines = append(append(lines, user...), '\n')
 	}
-	_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
-	_ = out.Flush()
+	_ = s.write(lines)
 	return nil, nil
 }
 

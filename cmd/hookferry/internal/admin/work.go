@@ -20,33 +20,36 @@ const (
 	streamTimeout = 30 * time.Second
 )
 
-// A stream is an answer with one JSON value a line. Each send is flushed at once. An error means
-// that the client is gone.
+// A stream is an answer of lines that may take long. An error means that the client is gone.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
-// newStream begins an answer that may take long. It removes the read deadline of the server.
-func newStream(w http.ResponseWriter) *stream {
+// newStream begins a stream with a content type. It removes the read deadline of the server.
+func newStream(w http.ResponseWriter, kind string) *stream {
 	s := &stream{w, http.NewResponseController(w)}
 	_ = s.control.SetReadDeadline(time.Time{})
-	w.Header().Set("Content-Type", api.StreamType)
+	w.Header().Set("Content-Type", kind)
 	return s
 }
 
-// send sends values, one a line. Without values it sends an empty line, which keeps the connection
-// open.
-func (s *stream) send(values ...any) error {
-	lines := encode(values...)
-	if len(values) == 0 {
-		lines = []byte("\n")
-	}
+// write sends lines at once.
+func (s *stream) write(lines []byte) error {
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamTimeout))
 	if _, err := s.w.Write(lines); err != nil {
 		return err
 	}
 	return s.control.Flush()
+}
+
+// send sends values as JSON, one a line. Without values it sends an empty line, which keeps the
+// connection open.
+func (s *stream) send(values ...any) error {
+	if len(values) == 0 {
+		return s.write([]byte("\n"))
+	}
+	return s.write(encode(values...))
 }
 
 // untilClosed returns a context that ends with the request, or when Close is called.
@@ -114,7 +117,7 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	defer q.works.leave()
 	ctx, cancel := q.untilClosed()
 	defer cancel()
-	s := newStream(q.w)
+	s := newStream(q.w, api.StreamType)
 	var p progress
 	if s.send(p.now()) != nil {
 		return nil

@@ -340,7 +340,6 @@ func (s *server) private(l *conns) *http.Server {
 		Stored:    s.destinations,
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
-		Ready:     s.ready.ready,
 		Send:      s.send,
 		Token:     s.Settings.Admin.Token.Reveal(),
 		Private:   private,
