@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
-	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -49,12 +47,7 @@ func (q *request) edit(what string, must bool, change func(document) (document, 
 		}
 		return change(d)
 	}))
-	switch {
-	case errors.Is(err, stored.ErrConflict):
-		return conflict(api.ParamVersion, "%v", err)
-	case errors.Is(err, stored.ErrTooLarge):
-		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "%v", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	q.config.Logger.Info("a destination was "+what, "destination", id, "by", by, "address", address)

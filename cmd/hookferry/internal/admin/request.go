@@ -19,6 +19,7 @@ import (
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -268,6 +269,10 @@ func failureOf(err error) *failure {
 		return notFound("%v", err)
 	case errors.Is(err, audience.ErrSyncing), errors.Is(err, audience.ErrSuperseded):
 		return conflict("", "%v", err)
+	case errors.Is(err, stored.ErrConflict):
+		return conflict(api.ParamVersion, "%v", err)
+	case errors.Is(err, stored.ErrTooLarge):
+		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "%v", err)
 	case errors.Is(err, webhook.ErrClosed):
 		return unavailable("the server is stopping")
 	case errors.Is(err, webhook.ErrQueueFull):
