@@ -20,7 +20,7 @@ const (
 	keyChunk = 256
 )
 
-func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
+func deadFilter(f api.DeadFilter) (webhook.DeadFilter, error) {
 	if f.Order != "" && f.Order != api.OrderOldest && f.Order != api.OrderNewest {
 		return webhook.DeadFilter{}, badRequest(api.ParamOrder, "order is not one of %s, %s", api.OrderOldest, api.OrderNewest)
 	}
@@ -30,20 +30,13 @@ func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	}, nil
 }
 
-func deadFilter(q *request) (webhook.DeadFilter, error) {
-	var f api.DeadFilter
-	q.filter(&f)
-	return deadFilterOf(&f)
-}
-
 func listDead(q *request) (any, error) {
-	filter, err := deadFilter(q)
+	filter, err := deadFilter(filterOf[api.DeadFilter](q))
 	if err != nil {
 		return nil, err
 	}
 	after := q.param(api.ParamAfter)
-	var answer api.Dead
-	answer.Dead, answer.After, err = page(q, q.config.Store.Dead(q.Context(), filter, after),
+	list, next, err := page(q, q.config.Store.Dead(q.Context(), filter, after),
 		func(d *webhook.DeadLetter) api.DeadLetter {
 			d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
 			return deadLetter(d)
@@ -52,7 +45,7 @@ func listDead(q *request) (any, error) {
 	if _, wrong := errors.AsType[*failure](err); err != nil && !wrong && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
 	}
-	return answer, err
+	return api.Dead{Dead: list, After: next}, err
 }
 
 // listsDead reports whether the store can list its dead letters from the first one. If it can, a
@@ -72,7 +65,7 @@ func deadLetter(d *webhook.DeadLetter) api.DeadLetter {
 }
 
 func countDead(q *request) (any, error) {
-	filter, err := deadFilter(q)
+	filter, err := deadFilter(filterOf[api.DeadFilter](q))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +111,7 @@ func (q *request) eachSelected(s *api.Selection,
 			return nil
 		})
 	}
-	filter, err := deadFilterOf(s.Filter)
+	filter, err := deadFilter(*s.Filter)
 	if err != nil {
 		return err
 	}

@@ -16,13 +16,10 @@ import (
 // listWaiting answers with a page of the waiting deliveries of a destination. The destination may
 // be missing from the settings.
 func listWaiting(q *request) (any, error) {
-	var f api.WaitingFilter
-	q.filter(&f)
-	var answer api.Waiting
-	var err error
-	answer.Waiting, answer.After, err = page(q, q.config.Forwarder.Waiting(q.Context(), webhook.WaitingFilter(f), q.param(api.ParamAfter)),
+	filter := webhook.WaitingFilter(filterOf[api.WaitingFilter](q))
+	list, after, err := page(q, q.config.Forwarder.Waiting(q.Context(), filter, q.param(api.ParamAfter)),
 		waitingDelivery, func(d *webhook.Delivery) string { return d.ID })
-	return answer, err
+	return api.Waiting{Waiting: list, After: after}, err
 }
 
 func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
@@ -53,16 +50,13 @@ func listDelivered(q *request) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
-	var f api.DeliveredFilter
-	q.filter(&f)
-	var answer api.Delivered
-	var err error
-	answer.Delivered, answer.After, err = page(q, q.config.Forwarder.Delivered(q.Context(), webhook.DeliveredFilter(f), q.param(api.ParamAfter)),
+	filter := webhook.DeliveredFilter(filterOf[api.DeliveredFilter](q))
+	list, after, err := page(q, q.config.Forwarder.Delivered(q.Context(), filter, q.param(api.ParamAfter)),
 		func(d *webhook.Delivered) api.DeliveredDelivery {
 			return api.DeliveredDelivery{Key: d.Key, Names: api.NamesOf(&d.Delivery), Accepted: d.Accepted, Delivered: d.At}
 		},
 		func(d *webhook.Delivered) string { return d.Key })
-	return answer, err
+	return api.Delivered{Delivered: list, After: after}, err
 }
 
 func resend(q *request, f *api.DeliveredFilter) (any, error) {

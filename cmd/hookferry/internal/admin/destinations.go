@@ -46,24 +46,22 @@ func listDestinations(q *request) (any, error) {
 		return nil, err
 	}
 	all = q.matching(all)
-	answer := api.Destinations{States: map[string]int{}}
+	states := map[string]int{}
 	rank := ranks[q.param(api.ParamSort)]
 	for _, d := range all {
-		answer.States[d.state]++
+		states[d.state]++
 		d.rank = rank(d)
 	}
-	if states := q.query[api.ParamState]; len(states) > 0 {
-		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(states, d.state) })
+	if selected := q.query[api.ParamState]; len(selected) > 0 {
+		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(selected, d.state) })
 	}
-	answer.Total = len(all)
 	slices.SortFunc(all, (*destination).compare)
 	part, next, err := page(q, behind(all, func(d *destination) bool { return after.compare(d) < 0 }),
 		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).Destination) })
 	if err != nil {
 		return nil, err
 	}
-	answer.Destinations, answer.After = q.describe(part), next
-	return answer, nil
+	return api.Destinations{Destinations: q.describe(part), After: next, Total: len(all), States: states}, nil
 }
 
 // ranks has a function for each value of the parameter sort. The function returns the rank of a

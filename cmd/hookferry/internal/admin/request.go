@@ -148,13 +148,14 @@ func (q *request) number(name string, least, most uint64, want string) (*uint64,
 	return &n, nil
 }
 
-// filter sets the fields of a filter of package api from the query parameters of the same names.
-func (q *request) filter(filter any) {
+// filterOf returns a filter of package api with the query parameters as the fields of the same names.
+func filterOf[F any](q *request) (f F) {
 	for name, values := range q.query {
 		if text, err := json.Marshal(map[string]string{name: values[0]}); err == nil && values[0] != "" {
-			_ = json.Unmarshal(text, filter) // readQuery has checked the parameters
+			_ = json.Unmarshal(text, &f) // readQuery has checked the parameters
 		}
 	}
+	return f
 }
 
 // errAfter says that the parameter "after" is wrong.

@@ -111,12 +111,10 @@ func listAudiences(q *request) (any, error) {
 			selected = append(selected, a)
 		}
 	}
-	answer := api.Audiences{Total: len(selected)}
-	var err error
-	answer.Audiences, answer.After, err = page(q, behind(selected, func(a audience.Info) bool {
+	list, next, err := page(q, behind(selected, func(a audience.Info) bool {
 		return cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) > 0
 	}), audienceOf, func(a *audience.Info) string { return a.Destination + "/" + a.Trait })
-	return answer, err
+	return api.Audiences{Audiences: list, After: next, Total: len(selected)}, err
 }
 
 func audienceOf(a *audience.Info) api.Audience {
