@@ -63,7 +63,7 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
-		// A redirect could send the token to another server, and turn a POST into a GET.
+		// A redirect could send the token to another server, and asked a POST into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -131,7 +131,7 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	}
 	defer body.Close()
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&out); err != nil {
-		return out, cmp.Or(causeOf(ctx), fmt.Errorf("reading the answer: %w", err))
+		return out, cmp.Or(context.Cause(ctx), fmt.Errorf("reading the answer: %w", err))
 	}
 	return out, nil
 }
@@ -140,10 +140,10 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 // first error. The JSON key of a page's values is the last word of the path.
 func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		turn := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
-		maps.Copy(turn, query)
-		for after := ""; ; turn.Set(ParamAfter, after) {
-			page, err := Do[map[string]json.RawMessage](ctx, c, Request{Path: listing, Query: turn})
+		asked := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
+		maps.Copy(asked, query)
+		for after := ""; ; asked.Set(ParamAfter, after) {
+			page, err := Do[map[string]json.RawMessage](ctx, c, Request{Path: listing, Query: asked})
 			var list []T
 			if err == nil {
 				err = json.Unmarshal(page[path.Base(listing)], &list)
@@ -202,7 +202,7 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 				return
 			}
 		}
-		yield(zero, cmp.Or(causeOf(ctx), scanner.Err(), ErrCutOff))
+		yield(zero, cmp.Or(context.Cause(ctx), scanner.Err(), ErrCutOff))
 	}
 }
 
@@ -254,7 +254,7 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 		if u, ok := errors.AsType[*url.Error](err); ok { // the error text contains the URL
 			err = u.Err
 		}
-		return nil, cmp.Or(causeOf(ctx), err)
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	if answer.StatusCode/100 == 2 {
 		return answer.Body, nil
@@ -265,13 +265,6 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("%s answered %s, which is not an answer of an admin API", c.base.Host, answer.Status)
 	}
 	return nil, refusal
-}
-
-func causeOf(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
 }
 
 // Error returns the server's message. If the message does not contain the name of the field, Error
