@@ -14,92 +14,90 @@ import (
 
 // admin defines --admin, --admin-token and --json. It returns an action that opens a client of the
 // server and then runs do.
-func (o *options) admin(do action) action {
-	o.jsonFlag()
-	o.adminFlag()
-	o.tokenFlag("`token` of the admin API, or file:PATH")
-	return o.asking("admin", do)
+func (c *command) admin(do action) action {
+	c.jsonFlag()
+	c.adminFlag()
+	c.tokenFlag("admin", "`token` of the admin API, or file:PATH")
+	return func(ctx context.Context) error { return c.ask(ctx, do) }
 }
 
 // adminFlag defines --admin. If neither --admin nor HOOKFERRY_ADMIN is set, the address comes from
 // HOOKFERRY_ADMIN_LISTEN, the variable of serve. A container that runs serve has this variable, so
 // other commands in the container find the server without a flag.
-func (o *options) adminFlag() *string {
-	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
-	o.variable("admin", nil, "admin-listen")
+func (c *command) adminFlag() *string {
+	admin := c.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	c.variable("admin", nil, "admin-listen")
 	return admin
 }
 
-func (o *options) tokenFlag(usage string) {
-	o.String("admin-token", "", usage)
-	o.variable("admin-token", nil)
+// tokenFlag defines --admin-token for the server that the flag called server names.
+func (c *command) tokenFlag(server, usage string) {
+	c.server = server
+	c.String("admin-token", "", usage)
+	c.variable("admin-token", nil)
 }
 
-// asking returns an action that opens a client of the server and then runs do. The argument at
-// names the flag with the server's address. An error of the action says what to do, and has the
+// ask opens a client of the server and then runs do. An error of do says what to do, and has the
 // exit status for it.
-func (o *options) asking(at string, do action) action {
-	return func(ctx context.Context, c *call) (err error) {
-		if c.client, err = o.client(at); err != nil {
-			return err
-		}
-		defer c.client.Close()
-		err = do(ctx, c)
-		host := c.client.Host()
-		var dial *net.OpError
-		var refused *api.Error
-		switch {
-		case errors.Is(err, context.Canceled):
-			return errors.New("interrupted")
-		case errors.As(err, &dial) && dial.Op == "dial":
-			return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", host, o.origin(at), dial.Err)
-		case !errors.As(err, &refused):
-			return err
-		case refused.Code == api.CodeUnauthorized && o.Lookup("admin-token").Value.String() != "":
-			return fmt.Errorf("%s does not take the token of %s", host, o.origin("admin-token"))
-		case refused.Code == api.CodeUnauthorized:
-			return fmt.Errorf("%s wants a token: see --admin-token", host)
-		case refused.Code == api.CodeNotFound:
-			return nothing(err)
-		}
+func (c *command) ask(ctx context.Context, do action) error {
+	if err := c.openClient(); err != nil {
 		return err
 	}
+	defer c.client.Close()
+	err := do(ctx)
+	host := c.client.Host()
+	var dial *net.OpError
+	var refused *api.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", host, originOf(c.FlagSet, c.server), dial.Err)
+	case !errors.As(err, &refused):
+		return err
+	case refused.Code == api.CodeUnauthorized && c.text("admin-token") != "":
+		return fmt.Errorf("%s does not take the token of %s", host, originOf(c.FlagSet, "admin-token"))
+	case refused.Code == api.CodeUnauthorized:
+		return fmt.Errorf("%s wants a token: see --admin-token", host)
+	case refused.Code == api.CodeNotFound:
+		return nothing(err)
+	}
+	return err
 }
 
-func (o *options) client(at string) (*api.Client, error) {
-	admin, _ := o.GetString(at)
-	text, _ := o.GetString("admin-token")
-	if admin == config.Off {
-		return nil, usagef("--%s: the server's admin API is switched off", at)
+// openClient sets c.client.
+func (c *command) openClient() error {
+	address := c.text(c.server)
+	if address == config.Off {
+		return usagef("--%s: the server's admin API is switched off", c.server)
 	}
-	token, err := config.ReadSecret(text)
+	token, err := config.ReadSecret(c.text("admin-token"))
 	if err != nil {
-		return nil, fmt.Errorf("--admin-token: %w", err)
+		return fmt.Errorf("--admin-token: %w", err)
 	}
 	if strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, usagef("--admin-token: has characters that no token has")
+		return usagef("--admin-token: has characters that no token has")
 	}
-	c, err := api.NewClient(admin, token.Reveal(), o.process.transport())
-	if err != nil {
-		return nil, usagef("--%s: %v", at, err)
+	if c.client, err = api.NewClient(address, token.Reveal(), c.transport()); err != nil {
+		return usagef("--%s: %v", c.server, err)
 	}
-	return c, nil
+	return nil
 }
 
 // soleDestination defines the flag --destination of a command for one destination. The returned
-// function returns the id in the flag. Without the flag, it asks the server for its destinations,
-// and returns the id if there is exactly one.
-func (o *options) soleDestination() func(ctx context.Context, c *call) (string, error) {
-	id := o.String("destination", "", "`id` of the destination; may be left out if there is only one")
-	return func(ctx context.Context, c *call) (string, error) {
+// function returns the id in the flag, or else that of onlyDestination.
+func (c *command) soleDestination() func(context.Context) (string, error) {
+	id := c.String("destination", "", "`id` of the destination; may be left out if there is only one")
+	return func(ctx context.Context) (string, error) {
 		if *id != "" {
 			return *id, nil
 		}
-		return onlyDestination(ctx, c)
+		return c.onlyDestination(ctx)
 	}
 }
 
-func onlyDestination(ctx context.Context, c *call) (string, error) {
+// onlyDestination asks the server for its destinations, and returns the id if there is exactly one.
+func (c *command) onlyDestination(ctx context.Context) (string, error) {
 	page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: url.Values{api.ParamLimit: {"1"}}})
 	if err != nil {
 		return "", err

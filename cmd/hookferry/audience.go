@@ -13,19 +13,18 @@ import (
 
 // editAudience returns an action that makes the users in a file the members of an audience. If
 // create is true, the action creates the audience first, and the file may be missing.
-func editAudience(o *options, create bool) action {
-	destination := o.soleDestination()
-	return o.admin(func(ctx context.Context, c *call) (err error) {
+func editAudience(c *command, create bool) action {
+	destination := c.soleDestination()
+	return c.admin(func(ctx context.Context) (err error) {
 		// The steps that change nothing come first. If one of them fails, the server is as before.
-		var members io.ReadCloser
-		var part func() float64
+		var members *input
 		if len(c.args) == 2 {
-			if members, part, err = c.openLines(c.args[1]); err != nil {
+			if members, err = c.open(c.args[1]); err != nil {
 				return err
 			}
 			defer members.Close()
 		}
-		id, err := destination(ctx, c)
+		id, err := destination(ctx)
 		if err != nil {
 			return err
 		}
@@ -40,7 +39,8 @@ func editAudience(o *options, create bool) action {
 				return err
 			}
 		}
-		end, err := c.work(ctx, "read", part, api.Request{Method: http.MethodPut, Path: api.Path(api.MembersPath, id, name), Body: members})
+		r := api.Request{Method: http.MethodPut, Path: api.Path(api.MembersPath, id, name), Body: members}
+		end, err := c.work(ctx, "read", members.part, r)
 		if err != nil || c.json {
 			return err
 		}
@@ -48,17 +48,19 @@ func editAudience(o *options, create bool) action {
 	})
 }
 
-func listAudiences(o *options) action {
-	t := &table{columns: []column{{title: "DESTINATION"}, {title: "AUDIENCE", flexible: true}, {title: "TRAIT", spare: 1}, {title: "SYNCS", right: true}}}
-	return list(o, api.AudiencesPath, 1_000_000, t, func(a api.Audience, _ time.Time) []any {
+func listAudiences(c *command) action {
+	t := &table{columns: []column{
+		{title: "DESTINATION"}, {title: "AUDIENCE", flexible: true}, {title: "TRAIT", spare: 1}, {title: "SYNCS", right: true},
+	}}
+	return list(c, api.AudiencesPath, 1_000_000, t, func(a api.Audience, _ time.Time) []any {
 		return []any{cell{a.Destination, bold}, a.Name, a.Trait, strconv.FormatUint(a.Generation, 10)}
 	}, api.ParamDestination, api.ParamQuery)
 }
 
-func audienceMembers(o *options) action {
-	destination := o.soleDestination()
-	return o.admin(func(ctx context.Context, c *call) error {
-		id, err := destination(ctx, c)
+func audienceMembers(c *command) action {
+	destination := c.soleDestination()
+	return c.admin(func(ctx context.Context) error {
+		id, err := destination(ctx)
 		if err != nil {
 			return err
 		}

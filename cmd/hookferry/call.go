@@ -31,7 +31,7 @@ var callFlags = []struct{ name, field, usage string }{
 
 // messageFlags defines a flag for each field that message has. The user gets an error for any other
 // flag. messageFlags returns a function that sets the fields and checks the message.
-func messageFlags(o *options, message analytics.Message) func() error {
+func messageFlags(c *command, message analytics.Message) func() error {
 	fields := reflect.ValueOf(message).Elem()
 	var readMaps []func() error
 	for _, f := range callFlags {
@@ -41,9 +41,9 @@ func messageFlags(o *options, message analytics.Message) func() error {
 		// too: its Traits are then only another name of Properties, which --property sets.
 		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
-			o.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
+			c.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
 		default:
-			texts := o.StringArray(f.name, nil, f.usage)
+			texts := c.StringArray(f.name, nil, f.usage)
 			readMaps = append(readMaps, func() error {
 				m, err := readPairs(f.name, *texts)
 				field.Set(reflect.ValueOf(m))

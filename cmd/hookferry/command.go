@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -39,9 +40,15 @@ func (p process) transport() *http.Transport {
 	return t
 }
 
-// A call is one invocation of a command.
-type call struct {
+// A command is one command of the program with its flags. The fields from args on are set when its
+// action runs.
+type command struct {
 	process
+	*pflag.FlagSet
+	cobra     *cobra.Command
+	variables []func() error // each sets a flag from its environment variables
+	server    string         // the flag with the address of the server; "" if the command asks none
+
 	args   []string    // the arguments; their number fits the usage line
 	json   bool        // --json
 	yes    bool        // --yes
@@ -50,23 +57,20 @@ type call struct {
 
 // An action does the work of its command. It ends when ctx is done. It returns a usagef error if
 // the user invoked the command wrongly.
-type action func(ctx context.Context, c *call) error
+type action func(ctx context.Context) error
 
-// define calls do, which defines the flags of the command c and returns the action that c runs. The
-// field c.Use names the arguments that c accepts, as in "sync AUDIENCE FILE" or "replay [KEY...]".
-func (p process) define(c *cobra.Command, do func(*options) action) {
-	o := &options{FlagSet: c.Flags(), command: c, process: p, split: map[string]func(string) []string{}}
-	act := do(o)
-	o.completeAll()
-	c.Args = checkArguments
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := o.readVariables(); err != nil {
+// define calls do, which defines the flags of a command and returns the action that it runs.
+func (p process) define(cmd *cobra.Command, do func(*command) action) {
+	c := &command{process: p, FlagSet: cmd.Flags(), cobra: cmd}
+	act := do(c)
+	c.completeAll()
+	cmd.Args = checkArguments
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c.args = args
+		if err := c.readVariables(); err != nil {
 			return err
 		}
-		this := &call{process: p, args: args}
-		this.json, _ = o.GetBool("json")
-		this.yes, _ = o.GetBool("yes")
-		return act(c.Context(), this)
+		return act(cmd.Context())
 	}
 }
 
@@ -87,9 +91,9 @@ func run(ctx context.Context, args []string, p process) int {
 		return exitOK
 	}
 	// An error may contain text from a server, so control characters are escaped.
-	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigin(c, err)))
-	var of *exitError
-	if !errors.As(err, &of) {
+	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigins(c, err)))
+	of, ok := errors.AsType[*exitError](err)
+	if !ok {
 		return exitFailure
 	}
 	if of.status == exitUsage {

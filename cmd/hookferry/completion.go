@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,35 +13,29 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// complete registers the fixed set of values of a flag, so that a shell can complete them.
-func (o *options) complete(name string, values []string) {
-	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // completeAll registers the completion of the arguments, and of all flags without a fixed set of
 // values. The help text has a placeholder for each value, such as FILE or DESTINATION. completeAll
 // uses the placeholder to choose between files, folders, and the names that the server knows.
-func (o *options) completeAll() {
-	by := func(what func(args []string) string) cobra.CompletionFunc {
-		return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-			kind := what(args)
-			if slices.Contains([]string{"FILE", "FOLDER"}, kind) {
-				return nil, cobra.ShellCompDirectiveDefault
-			}
-			return o.known(c.Context(), kind, word), cobra.ShellCompDirectiveNoFileComp
+func (c *command) completeAll() {
+	complete := func(ctx context.Context, kind, word string) ([]string, cobra.ShellCompDirective) {
+		if kind == "FILE" || kind == "FOLDER" {
+			return nil, cobra.ShellCompDirectiveDefault
 		}
+		return c.known(ctx, kind, word), cobra.ShellCompDirectiveNoFileComp
 	}
-	o.command.ValidArgsFunction = by(func(args []string) string {
-		name, _ := argument(o.command.Use, len(args))
-		return name
-	})
-	o.VisitAll(func(f *pflag.Flag) {
+	c.cobra.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		name, _ := argument(cmd.Use, len(args))
+		return complete(cmd.Context(), name, word)
+	}
+	c.VisitAll(func(f *pflag.Flag) {
 		kind, _ := pflag.UnquoteUsage(f)
 		if f.Name == "destination" || f.Name == "source" {
 			kind = f.Name
 		}
-		if _, fixed := o.command.GetFlagCompletionFunc(f.Name); !fixed {
-			o.command.RegisterFlagCompletionFunc(f.Name, by(func([]string) string { return strings.ToUpper(kind) }))
+		if _, fixed := c.cobra.GetFlagCompletionFunc(f.Name); !fixed {
+			c.cobra.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+				return complete(cmd.Context(), strings.ToUpper(kind), word)
+			})
 		}
 	})
 }
@@ -50,19 +43,11 @@ func (o *options) completeAll() {
 // known asks the server for names that begin with the argument word. The argument kind is the
 // placeholder in the help text, and says what to list. If the server does not answer within a
 // second, known returns no names, because a user waits at the keyboard.
-func (o *options) known(ctx context.Context, kind, word string) []string {
-	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
+func (c *command) known(ctx context.Context, kind, word string) []string {
+	if c.server == "" || c.readVariables() != nil || c.openClient() != nil {
 		return nil
 	}
-	at := "admin"
-	if o.Lookup(at) == nil {
-		at = "from" // the command is listen, whose flag for the server is --from
-	}
-	c, err := o.client(at)
-	if err != nil {
-		return nil
-	}
-	defer c.Close()
+	defer c.client.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	switch kind {
@@ -83,12 +68,12 @@ func (o *options) known(ctx context.Context, kind, word string) []string {
 // candidates returns the names in a listing that begin with word, with their descriptions. It
 // leaves out names with control characters. It returns up to 500 names; a shell asks the user
 // before it shows so many.
-func candidates[T any](ctx context.Context, c *api.Client, path, word string, describe func(T) (name, what string)) (list []string) {
+func candidates[T any](ctx context.Context, c *command, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
 	if word != "" && path != api.DeadPath {
 		query.Set(api.ParamQuery, word)
 	}
-	for v, err := range api.List[T](ctx, c, path, query) {
+	for v, err := range api.List[T](ctx, c.client, path, query) {
 		if err != nil || len(list) == maxListed {
 			break
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-func exampleConfig(*options) action {
-	return func(_ context.Context, c *call) error {
+func exampleConfig(c *command) action {
+	return func(context.Context) error {
 		_, err := io.WriteString(c.stdout, config.Example())
 		return err
 	}
@@ -25,9 +25,9 @@ type checkedConfig struct {
 	Problems     []config.Problem `json:"problems"`
 }
 
-func checkConfig(o *options) action {
-	o.jsonFlag()
-	return func(_ context.Context, c *call) error {
+func checkConfig(c *command) action {
+	c.jsonFlag()
+	return func(context.Context) error {
 		file := c.args[0]
 		s, err := config.Load(file, c.getenv, nil)
 		var wrong *config.Error

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"strconv"
+	"net/url"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -13,12 +14,12 @@ import (
 
 var deadParameters = []string{api.ParamDestination, api.ParamID, api.ParamType, api.ParamReason, api.ParamUser, api.ParamFrom, api.ParamTo}
 
-func listDead(o *options) action {
+func listDead(c *command) action {
 	t := &table{columns: []column{
 		{title: "KEY"}, {title: "DIED", right: true}, {title: "DESTINATION"}, {title: "TYPE", spare: 2}, {title: "REASON"},
 		{title: "TRIES", right: true, spare: 3}, {title: "ID", spare: 4}, {title: "LAST ANSWER", spare: 1, flexible: true},
 	}}
-	return list(o, api.DeadPath, 100, t, func(d api.DeadLetter, now time.Time) []any {
+	return list(c, api.DeadPath, 100, t, func(d api.DeadLetter, now time.Time) []any {
 		last := cell{"-", faint}
 		if n := len(d.Attempts); n > 0 {
 			last = cell{answered(&d.Attempts[n-1]), normal}
@@ -28,28 +29,13 @@ func listDead(o *options) action {
 }
 
 func writeDead(s screen, d api.DeadLetter) {
-	for _, line := range []struct{ label, text string }{
-		{"key", d.Key},
-		{"destination", d.Destination},
-		{"id", d.ID},
-		{"source", d.Source},
-		{"type", d.Type},
-		{"event", d.Event},
-		{"user", d.User},
-		{"accepted", clock(d.Accepted)},
-		{"died", clock(d.Died)},
-		{"reason", d.Reason},
-		{"tries", strconv.Itoa(d.Tries)},
-		{"traceparent", d.TraceParent},
-	} {
-		if line.text != "" {
-			fmt.Fprintf(s, "%s %s\n", s.paint(faint, fmt.Sprintf("%-12s", line.label)), clean(line.text))
-		}
-	}
+	s.fields(12, "key", d.Key, "destination", d.Destination, "id", d.ID, "source", d.Source, "type", d.Type,
+		"event", d.Event, "user", d.User, "accepted", clock(d.Accepted), "died", clock(d.Died),
+		"reason", d.Reason, "tries", fmt.Sprint(d.Tries), "traceparent", d.TraceParent)
 	if len(d.Attempts) > 0 {
 		fmt.Fprintln(s)
-		t := &table{columns: []column{{title: "TRY", right: true}, {title: "AT"}, {title: "TOOK", right: true, spare: 1}, {title: "ENDPOINT", spare: 2},
-			{title: "ANSWER", flexible: true}}}
+		t := &table{columns: []column{{title: "TRY", right: true}, {title: "AT"}, {title: "TOOK", right: true, spare: 1},
+			{title: "ENDPOINT", spare: 2}, {title: "ANSWER", flexible: true}}}
 		for _, a := range d.Attempts {
 			t.add(a.Try, clock(a.At), millis(a.Took), a.Endpoint, answered(&a))
 		}
@@ -57,26 +43,40 @@ func writeDead(s screen, d api.DeadLetter) {
 	}
 	if len(d.Body) > 0 {
 		fmt.Fprintln(s)
-		s.Write(appendPretty(nil, d.Body))
+		io.WriteString(s, pretty(d.Body))
+	}
+}
+
+// selection defines flags that select deliveries, --all and --yes. The returned function returns
+// the selection as query parameters, or an error unless the user gave exactly one of arguments,
+// flags that select, and --all. The argument want says what else than --all there is.
+func (c *command) selection(want string, parameters ...string) func() (url.Values, error) {
+	read := c.parameters(parameters...)
+	all := c.Bool("all", false, "all of them")
+	c.yesFlag()
+	return func() (url.Values, error) {
+		filter, given := read(), 0
+		for _, is := range []bool{len(c.args) > 0, len(filter) > 0, *all} {
+			if is {
+				given++
+			}
+		}
+		if given != 1 {
+			return nil, usagef("want %s, or --all; one of them", want)
+		}
+		return filter, nil
 	}
 }
 
 // selectDead returns the action that replays or discards dead letters. The arguments are the keys
 // of the dead letters. Without arguments, flags select the dead letters, and the action counts them
 // and asks for confirmation first.
-func selectDead(o *options, verb, done, path string) action {
-	read := o.parameters(deadParameters...)
-	all := o.Bool("all", false, "all of them")
-	o.yesFlag()
-	return o.admin(func(ctx context.Context, c *call) error {
-		filter := read()
-		switch selected := len(filter) > 0; {
-		case len(c.args) > 0 && (selected || *all):
-			return usagef("want keys, or flags that select; not both")
-		case *all && selected:
-			return usagef("--all: does not go with flags that select dead letters")
-		case len(c.args) == 0 && !*all && !selected:
-			return usagef("want keys, flags that select, or --all")
+func selectDead(c *command, verb, done, path string) action {
+	read := c.selection("keys, flags that select", deadParameters...)
+	return c.admin(func(ctx context.Context) error {
+		filter, err := read()
+		if err != nil {
+			return err
 		}
 		selection := map[string]any{"keys": c.args}
 		if len(c.args) == 0 {

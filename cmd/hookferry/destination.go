@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,55 +18,30 @@ import (
 
 // writeDestination prints the names and values of the settings that differ from their defaults.
 func writeDestination(s screen, d api.Destination) {
-	add := func(name string, is bool, value any) {
-		if is {
-			fmt.Fprintf(s, "%-17s%s\n", name, clean(fmt.Sprint(value)))
-		}
-	}
-	add("destination", true, d.ID)
-	add("state", true, d.State)
+	const width = 16
+	s.fields(width, "destination", d.ID, "state", d.State)
 	for _, e := range d.Endpoints {
-		add("endpoint", true, e.URL)
-		add("  headers", len(e.Headers) > 0, strings.Join(e.Headers, ", "))
+		s.fields(width, "endpoint", e.URL, "  headers", strings.Join(e.Headers, ", "))
 	}
-	if s := d.Settings; s != nil {
-		add("sources", true, strings.Join(s.Sources, ", "))
-		add("X-Signature", d.Signed, "yes")
-		add("standardSecrets", s.StandardSecrets > 0, s.StandardSecrets)
-		if s.Filter != nil {
-			add("include", len(s.Filter.Include) > 0, strings.Join(s.Filter.Include, ", "))
-			add("exclude", len(s.Filter.Exclude) > 0, strings.Join(s.Filter.Exclude, ", "))
-		}
-		add("timeout", s.Timeout != "", s.Timeout)
-		add("window", s.Window != "", s.Window)
-		add("schedule", s.Schedule != "", s.Schedule)
-		add("netHTTP", s.NetHTTP, s.NetHTTP)
-		add("maxConcurrent", s.MaxConcurrent > 0, s.MaxConcurrent)
-		add("maxRate", s.MaxRate > 0, s.MaxRate)
-		add("maxBurst", s.MaxBurst > 0, s.MaxBurst)
+	changed := "in the configuration file"
+	if d.Stored != nil {
+		changed = d.Stored.Changed.Format(time.RFC3339) + " by " + d.Stored.By
 	}
-	if s := d.Stored; s != nil {
-		add("changed", true, s.Changed.Format(time.RFC3339)+" by "+s.By)
-	} else {
-		add("changed", d.Settings != nil, "in the configuration file")
+	if of := d.Settings; of != nil {
+		filter := cmp.Or(of.Filter, new(api.Filter))
+		signed := map[bool]string{true: "yes"}[d.Signed]
+		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets,
+			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),
+			"timeout", of.Timeout, "window", of.Window, "schedule", of.Schedule, "netHTTP", of.NetHTTP,
+			"maxConcurrent", of.MaxConcurrent, "maxRate", of.MaxRate, "maxBurst", of.MaxBurst)
 	}
-}
-
-// byFlag defines --by, the user's name for the server's log. The returned function returns the name
-// as a query parameter.
-func byFlag(o *options) func() url.Values {
-	by := o.String("by", "", "your `name` for the server's log (default $USER)")
-	return func() url.Values {
-		query := url.Values{}
-		if name := cmp.Or(*by, o.process.getenv("USER")); name != "" {
-			query.Set(api.ParamBy, name)
-		}
-		return query
+	if d.Settings != nil || d.Stored != nil {
+		s.fields(width, "changed", changed)
 	}
 }
 
 // edit sends a request that changes a destination, and prints what was done.
-func (c *call) edit(ctx context.Context, id, done string, r api.Request) error {
+func (c *command) edit(ctx context.Context, id, done string, r api.Request) error {
 	d, err := api.Do[api.Destination](ctx, c.client, r)
 	if err != nil {
 		return err
@@ -76,9 +50,9 @@ func (c *call) edit(ctx context.Context, id, done string, r api.Request) error {
 }
 
 // editDestination returns the action that sends the document of a destination to the server.
-func editDestination(o *options, method, done string) action {
-	by := byFlag(o)
-	return o.admin(func(ctx context.Context, c *call) error {
+func editDestination(c *command, method, done string) action {
+	by := c.parameters(api.ParamBy)
+	return c.admin(func(ctx context.Context) error {
 		document, err := c.readDocument(c.args[1])
 		if err != nil {
 			return err
@@ -93,8 +67,8 @@ const maxDocument = 1 << 20
 
 // readDocument reads the document of a destination from a file, or from standard input if name is
 // "-". The document contains secrets, so no error repeats any of its text.
-func (c *call) readDocument(name string) (document map[string]any, err error) {
-	file, _, err := c.openLines(name)
+func (c *command) readDocument(name string) (document map[string]any, err error) {
+	file, err := c.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -111,22 +85,23 @@ func (c *call) readDocument(name string) (document map[string]any, err error) {
 	return document, nil
 }
 
-func switchDestinations(o *options, done string, enabled bool) action {
-	return eachDestination(o, done, api.DestinationPath, map[string]any{"enabled": enabled})
+func switchDestinations(c *command, done string, enabled bool) action {
+	return eachDestination(c, done, api.DestinationPath, map[string]any{"enabled": enabled})
 }
 
 // eachDestination returns the action that sends a request for each destination that the arguments
 // name. If one request fails, the action continues with the other destinations. If body is not nil,
 // the request changes the document of a destination, and the command has the flag --by.
-func eachDestination(o *options, done, path string, body any) action {
-	method, by := http.MethodPost, func() url.Values { return nil }
+func eachDestination(c *command, done, path string, body any) action {
+	method, query := http.MethodPost, func() url.Values { return nil }
 	if body != nil {
-		method, by = http.MethodPatch, byFlag(o)
+		method, query = http.MethodPatch, c.parameters(api.ParamBy)
 	}
-	return o.admin(func(ctx context.Context, c *call) error {
+	return c.admin(func(ctx context.Context) error {
 		var failed error
 		for _, id := range c.args {
-			if err := c.edit(ctx, id, done, api.Request{Method: method, Path: api.Path(path, id), Query: by(), Body: body}); err != nil {
+			r := api.Request{Method: method, Path: api.Path(path, id), Query: query(), Body: body}
+			if err := c.edit(ctx, id, done, r); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 			}
 		}
@@ -134,10 +109,10 @@ func eachDestination(o *options, done, path string, body any) action {
 	})
 }
 
-func rotateSecret(o *options) action {
-	by := byFlag(o)
-	finish := o.Bool("finish", false, "forget all secrets but the newest")
-	return o.admin(func(ctx context.Context, c *call) error {
+func rotateSecret(c *command) action {
+	by := c.parameters(api.ParamBy)
+	finish := c.Bool("finish", false, "forget all secrets but the newest")
+	return c.admin(func(ctx context.Context) error {
 		id := c.args[0]
 		r := api.Request{Method: http.MethodPost, Path: api.Path(api.SecretsPath, id), Query: by()}
 		if *finish {
@@ -155,30 +130,28 @@ func rotateSecret(o *options) action {
 	})
 }
 
-func deleteDestination(o *options) action {
-	by := byFlag(o)
-	waiting := o.String("waiting", "", "what becomes of the waiting deliveries: `"+strings.Join(api.WaitingChoices, "|")+"`")
-	o.complete("waiting", api.WaitingChoices)
-	o.yesFlag()
-	return o.admin(func(ctx context.Context, c *call) error {
-		id := c.args[0]
-		if !slices.Contains(api.WaitingChoices, *waiting) {
+func deleteDestination(c *command) action {
+	read := c.parameters(api.ParamBy, api.ParamWaiting)
+	c.yesFlag()
+	return c.admin(func(ctx context.Context) error {
+		id, query := c.args[0], read()
+		waiting := query.Get(api.ParamWaiting)
+		if waiting == "" {
 			return usagef("--waiting: want one of %s", strings.Join(api.WaitingChoices, ", "))
 		}
-		if err := c.confirm(ctx, "delete %s, and %s its waiting deliveries?", id, *waiting); err != nil {
+		if err := c.confirm(ctx, "delete %s, and %s its waiting deliveries?", id, waiting); err != nil {
 			return err
 		}
-		query := by()
-		query.Set(api.ParamWaiting, *waiting)
-		became, err := api.Do[api.Changed](ctx, c.client,
-			api.Request{Method: http.MethodDelete, Path: api.Path(api.DestinationPath, id), Query: query, Timeout: api.StoreTimeout})
+		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.DestinationPath, id), Query: query, Timeout: api.StoreTimeout}
+		became, err := api.Do[api.Changed](ctx, c.client, r)
 		if err != nil {
 			return err
 		}
-		if err := c.print(became, "%s deleted", id); err != nil || c.json || *waiting == api.WaitingKeep {
-			return err
-		}
-		c.printChanged(became, "discarded")
-		return nil
+		return c.output(became, func(s screen) {
+			fmt.Fprintf(s, "%s deleted\n", clean(id))
+			if waiting == api.WaitingDiscard {
+				writeChanged(s, became, "discarded")
+			}
+		})
 	})
 }

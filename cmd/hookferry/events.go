@@ -3,29 +3,25 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func events(o *options) action {
-	filter := o.parameters(api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery)
-	body := o.Bool("body", false, "print the body of what is accepted too")
-	return o.admin(func(ctx context.Context, c *call) error {
-		s := c.screen(c.stdout)
+func events(c *command) action {
+	filter := c.parameters(api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery)
+	body := c.Bool("body", false, "print the body of what is accepted too")
+	return c.admin(func(ctx context.Context) error {
 		begun := func() {
 			fmt.Fprintf(c.stderr, "What happens on %s from now on, until you interrupt:\n", c.client.Host())
 		}
 		for live, err := range api.Stream[api.Live](ctx, c.client, api.Request{Path: api.LivePath, Query: filter()}, begun) {
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				return nil
-			case err != nil:
-				return err
-			case c.json:
-				err = printJSON(s, live)
-			default:
-				err = writeLive(s, live, *body)
+			}
+			if err == nil {
+				err = c.output(live, func(s screen) { writeLive(s, live, *body) })
 			}
 			if err != nil {
 				return err
@@ -35,28 +31,26 @@ func events(o *options) action {
 	})
 }
 
-func writeLive(s screen, live api.Live, body bool) error {
-	var text strings.Builder
+func writeLive(s screen, live api.Live, body bool) {
 	if live.Skipped > 0 {
-		fmt.Fprintln(&text, s.paint(uneasy, counted(live.Skipped, "more event")+" left out"))
+		fmt.Fprintln(s, s.paint(uneasy, counted(live.Skipped, "more event")+" left out"))
 	}
 	if e := live.Event; e != nil {
 		how, what := happened(s, e)
-		fmt.Fprintf(&text, "%s  %s  %s  %s\n", s.paint(faint, e.At.Local().Format("15:04:05.000")),
+		fmt.Fprintf(s, "%s  %s  %s  %s\n", s.paint(faint, e.At.Local().Format("15:04:05.000")),
 			s.paint(how, fmt.Sprintf("%-9s", clean(e.Kind))), s.paint(bold, clean(e.Destination)), what)
 		if body && len(e.Body) > 0 {
-			text.Write(appendPretty(nil, e.Body))
+			io.WriteString(s, pretty(e.Body))
 		}
 	}
-	_, err := s.Write([]byte(text.String()))
-	return err
 }
 
 func happened(s screen, e *api.Event) (style, string) {
-	subject := clean(e.Type) + "  " + s.paint(faint, clean(e.ID))
+	id := "  " + s.paint(faint, clean(e.ID))
+	subject := clean(e.Type) + id
 	switch {
 	case e.Kind == "accepted" && len(e.Body) > 0:
-		return normal, describe(e.Body) + "  " + s.paint(faint, clean(e.ID))
+		return normal, describe(e.Body) + id
 	case e.Kind == "delivered":
 		return good, subject
 	case e.Kind == "dead":
@@ -64,8 +58,7 @@ func happened(s screen, e *api.Event) (style, string) {
 	case e.Attempt == nil:
 		return normal, subject
 	}
-	a := e.Attempt
-	how := good
+	a, how := e.Attempt, good
 	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), answered(a), millis(a.Took))
 	if e.Outcome != "" && e.Outcome != "delivered" {
 		how = uneasy

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,40 +13,45 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// options has the flags of one command. An environment variable can replace a flag:
-// HOOKFERRY_LOG_LEVEL for --log-level. If both are given, the flag wins. An empty variable counts
-// as not set. Errors name the flag or the variable that the value came from.
-//
-// Lists and secrets are parsed as plain texts. The command checks them later, so that no error
-// repeats their values.
-type options struct {
-	*pflag.FlagSet
-	command *cobra.Command
-	process process
-	split   map[string]func(string) []string // splits the variable of a repeated flag into values
-}
-
-// Annotations of flags.
-const (
-	variables = "variables" // the names of the variables; the first one that is set wins
-	origin    = "origin"    // the variable that the value came from
-)
+// origin is the annotation of a flag with the environment variable that its value came from.
+const origin = "origin"
 
 func variableOf(flag string) string {
 	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// variable lets environment variables set the flag called name. The flag's own variable comes
-// first, then the variables of the flags in the argument others. If the flag may be repeated, the
-// function split separates the values in the text of a variable.
-func (o *options) variable(name string, split func(string) []string, others ...string) {
-	list := []string{variableOf(name)}
-	for _, other := range others {
-		list = append(list, variableOf(other))
-	}
-	o.SetAnnotation(name, variables, list)
-	o.Lookup(name).Usage += " [$" + list[0] + "]"
-	o.split[name] = split
+// variable lets an environment variable stand in for the flag called name: HOOKFERRY_LOG_LEVEL for
+// --log-level. The flag wins, and an empty variable counts as not set. Without both, the variables
+// of the flags in the argument others are used. If the flag may be repeated, the function split
+// separates the values in the text of a variable. Errors name the flag or the variable that a value
+// came from.
+//
+// Lists and secrets are parsed as plain texts. The command checks them later, so that no error
+// repeats their values.
+func (c *command) variable(name string, split func(string) []string, others ...string) {
+	f := c.Lookup(name)
+	f.Usage += " [$" + variableOf(name) + "]"
+	c.variables = append(c.variables, func() error {
+		for _, flag := range append([]string{name}, others...) {
+			variable := variableOf(flag)
+			text := c.getenv(variable)
+			if f.Changed || text == "" {
+				continue
+			}
+			c.SetAnnotation(name, origin, []string{variable})
+			values := []string{text}
+			if split != nil {
+				values = split(text)
+			}
+			for _, v := range values {
+				if err := c.Set(name, v); err != nil {
+					_, why, _ := strings.Cut(err.Error(), " flag: ")
+					return usagef("invalid argument %q for %s: %s", v, variable, why)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // lines splits the text of a variable into its lines, which may contain spaces.
@@ -54,119 +60,115 @@ func lines(s string) []string {
 }
 
 // readVariables sets flags from their variables, except the flags that the user gave.
-func (o *options) readVariables() (err error) {
-	o.VisitAll(func(f *pflag.Flag) {
-		i := slices.IndexFunc(f.Annotations[variables], func(name string) bool { return o.process.getenv(name) != "" })
-		if f.Changed || i < 0 {
-			return
+func (c *command) readVariables() error {
+	for _, read := range c.variables {
+		if err := read(); err != nil {
+			return err
 		}
-		name := f.Annotations[variables][i]
-		values := []string{o.process.getenv(name)}
-		if split := o.split[f.Name]; split != nil {
-			values = split(values[0])
-		}
-		f.Annotations[origin] = []string{name}
-		for _, v := range values {
-			if wrong := o.Set(f.Name, v); wrong != nil && err == nil {
-				_, why, _ := strings.Cut(wrong.Error(), " flag: ")
-				err = usagef("invalid argument %q for %s: %s", v, name, why)
-			}
-		}
-	})
-	return err
+	}
+	return nil
 }
 
-// origin returns the name of the variable that set a flag, or else the flag itself.
-func (o *options) origin(name string) string {
-	if from := o.Lookup(name).Annotations[origin]; from != nil {
-		return from[0]
+// originOf returns the name of the variable that set a flag, or else the flag itself.
+func originOf(flags *pflag.FlagSet, name string) string {
+	if f := flags.Lookup(name); f != nil && f.Annotations[origin] != nil {
+		return f.Annotations[origin][0]
 	}
 	return "--" + name
 }
 
-// nameOrigin returns the text of err. If the text begins with a flag whose value comes from an
-// environment variable, nameOrigin replaces the flag by that variable.
-func nameOrigin(c *cobra.Command, err error) string {
-	text := err.Error()
-	if rest, isFlag := strings.CutPrefix(text, "--"); isFlag {
-		name := rest[:strings.IndexAny(rest+" ", " :")]
-		if f := c.Flags().Lookup(name); f != nil && f.Annotations[origin] != nil {
-			return f.Annotations[origin][0] + strings.TrimPrefix(rest, name)
-		}
-	}
-	return text
+var flagOfLine = regexp.MustCompile(`(?m)^--[a-z-]+`)
+
+// nameOrigins returns the text of err. It replaces a flag at the beginning of a line by the
+// environment variable that its value came from.
+func nameOrigins(c *cobra.Command, err error) string {
+	return flagOfLine.ReplaceAllStringFunc(err.Error(), func(flag string) string { return originOf(c.Flags(), flag[2:]) })
 }
 
-func (o *options) jsonFlag() { o.Bool("json", false, "print JSON, one value a line") }
+func (c *command) jsonFlag() { c.BoolVar(&c.json, "json", false, "print JSON, one value a line") }
 
-func (o *options) yesFlag() { o.Bool("yes", false, "do not ask") }
+func (c *command) yesFlag() { c.BoolVar(&c.yes, "yes", false, "do not ask") }
 
-func (o *options) duration(name string, value time.Duration, usage string) *time.Duration {
-	return parsed(o, name, value, usage, func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return 0, errors.New("want a time above zero such as 500ms, 10s or 2m")
+func (c *command) duration(name string, value time.Duration, usage string) *time.Duration {
+	d := c.Duration(name, value, usage)
+	c.check(name, func(s string) (string, error) {
+		if d, err := time.ParseDuration(s); err != nil || d <= 0 {
+			return "", errors.New("want a time above zero such as 500ms, 10s or 2m")
 		}
-		return d, nil
+		return s, nil
 	})
+	return d
 }
 
-func (o *options) number(name string, value, least, most int, usage string) *int {
-	return parsed(o, name, value, usage, func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("want a number from %d to %d", least, most)
+func (c *command) number(name string, value, least, most int, usage string) *int {
+	n := c.Int(name, value, usage)
+	c.check(name, func(s string) (string, error) {
+		if n, err := strconv.Atoi(s); err != nil || n < least || n > most {
+			return "", fmt.Errorf("want a number from %d to %d", least, most)
 		}
-		return n, nil
+		return s, nil
 	})
+	return n
 }
 
 // choice defines a flag that accepts only the texts in values. Its default is value, which may also
 // be "".
-func (o *options) choice(name, value, usage string, values []string) *string {
-	v := parsed(o, name, value, usage+": "+strings.Join(values, ", "), func(s string) (string, error) { return s, oneOf(s, values) })
-	o.complete(name, values)
-	return v
+func (c *command) choice(name, value, usage string, values []string) *string {
+	text := c.String(name, value, usage+": "+strings.Join(values, ", "))
+	c.checkChoice(name, values)
+	return text
 }
 
 // choices is like choice, but the flag may be repeated and has no default.
-func (o *options) choices(name, usage string, values []string) *[]string {
-	list := new([]string)
-	parsed(o, name, "", usage+": "+strings.Join(values, ", ")+"; may be repeated", func(s string) (string, error) {
-		*list = append(*list, s)
-		return s, oneOf(s, values)
-	})
-	o.complete(name, values)
+func (c *command) choices(name, usage string, values []string) *[]string {
+	list := c.StringArray(name, nil, usage+": "+strings.Join(values, ", ")+"; may be repeated")
+	c.checkChoice(name, values)
 	return list
 }
 
-func oneOf(s string, values []string) error {
-	if slices.Contains(values, s) {
-		return nil
+func (c *command) checkChoice(name string, values []string) {
+	c.check(name, func(s string) (string, error) {
+		if !slices.Contains(values, s) {
+			return "", errors.New("want one of " + strings.Join(values, ", "))
+		}
+		return s, nil
+	})
+	c.cobra.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check makes a flag call read with each text that it is given. The flag's value is the text that
+// read returns.
+func (c *command) check(name string, read func(string) (string, error)) {
+	f := c.Lookup(name)
+	f.Value = checkedValue{f.Value, read}
+	f.DefValue = strings.TrimPrefix(f.DefValue, "[]") // the help shows no empty list
+}
+
+type checkedValue struct {
+	pflag.Value
+	read func(string) (string, error)
+}
+
+func (v checkedValue) Set(s string) error {
+	s, err := v.read(s)
+	if err != nil {
+		return err
 	}
-	return errors.New("want one of " + strings.Join(values, ", "))
+	return v.Value.Set(s)
 }
 
-// parsed defines a flag, and parses its value with the function read.
-func parsed[T any](o *options, name string, value T, usage string, read func(string) (T, error)) *T {
-	v := &parsedValue[T]{value, read}
-	o.Var(v, name, usage)
-	return &v.value
-}
+func (v checkedValue) Type() string { return "value" } // the help shows the default without quotes
 
-type parsedValue[T any] struct {
-	value T
-	read  func(string) (T, error)
-}
+func (c *command) text(name string) string { return c.Lookup(name).Value.String() }
 
-func (v *parsedValue[T]) String() string { return fmt.Sprint(v.value) }
-
-func (v *parsedValue[T]) Set(s string) (err error) {
-	value, err := v.read(s)
-	if err == nil {
-		v.value = value
+// texts returns the values of a flag.
+func (c *command) texts(name string) []string {
+	value := c.Lookup(name).Value
+	if checked, ok := value.(checkedValue); ok {
+		value = checked.Value
 	}
-	return err
+	if list, ok := value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	return []string{value.String()}
 }
-
-func (v *parsedValue[T]) Type() string { return "value" }

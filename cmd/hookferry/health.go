@@ -13,10 +13,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-func health(o *options) action {
-	timeout := o.duration("timeout", 3*time.Second, "`time` that the answer may take")
-	admin := o.adminFlag()
-	return func(ctx context.Context, c *call) error {
+func health(c *command) action {
+	timeout := c.duration("timeout", 3*time.Second, "`time` that the answer may take")
+	admin := c.adminFlag()
+	return func(ctx context.Context) error {
 		base, origin := *admin, "--admin"
 		if base == config.Off {
 			origin = variableOf("listen")

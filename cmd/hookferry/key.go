@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-func newKey(*options) action {
-	return func(_ context.Context, c *call) error {
+func newKey(c *command) action {
+	return func(context.Context) error {
 		name := c.args[0]
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
@@ -26,8 +26,8 @@ func newKey(*options) action {
 	}
 }
 
-func publicKey(*options) action {
-	return func(_ context.Context, c *call) error {
+func publicKey(c *command) action {
+	return func(context.Context) error {
 		b, err := os.ReadFile(c.args[0])
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func publicKey(*options) action {
 	}
 }
 
-func (c *call) printPublic(private signature.Secret) error {
+func (c *command) printPublic(private signature.Secret) error {
 	public, err := signature.StandardPublicKey(private)
 	if err != nil {
 		return errors.New(`the file has no private key: "whsk_" and the base64 of an Ed25519 key`)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,24 +20,22 @@ import (
 // listenGrace bounds how long the end of listen waits for the requests in progress.
 const listenGrace = 2 * time.Second
 
-func listen(o *options) action {
-	address := o.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
-	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
-	times := o.number("times", 0, 0, 1_000_000, "answer with --status, and wait for --delay, this `number` of times only; then answer 200 at once; 0: always")
-	delay := o.duration("delay", 0, "`time` to wait before each answer")
-	from := o.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
-	to := o.String("to", "", "`URL` to post them to, or host:port and a path")
-	destination := o.soleDestination()
-	o.jsonFlag()
-	secrets := o.StringArray("secret", nil, "shared `secret` to check X-Signature with; give it twice while one replaces another")
-	o.variable("secret", nil)
-	standard := o.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
+func listen(c *command) action {
+	address := c.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
+	status := c.number("status", http.StatusOK, 200, 599, "`status` to answer with")
+	times := c.number("times", 0, 0, 1_000_000, "answer with --status, and wait for --delay, this `number` of times only; then answer 200 at once; 0: always")
+	delay := c.duration("delay", 0, "`time` to wait before each answer")
+	from := c.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
+	to := c.String("to", "", "`URL` to post them to, or host:port and a path")
+	destination := c.soleDestination()
+	c.jsonFlag()
+	secrets := c.StringArray("secret", nil, "shared `secret` to check X-Signature with; give it twice while one replaces another")
+	c.variable("secret", nil)
+	standard := c.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
 		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces")
-	o.variable("standard-secret", strings.Fields)
-	o.tokenFlag("`token` of the admin API of --from, or file:PATH")
-	// Flags that are only allowed with --from, and flags that are only allowed without it.
-	sending, receiving := []string{"to", "destination"}, []string{"listen", "status", "times", "delay"}
-	return func(ctx context.Context, c *call) error {
+	c.variable("standard-secret", strings.Fields)
+	c.tokenFlag("from", "`token` of the admin API of --from, or file:PATH")
+	return func(ctx context.Context) error {
 		p := &printer{out: c.stdout, status: *status, times: *times, delay: *delay, asJSON: c.json}
 		for _, s := range *secrets {
 			if s == "" {
@@ -58,33 +55,37 @@ func listen(o *options) action {
 			announce = c.stderr
 		}
 		if *from == "" {
-			if i := slices.IndexFunc(sending, o.Changed); i >= 0 {
-				return usagef("--%s: needs --from", sending[i])
-			}
-			if err := signature.VerifyStandard(nil, nil, 0, p.standard...); len(p.standard) > 0 && err != signature.ErrMissing {
-				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
+			for _, name := range []string{"to", "destination"} {
+				if c.Changed(name) {
+					return usagef("--%s: needs --from", name)
+				}
 			}
 			return c.receive(ctx, *address, p, announce)
 		}
-		if i := slices.IndexFunc(receiving, o.Changed); i >= 0 {
-			return usagef("--%s: does not go with --from, which receives nothing", receiving[i])
+		for _, name := range []string{"listen", "status", "times", "delay"} {
+			if c.Changed(name) {
+				return usagef("--%s: does not go with --from, which receives nothing", name)
+			}
 		}
-		return o.asking("from", func(ctx context.Context, c *call) error {
+		return c.ask(ctx, func(ctx context.Context) error {
 			r, err := newRelay(*to, p, c)
 			if err != nil {
 				return err
 			}
-			id, err := destination(ctx, c)
+			id, err := destination(ctx)
 			if err != nil {
 				return err
 			}
-			return r.follow(ctx, c.client, id, announce)
-		})(ctx, c)
+			return r.follow(ctx, id, announce)
+		})
 	}
 }
 
 // receive serves webhooks with p until ctx is done.
-func (c *call) receive(ctx context.Context, address string, p *printer, announce io.Writer) error {
+func (c *command) receive(ctx context.Context, address string, p *printer, announce io.Writer) error {
+	if err := signature.VerifyStandard(nil, nil, 0, p.standard...); len(p.standard) > 0 && err != signature.ErrMissing {
+		return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
+	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return usagef("--listen: %q is not an address; want host:port or :port", address)
 	}
@@ -177,8 +178,7 @@ type received struct {
 // print prints a webhook. It must not be called concurrently.
 func (p *printer) print(r received, body []byte) {
 	if !p.asJSON {
-		text := fmt.Appendf(nil, "\n%s  %s  %s\n", r.At.Format(time.TimeOnly), describe(body), r.Signature+r.Answer)
-		p.out.Write(appendPretty(text, body))
+		fmt.Fprintf(p.out, "\n%s  %s  %s\n%s", r.At.Format(time.TimeOnly), describe(body), r.Signature+r.Answer, pretty(body))
 		return
 	}
 	r.At, r.Body = r.At.UTC(), string(body)

@@ -17,12 +17,11 @@ const (
 // seconds. If the work ends before the first line is due, the meter prints nothing.
 type meter struct {
 	screen
-	verb string // such as "replayed"
-	// amount formats how many items are done, and how many are done per second.
-	amount func(float64) string
+	verb   string               // such as "replayed"
+	amount func(float64) string // formats how many items are done, and how many are done per second
+	part   func() float64       // the fraction of work whose total is unknown; nil if that is unknown, too
 	begin  time.Time
 	shown  time.Time
-	drawn  bool
 }
 
 func newMeter(s screen, verb string) *meter {
@@ -30,9 +29,8 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show displays the progress. If total is 0, the total is unknown, and the argument fraction says
-// which part of the work is done, from 0 to 1. It is negative if that is unknown, too.
-func (m *meter) show(done, total int64, fraction float64) {
+// show displays the progress. If total is 0, the total is unknown.
+func (m *meter) show(done, total int64) {
 	now, every := time.Now(), meterLine
 	if m.terminal {
 		every = meterRedraw
@@ -41,10 +39,13 @@ func (m *meter) show(done, total int64, fraction float64) {
 		return
 	}
 	m.shown = now
-	text := m.verb + " " + m.amount(float64(done))
-	if total > 0 {
+	text, fraction := m.verb+" "+m.amount(float64(done)), -1.0
+	switch {
+	case total > 0:
 		text += " of " + m.amount(float64(total))
 		fraction = float64(done) / float64(total)
+	case m.part != nil:
+		fraction = m.part()
 	}
 	took := now.Sub(m.begin)
 	text += ", " + m.amount(float64(done)/took.Seconds()) + "/s"
@@ -56,25 +57,22 @@ func (m *meter) show(done, total int64, fraction float64) {
 		return
 	}
 	if fraction >= 0 {
-		text = bar(fraction) + " " + text
+		text = bar(min(fraction, 1)) + " " + text
 	}
-	if m.width > 0 {
-		text = shorten(text, m.width-1) // a text in the last column would begin a new line
-	}
-	fmt.Fprintf(m, "\r\x1b[K%s", text)
-	m.drawn = true
+	// A text in the last column would begin a new line.
+	fmt.Fprint(m, eraseLine, m.cut(text, m.width-1))
 }
 
 func (m *meter) end() {
-	if m.drawn {
-		fmt.Fprint(m, "\r\x1b[K")
-		m.drawn = false
+	if m.terminal && m.shown != m.begin {
+		fmt.Fprint(m, eraseLine)
 	}
 }
 
+const eraseLine = "\r\x1b[K"
+
 func bar(fraction float64) string {
 	const width = 20
-	fraction = min(max(fraction, 0), 1)
 	full := int(fraction * width)
 	return fmt.Sprintf("[%s%s] %3d%%", strings.Repeat("#", full), strings.Repeat("-", width-full), int(fraction*100))
 }

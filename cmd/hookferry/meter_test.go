@@ -55,7 +55,8 @@ func TestMeterShowsProgress(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				m := newMeter(screen{Writer: &out, terminal: tt.terminal, width: tt.width}, "told")
-				last, err := new(call).follow(t.Context(), m, tt.part, steps(tt.pause, tt.steps...))
+				m.part = tt.part
+				last, err := new(command).follow(t.Context(), m, steps(tt.pause, tt.steps...))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +92,7 @@ func TestFollowSaysHowFarItGot(t *testing.T) {
 		{"cut off", after(0, api.ErrCutOff), api.ErrCutOff, "0 were told, then: " + api.ErrCutOff.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := new(call).follow(t.Context(), newMeter(screen{Writer: new(bytes.Buffer)}, "told"), nil, tt.stream)
+			_, err := new(command).follow(t.Context(), newMeter(screen{Writer: new(bytes.Buffer)}, "told"), tt.stream)
 			if !errors.Is(err, tt.is) || err.Error() != tt.want {
 				t.Errorf("follow: error %v, want %s", err, tt.want)
 			}

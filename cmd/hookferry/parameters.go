@@ -9,36 +9,42 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// parameters defines one flag for each name. The names are query parameters of the admin API that
-// select values. A flag has the name of its parameter, except --query for api.ParamQuery. The
-// returned function converts the values of the flags to query parameters.
-func (o *options) parameters(names ...string) func() url.Values {
-	read := map[string]func() []string{}
+// parameters defines one flag for each name. The names are query parameters of the admin API. A
+// flag has the name of its parameter, except --query for api.ParamQuery. The returned function
+// converts the values of the flags to query parameters.
+func (c *command) parameters(names ...string) func() url.Values {
+	flagOf := func(name string) string {
+		if name == api.ParamQuery {
+			return "query"
+		}
+		return name
+	}
 	for _, name := range names {
 		p := parameterFlags[name]
-		one := func(text *string) { read[name] = func() []string { return []string{*text} } }
 		switch {
 		case p.repeated:
-			list := o.choices(name, p.usage, p.values)
-			read[name] = func() []string { return *list }
+			c.choices(name, p.usage, p.values)
 		case p.values != nil:
-			one(o.choice(name, p.standard, p.usage, p.values))
-		case p.time:
-			one(parsed(o, name, "", p.usage, func(s string) (string, error) {
+			c.choice(name, p.standard, p.usage, p.values)
+		default:
+			c.StringP(flagOf(name), p.short, "", p.usage)
+		}
+		if p.time {
+			c.check(name, func(s string) (string, error) {
 				t, err := parseTime(s, time.Now())
 				return t.UTC().Format(time.RFC3339Nano), err
-			}))
-		case name == api.ParamQuery:
-			one(o.StringP("query", "q", "", p.usage))
-		default:
-			one(o.String(name, "", p.usage))
+			})
 		}
 	}
 	return func() url.Values {
 		all := url.Values{}
-		for name, texts := range read {
-			if list := texts(); len(list) > 0 && list[0] != "" {
-				all[name] = list
+		for _, name := range names {
+			texts := c.texts(flagOf(name))
+			if name == api.ParamBy && texts[0] == "" {
+				texts[0] = c.getenv("USER")
+			}
+			if len(texts) > 0 && texts[0] != "" {
+				all[name] = texts
 			}
 		}
 		return all
@@ -51,13 +57,14 @@ var parameterFlags = map[string]struct {
 	standard string   // the default
 	repeated bool
 	time     bool
+	short    string // the flag of one letter
 }{
 	api.ParamDestination: {usage: "only those of the destination with this `id`"},
 	api.ParamSource:      {usage: "only those of the source with this `name`"},
 	api.ParamID:          {usage: "only those with this `messageId`"},
 	api.ParamUser:        {usage: "only those of the user with this `id`"},
 	api.ParamEvent:       {usage: "only those of the event with this `name`"},
-	api.ParamQuery:       {usage: "only those that contain this `text`"},
+	api.ParamQuery:       {usage: "only those that contain this `text`", short: "q"},
 	api.ParamType:        {usage: "only those of this `type`", values: append(slices.Clip(callTypes), "delete")},
 	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
 	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
@@ -66,6 +73,8 @@ var parameterFlags = map[string]struct {
 	api.ParamTo:          {usage: "only those before this `time`", time: true},
 	api.ParamOrder:       {usage: "which are `first`", values: []string{api.OrderNewest, api.OrderOldest}, standard: api.OrderNewest},
 	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
+	api.ParamBy:          {usage: "your `name` for the server's log (default $USER)"},
+	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
 }
 
 var reasons = []string{

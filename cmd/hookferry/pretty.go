@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // describe summarizes a webhook in a few words: its type, the event, and the user.
@@ -22,65 +21,66 @@ func describe(body []byte) string {
 		s, _ := call[name].(string)
 		return s
 	}
-	var words []string
+	kind := cmp.Or(field("type"), "no type")
+	words := plain(kind)
 	add := func(label, value string) {
 		if value != "" {
-			words = append(words, strings.TrimSpace(label+" "+plain(value)))
+			words += "  " + label + plain(value)
 		}
 	}
-	kind := cmp.Or(field("type"), "no type")
-	add("", kind)
 	switch kind {
 	case "track":
-		words = append(words, strconv.Quote(field("event")))
+		words += "  " + strconv.Quote(field("event"))
 	case "page", "screen":
 		if name := field("name"); name != "" {
-			words = append(words, strconv.Quote(name))
+			words += "  " + strconv.Quote(name)
 		}
 	case "group":
-		add("group", field("groupId"))
+		add("group ", field("groupId"))
 	case "alias":
-		add("from", field("Previous ID"))
-		add("to", field("User ID"))
+		add("from ", field("Previous ID"))
+		add("to ", field("User ID"))
 	}
 	if user := field("userId"); user != "" {
-		add("user", user)
+		add("user ", user)
 	} else {
-		add("anonymous", field("anonymousId"))
+		add("anonymous ", field("anonymousId"))
 	}
-	return strings.Join(words, "  ")
+	return words
 }
 
 // plain returns s, in quotes if s contains spaces, quotes or unprintable characters.
 func plain(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
+	quoted := strconv.Quote(s)
+	if strings.ContainsFunc(s, unicode.IsSpace) || quoted[1:len(quoted)-1] != s {
+		return quoted
 	}
 	return s
 }
 
-// appendPretty appends body, indented and with a newline at the end. It escapes control characters.
-func appendPretty(dst, body []byte) []byte {
+// pretty returns body, indented and with a newline at the end. It escapes control characters.
+func pretty(body []byte) string {
 	var indented bytes.Buffer
 	if json.Indent(&indented, body, "", "  ") != nil {
-		return append(strconv.AppendQuote(dst, string(body)), '\n')
+		return strconv.Quote(string(body)) + "\n"
 	}
-	return append(appendEscaped(dst, indented.Bytes()), '\n')
+	return escapeJSON(indented.String()) + "\n"
 }
 
-// appendEscaped appends JSON with control characters escaped. The JSON keeps its meaning.
-func appendEscaped(dst, text []byte) []byte {
-	for _, r := range string(text) {
+// escapeJSON escapes the control characters in JSON. The JSON keeps its meaning.
+func escapeJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
-			dst = utf8.AppendRune(dst, r)
+			b.WriteRune(r)
 		case r > 0xffff:
 			// In JSON, a character above U+FFFF can only be in a string, so it may be escaped.
 			high, low := utf16.EncodeRune(r)
-			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
 		default:
-			dst = fmt.Appendf(dst, `\u%04x`, r)
+			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 	}
-	return dst
+	return b.String()
 }

@@ -28,14 +28,14 @@ const (
 // A relay posts the events that a remote server accepts, one after the other, to one URL. If the
 // relay is too slow, the server leaves out events and says how many.
 type relay struct {
+	command *command
 	to      *url.URL
 	printer *printer
 	signer  *signature.StandardSigner // nil without --standard-secret
-	client  *http.Client
-	stderr  io.Writer
+	http    *http.Client
 }
 
-func newRelay(to string, printer *printer, c *call) (*relay, error) {
+func newRelay(to string, printer *printer, c *command) (*relay, error) {
 	if to == "" {
 		return nil, usagef("--to: want the URL to post webhooks to, such as localhost:3000/hook")
 	}
@@ -51,7 +51,7 @@ func newRelay(to string, printer *printer, c *call) (*relay, error) {
 	case u.User != nil:
 		return nil, usagef("--to: want a URL without a user")
 	}
-	r := &relay{to: u, printer: printer, stderr: c.stderr, client: &http.Client{
+	r := &relay{command: c, to: u, printer: printer, http: &http.Client{
 		Transport: c.transport(),
 		Timeout:   relayTimeout,
 		// The server follows no redirects, either.
@@ -67,29 +67,26 @@ func newRelay(to string, printer *printer, c *call) (*relay, error) {
 
 // follow posts the events that the server accepts for the destination, until ctx is done. After the
 // stream has begun once, follow reconnects when the server restarts.
-func (r *relay) follow(ctx context.Context, c *api.Client, destination string, announce io.Writer) error {
-	defer r.client.CloseIdleConnections()
+func (r *relay) follow(ctx context.Context, destination string, announce io.Writer) error {
+	defer r.http.CloseIdleConnections()
 	// For an unknown destination, the server would send an empty stream instead of an error.
-	if _, err := api.Do[api.Destination](ctx, c, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
+	if _, err := api.Do[api.Destination](ctx, r.command.client, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
 		return err
 	}
 	filter := url.Values{api.ParamKind: {"accepted"}, api.ParamDestination: {destination}}
 	began := false
 	begun := func() {
 		if !began {
-			fmt.Fprintf(announce, "posting what %s accepts for %s to %s\n", c.Host(), clean(destination), r.to.Scheme+"://"+r.to.Host+r.to.Path)
+			fmt.Fprintf(announce, "posting what %s accepts for %s to %s\n", r.command.client.Host(), clean(destination), r.to.Scheme+"://"+r.to.Host+r.to.Path)
 		}
 		began = true
 	}
 	for {
-		var live api.Live
-		var err error
-		for live, err = range api.Stream[api.Live](ctx, c, api.Request{Path: api.LivePath, Query: filter}, begun) {
-			if err != nil {
-				break
-			}
+		var ended error
+		for live, err := range api.Stream[api.Live](ctx, r.command.client, api.Request{Path: api.LivePath, Query: filter}, begun) {
+			ended = err
 			if live.Skipped > 0 {
-				fmt.Fprintln(r.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
+				fmt.Fprintln(r.command.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
 			}
 			if live.Event != nil {
 				filter.Set(api.ParamAfter, strconv.FormatUint(live.Event.Seq, 10))
@@ -100,10 +97,10 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !began || errors.As(err, &refused) && refused.Code != api.CodeUnavailable:
-			return err
+		case !began || errors.As(ended, &refused) && refused.Code != api.CodeUnavailable:
+			return ended
 		}
-		fmt.Fprintf(r.stderr, "lost %s, trying again\n", c.Host())
+		fmt.Fprintf(r.command.stderr, "lost %s, trying again\n", r.command.client.Host())
 		select {
 		case <-time.After(relayPause):
 		case <-ctx.Done():
@@ -112,6 +109,7 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 	}
 }
 
+// post posts one event and prints the answer.
 func (r *relay) post(ctx context.Context, e *api.Event) {
 	start := time.Now()
 	answer, err := r.request(ctx, e)
@@ -121,11 +119,10 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	if err != nil {
 		answer = "no answer: " + err.Error()
 	}
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() == nil {
+		took := api.Milliseconds(time.Since(start))
+		r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 	}
-	took := api.Milliseconds(time.Since(start))
-	r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 }
 
 // request posts one event to the URL in --to, and returns a description of the answer.
@@ -145,11 +142,11 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	}
 	if r.signer != nil {
 		now, id := time.Now(), webhookID(e.ID)
-		request.Header[signature.StandardID] = []string{id}
-		request.Header[signature.StandardTimestamp] = []string{strconv.FormatInt(now.Unix(), 10)}
-		request.Header[signature.StandardSignature] = []string{string(r.signer.Append(nil, id, now, e.Body))}
+		request.Header.Set(signature.StandardID, id)
+		request.Header.Set(signature.StandardTimestamp, strconv.FormatInt(now.Unix(), 10))
+		request.Header.Set(signature.StandardSignature, string(r.signer.Append(nil, id, now, e.Body)))
 	}
-	response, err := r.client.Do(request)
+	response, err := r.http.Do(request)
 	if err != nil {
 		return "", err
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"unicode"
@@ -54,6 +56,25 @@ func (s screen) paint(how style, text string) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
+// cut shortens a text to a number of columns if the screen has a width.
+func (s screen) cut(text string, most int) string {
+	if s.width == 0 {
+		return text
+	}
+	return shorten(text, most)
+}
+
+// fields prints a label and a value a line, and leaves out zero values. The labels take width
+// columns. list has a label before each value.
+func (s screen) fields(width int, list ...any) {
+	for i := 0; i < len(list); i += 2 {
+		if !reflect.ValueOf(list[i+1]).IsZero() {
+			label := fmt.Sprintf("%-*s", width, list[i])
+			fmt.Fprintln(s, s.paint(faint, label), clean(fmt.Sprint(list[i+1])))
+		}
+	}
+}
+
 // clean escapes unprintable characters, so that a terminal does not interpret them.
 func clean(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -80,6 +101,6 @@ func printJSON(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(appendEscaped(nil, b.Bytes()))
+	_, err := io.WriteString(w, escapeJSON(b.String()))
 	return err
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-func send(o *options, message analytics.Message) action {
-	readMessage := messageFlags(o, message)
-	o.jsonFlag()
-	endpoint := o.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
-	writeKey := o.String("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
-	data := o.String("data", config.DefaultData, "data `folder` of serve, for its write key")
-	timeout := o.duration("timeout", 10*time.Second, "`time` to try for")
+func send(c *command, message analytics.Message) action {
+	readMessage := messageFlags(c, message)
+	c.jsonFlag()
+	endpoint := c.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	writeKey := c.String("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
+	data := c.String("data", config.DefaultData, "data `folder` of serve, for its write key")
+	timeout := c.duration("timeout", 10*time.Second, "`time` to try for")
 	for _, name := range []string{"endpoint", "write-key", "data", "timeout"} {
-		o.variable(name, nil)
+		c.variable(name, nil)
 	}
-	return func(ctx context.Context, c *call) error {
+	return func(ctx context.Context) error {
 		if err := readMessage(); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func send(o *options, message analytics.Message) action {
 
 // deliver sends one message with a client that nothing else uses. It returns the messageId once the
 // server has accepted the message.
-func (c *call) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) (string, error) {
+func (c *command) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) (string, error) {
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
 	var outcome analytics.Delivery

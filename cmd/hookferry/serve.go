@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
@@ -63,28 +61,28 @@ var serveFlags = []struct {
 			"while one replaces another; in the variable, separated by spaces"},
 }
 
-func serve(o *options) action {
-	o.String("config", "", "YAML `file` with sources, destinations and all other settings")
-	o.variable("config", nil)
+func serve(c *command) action {
+	c.String("config", "", "YAML `file` with sources, destinations and all other settings")
+	c.variable("config", nil)
 	for _, f := range serveFlags {
 		switch {
 		case strings.Contains(f.key, "[]"):
-			o.StringArray(f.name, nil, f.usage)
+			c.StringArray(f.name, nil, f.usage)
 		case f.values != nil:
-			o.choice(f.name, f.values[0], f.usage, f.values)
+			c.choice(f.name, f.values[0], f.usage, f.values)
 		default:
-			o.String(f.name, f.value, f.usage)
+			c.String(f.name, f.value, f.usage)
 		}
-		o.variable(f.name, f.split)
+		c.variable(f.name, f.split)
 	}
-	return func(ctx context.Context, c *call) error {
-		load, err := serveSettings(o)
+	return func(ctx context.Context) error {
+		load, err := serveSettings(c)
 		if err != nil {
 			return err
 		}
 		settings, err := load()
 		if err != nil {
-			return flagErrors(o, err)
+			return flagErrors(c, err)
 		}
 		level := new(slog.LevelVar)
 		level.Set(settings.Log.Level)
@@ -115,7 +113,7 @@ func serve(o *options) action {
 		}
 		err = server.Run(ctx, run)
 		if setting, ok := errors.AsType[*server.SettingError](err); ok {
-			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || o.Changed(name)) {
+			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || c.Changed(name)) {
 				return fmt.Errorf("--%s: %w", name, setting.Err)
 			}
 		}
@@ -125,18 +123,13 @@ func serve(o *options) action {
 
 // serveSettings returns a function that loads the settings: from the flags, or from a file that
 // flags override. Flags about sources and webhooks are not allowed with a file.
-func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
+func serveSettings(c *command) (load func() (*config.Settings, error), err error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
-			if !o.Changed(f.name) || f.name == "header" {
+			if !c.Changed(f.name) || f.name == "header" {
 				continue
 			}
-			value := o.Lookup(f.name).Value
-			texts := []string{value.String()}
-			if list, ok := value.(pflag.SliceValue); ok {
-				texts = list.GetSlice()
-			}
-			for _, text := range texts {
+			for _, text := range c.texts(f.name) {
 				if err := s.Set(f.key, text); err != nil {
 					return usagef("--%s: %v", f.name, err)
 				}
@@ -144,14 +137,13 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 		}
 		return nil
 	}
-	if file := o.Lookup("config").Value.String(); file != "" {
+	if file := c.text("config"); file != "" {
 		for _, f := range serveFlags {
-			whole, _, _ := strings.Cut(f.key, "[")
-			if o.Changed(f.name) && (whole != f.key || f.name == "name") {
+			if c.Changed(f.name) && (strings.Contains(f.key, "[") || f.name == "name") {
 				return nil, usagef("--%s does not go with --config: the file has this setting", f.name)
 			}
 		}
-		return func() (*config.Settings, error) { return config.Load(file, o.process.getenv, put) }, nil
+		return func() (*config.Settings, error) { return config.Load(file, c.getenv, put) }, nil
 	}
 
 	s := config.Default()
@@ -169,8 +161,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 	if len(endpoints) == 0 {
 		return nil, usagef("--webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with --config")
 	}
-	texts, _ := o.GetStringArray("header")
-	headers, err := parseHeaders(texts)
+	headers, err := parseHeaders(c.texts("header"))
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +169,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 		endpoints[i].Headers = headers
 	}
 	if err := s.Complete(); err != nil {
-		return nil, flagErrors(o, err)
+		return nil, flagErrors(c, err)
 	}
 	return func() (*config.Settings, error) { return s, nil }, nil
 }
@@ -200,17 +191,17 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors replaces the key of each wrong setting by the flag or the variable that set it.
-// Settings from the file keep their keys.
-func flagErrors(o *options, err error) error {
-	var wrong *config.Error
-	if !errors.As(err, &wrong) {
+// flagErrors replaces the key of each wrong setting by the flag that set it. Settings from the file
+// keep their keys. The lines about flags come first.
+func flagErrors(c *command, err error) error {
+	wrong, ok := errors.AsType[*config.Error](err)
+	if !ok {
 		return err
 	}
 	var flags, keys []string
 	for _, p := range wrong.Problems {
-		if name := flagOf(p.Key); name != "" && o.Changed(name) || wrong.Path == "" {
-			flags = append(flags, flagText(o, name, p.Key)+" "+p.Text)
+		if name := flagOf(p.Key); name != "" && c.Changed(name) || wrong.Path == "" {
+			flags = append(flags, "--"+name+": "+whichValue(name, p.Key)+p.Text)
 		} else {
 			keys = append(keys, wrong.Line(p))
 		}
@@ -221,34 +212,29 @@ func flagErrors(o *options, err error) error {
 	return usagef("%s", strings.Join(append(flags, keys...), "\n"))
 }
 
-// flagText returns the flag or variable of a setting. If the flag has several values, it also says
-// which one is wrong.
-func flagText(o *options, name, key string) string {
-	origin := o.origin(name)
-	if name == "webhook" {
-		var number int
-		if n, _ := fmt.Sscanf(key, "destinations[0].endpoints[%d].", &number); n == 1 {
-			return fmt.Sprintf("%s: number %d", origin, number+1)
-		}
-	}
+// whichValue says which value of a repeated flag has the key, or returns "".
+func whichValue(flag, key string) string {
 	if _, header, ok := strings.Cut(key, ".headers."); ok {
-		return fmt.Sprintf("%s: %q", origin, header)
+		return fmt.Sprintf("%q ", header)
 	}
-	return origin + ":"
-}
-
-// flagOf returns the name of the flag that can set a key, or "" if there is none.
-func flagOf(key string) string {
-	for _, f := range serveFlags {
-		if key == f.key || strings.HasPrefix(f.key, key+"[") || indexed.ReplaceAllString(key, "[]") == indexed.ReplaceAllString(f.key, "[]") {
-			return f.name
-		}
-	}
-	if before, _, ok := strings.Cut(key, ".headers."); ok {
-		return flagOf(before + ".headers")
+	var i int
+	if n, _ := fmt.Sscanf(key, "destinations[0].endpoints[%d].", &i); n == 1 && flag == "webhook" {
+		return fmt.Sprintf("number %d ", i+1)
 	}
 	return ""
 }
 
-// indexed matches the index of a list in a key. The keys in serveFlags have no index.
-var indexed = regexp.MustCompile(`\[\d*\]`)
+// flagOf returns the name of the flag that can set a key, or "" if there is none. The key may also
+// be the list that a flag appends to, or one of the headers.
+func flagOf(key string) string {
+	plain := func(key string) string { return index.ReplaceAllString(key, "") + "." }
+	for _, f := range serveFlags {
+		if strings.HasPrefix(f.key, key+"[") || strings.HasPrefix(plain(key), plain(f.key)) {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// index matches the index of a list in a key.
+var index = regexp.MustCompile(`\[\d*\]`)

@@ -23,10 +23,10 @@ func loadFlags(t *testing.T, args []string, env map[string]string) *config.Setti
 	var load func() (*config.Settings, error)
 	p := process{getenv: func(name string) string { return env[name] }}
 	c := &cobra.Command{Use: "serve"}
-	p.define(c, func(o *options) action {
-		serve(o)
-		return func(context.Context, *call) (err error) {
-			load, err = serveSettings(o)
+	p.define(c, func(c *command) action {
+		serve(c)
+		return func(context.Context) (err error) {
+			load, err = serveSettings(c)
 			return err
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -26,30 +27,26 @@ type overview struct {
 	api.Destinations
 }
 
-func status(o *options) action {
-	watch := o.Bool("watch", false, "print it again and again")
-	every := o.duration("every", 2*time.Second, "`time` between two")
-	filter := o.parameters(api.ParamQuery, api.ParamSource, api.ParamState, api.ParamSort)
-	limit := o.number("limit", 20, 1, maxListed, "`number` of destinations to list")
-	all := o.Bool("all", false, "list all destinations")
-	return o.admin(func(ctx context.Context, c *call) error {
+func status(c *command) action {
+	watch := c.Bool("watch", false, "print it again and again")
+	every := c.duration("every", 2*time.Second, "`time` between two")
+	filter := c.parameters(api.ParamQuery, api.ParamSource, api.ParamState, api.ParamSort)
+	limit := c.number("limit", 20, 1, maxListed, "`number` of destinations to list")
+	all := c.Bool("all", false, "list all destinations")
+	return c.admin(func(ctx context.Context) error {
 		for shown := false; ; shown = true {
-			v, err := ask(ctx, c, filter(), *limit, *all)
+			v, err := c.overview(ctx, filter(), *limit, *all)
 			if shown && ctx.Err() != nil {
 				return nil
 			}
-			if err != nil {
-				return err
-			}
-			s := c.screen(c.stdout)
-			switch {
-			case c.json:
-				err = printJSON(c.stdout, v)
-			case *watch && s.terminal:
-				err = redraw(s, v.lines(s))
-			default:
-				*watch = false
-				_, err = fmt.Fprint(s, v.lines(s))
+			if err == nil {
+				err = c.output(v, func(s screen) {
+					text := v.lines(s)
+					if *watch = *watch && s.terminal; *watch {
+						text = redraw(s, text)
+					}
+					io.WriteString(s, text)
+				})
 			}
 			if err != nil || !*watch {
 				return err
@@ -63,9 +60,9 @@ func status(o *options) action {
 	})
 }
 
-// ask requests the data of an overview, with up to limit destinations, or with all destinations if
-// all is true. It requests the sources only for JSON output.
-func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (v overview, err error) {
+// overview requests the data of an overview, with up to limit destinations, or with all
+// destinations if all is true. It requests the sources only for JSON output.
+func (c *command) overview(ctx context.Context, filter url.Values, limit int, all bool) (v overview, err error) {
 	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err
 	}
@@ -85,83 +82,78 @@ func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (
 		limit = maxListed
 	}
 	filter.Set(api.ParamLimit, strconv.Itoa(limit))
-	var before []api.Destination
-	for {
-		v.Destinations, err = api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: filter})
+	for more := true; more; {
+		page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: filter})
 		if err != nil {
 			return v, err
 		}
-		before = append(before, v.Destinations.Destinations...)
-		if v.Destinations.Destinations = before; !all || v.After == "" {
-			return v, nil
-		}
-		filter.Set(api.ParamAfter, v.After)
+		page.Destinations = append(v.Destinations.Destinations, page.Destinations...)
+		v.Destinations = page
+		filter.Set(api.ParamAfter, page.After)
+		more = all && page.After != ""
 	}
+	return v, nil
 }
 
-// redraw replaces the content of the terminal by text, cut to the height of the terminal.
-func redraw(s screen, text string) error {
+// redraw returns what replaces the content of the terminal by text, cut to the height of the
+// terminal.
+func redraw(s screen, text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 1 && len(lines) > s.height-1 {
 		hidden := len(lines) - (s.height - 2)
 		lines = append(lines[:s.height-2], s.paint(faint, "and "+counted(hidden, "more line")))
 	}
 	// Move the cursor to the top, erase the rest of each line, and erase the lines below the text.
-	_, err := fmt.Fprintf(s, "\x1b[H%s\x1b[K\n\x1b[J", strings.Join(lines, "\x1b[K\n"))
-	return err
+	return "\x1b[H" + strings.Join(lines, "\x1b[K\n") + "\x1b[K\n\x1b[J"
 }
 
 func (v *overview) lines(s screen) string {
 	var b strings.Builder
 	s.Writer = &b
-	st := v.Status
-	state := amount{"ready", "", good}
+	st, calls, totals, rates := v.Status, v.Status.Calls, v.Status.Totals, v.Status.Rates
+	up := spell(st.Now.Sub(st.Started))
+	state := cell{"ready", good}
 	if !st.Ready {
-		state = amount{"takes no calls", "", bad}
+		state = cell{"takes no calls", bad}
 	}
-	amounts(s, 0, "", amount{fmt.Sprintf("hookferry %s on %s", clean(st.Version), clean(st.Node)), "", bold}, state,
-		amount{"up", spell(st.Now.Sub(st.Started)), normal})
+	s.line(0, "", cell{"hookferry " + st.Version + " on " + st.Node, bold}, state, "up "+up)
 	if st.Config.File != "" {
-		amounts(s, 0, "", amount{"settings of", clean(st.Config.File), normal}, amount{"read", spell(st.Now.Sub(st.Config.Loaded)) + " ago", normal})
+		s.line(0, "", "settings of "+st.Config.File, "read "+spell(st.Now.Sub(st.Config.Loaded))+" ago")
 	}
 	if st.Config.Error != "" {
 		fmt.Fprintln(s, s.paint(bad, clean("the newest settings are not in use: "+st.Config.Error)))
 	}
 	fmt.Fprintln(s)
 
-	calls, totals := st.Calls, st.Totals
-	amounts(s, 12, "calls", amount{grouped(calls.Accepted), "accepted", good}, failed(calls.Rejected, "wrong"),
-		failed(calls.Limited, "over the rate"), failed(calls.Unknown, "without a known key"), failed(calls.Failed, "told to try again"))
-	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(total(totals.Dead), "given up"))
-	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
-		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})
-	now := []amount{{grouped(st.Waiting), "waiting", normal}, {grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters")}
+	s.line(12, "calls", cell{grouped(calls.Accepted) + " accepted", good}, failed(calls.Rejected, " wrong"),
+		failed(calls.Limited, " over the rate"), failed(calls.Unknown, " without a known key"), failed(calls.Failed, " told to try again"))
+	s.line(12, "deliveries", cell{grouped(totals.Delivered) + " delivered", good}, failed(totals.Retried, " retried"),
+		failed(total(totals.Dead), " given up"))
+	s.line(12, "a second", rate(rates.Accepted)+" accepted", rate(rates.Delivered)+" delivered", rate(rates.Retried)+" retried",
+		rate(rates.Dead)+" given up")
+	now := []any{grouped(st.Waiting) + " waiting", grouped(totals.InFlight) + " on their way", failed(int64(st.Dead), " dead letters")}
 	if !st.Oldest.IsZero() {
-		now = slices.Insert(now, 1, amount{spell(st.Now.Sub(st.Oldest)), "the oldest", normal})
+		now = slices.Insert(now, 1, any(spell(st.Now.Sub(st.Oldest))+" the oldest"))
 	}
-	amounts(s, 12, "now", now...)
+	s.line(12, "now", now...)
 	fmt.Fprintln(s)
 	if v.Nodes.Shared {
 		v.nodeTable().print(s)
 		fmt.Fprintln(s)
 	}
 	if len(v.Destinations.Destinations) > 0 {
-		caption := "delivered, retried and given up: since the start, " + spell(st.Now.Sub(st.Started)) + " ago"
-		if s.width > 0 {
-			caption = shorten(caption, s.width)
-		}
-		fmt.Fprintln(s, s.paint(faint, caption))
+		fmt.Fprintln(s, s.paint(faint, s.cut("delivered, retried and given up: since the start, "+up+" ago", s.width)))
 	}
 	v.table().print(s)
 	if more := v.Total - len(v.Destinations.Destinations); more > 0 {
 		fmt.Fprintln(s)
-		var states []amount
+		var states []any
 		for _, state := range api.States {
 			if n := v.States[state]; n > 0 {
-				states = append(states, amount{grouped(n), state, styleOf(state)})
+				states = append(states, cell{grouped(n) + " " + state, styleOf(state)})
 			}
 		}
-		amounts(s, 12, "in all", states...)
+		s.line(12, "in all", states...)
 		fmt.Fprintln(s, s.paint(faint, "and "+grouped(more)+" more: --all lists them"))
 	}
 	return b.String()
@@ -200,27 +192,23 @@ func (v *overview) nodeTable() *table {
 	return t
 }
 
-// An amount is a number with its description and style.
-type amount struct {
-	number, what string
-	style
-}
-
-// failed returns the amount of something that should be 0.
-func failed(n int64, what string) amount {
+// failed returns the cell of a number that should be 0, with a unit behind it.
+func failed(n int64, unit string) cell {
+	how := uneasy
 	if n == 0 {
-		return amount{"0", what, faint}
+		how = faint
 	}
-	return amount{grouped(n), what, uneasy}
+	return cell{grouped(n) + unit, how}
 }
 
-// amounts prints amounts after a label, on one line, or on several lines if the terminal is narrow.
-func amounts(s screen, indent int, label string, list ...amount) {
+// line prints values as a table does, after a label. It begins another line if the terminal is too
+// narrow.
+func (s screen) line(indent int, label string, values ...any) {
 	used := indent
 	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
-	for i, a := range list {
-		text := strings.TrimSpace(a.number + " " + a.what)
-		length := columns(text)
+	for i, v := range values {
+		c := cellOf(v)
+		length := columns(c.text)
 		switch {
 		case i > 0 && s.width > 0 && used+gap+length > s.width:
 			fmt.Fprint(s, "\n", strings.Repeat(" ", indent))
@@ -229,7 +217,7 @@ func amounts(s screen, indent int, label string, list ...amount) {
 			fmt.Fprint(s, strings.Repeat(" ", gap))
 			used += gap
 		}
-		fmt.Fprint(s, s.paint(a.style, a.number), strings.TrimPrefix(text, a.number))
+		fmt.Fprint(s, s.paint(c.style, c.text))
 		used += length
 	}
 	fmt.Fprintln(s)
@@ -244,23 +232,17 @@ func (v *overview) table() *table {
 	for _, d := range v.Destinations.Destinations {
 		dead := cell{"?", normal}
 		if d.DeadLetters != nil {
-			dead = number(int64(*d.DeadLetters))
+			dead = failed(int64(*d.DeadLetters), "")
 		}
 		p50, p99 := "-", "-"
 		if d.Latency.Requests > 0 {
 			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
 		}
 		t.add(cell{d.ID, bold}, cell{d.State, styleOf(d.State)}, d.Waiting, d.InFlight, d.Delivered,
-			number(d.Retried), number(total(d.Dead)), dead, rate(d.Rates.Delivered), p50, p99)
+			failed(d.Retried, ""), failed(total(d.Dead), ""), dead, rate(d.Rates.Delivered), p50, p99)
 		t.note(why(d, v.Status.Now)...)
 	}
 	return t
-}
-
-// number returns the cell of a count that should be 0.
-func number(n int64) cell {
-	a := failed(n, "")
-	return cell{a.number, a.style}
 }
 
 func styleOf(state string) style {
@@ -277,16 +259,13 @@ func styleOf(state string) style {
 
 // why explains why deliveries to a destination fail or wait: the last answer, and the next attempt.
 func why(d api.Destination, now time.Time) (lines []string) {
-	var words []string
-	add := func(text string) { words = append(words, text) }
-	h, next := d.Held, d.Next
-	troubled := slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State)
-	switch f := d.Failure; {
-	case f != nil && troubled:
+	f, h, next, words := d.Failure, d.Held, d.Next, []string{}
+	switch {
+	case f != nil && slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State):
 		lines = append(lines, answered(&f.Attempt))
-		add(fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
+		words = append(words, fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
 		if f.Due.IsZero() {
-			add("given up")
+			words = append(words, "given up")
 		}
 		if h == nil {
 			next = f.Due
@@ -294,20 +273,20 @@ func why(d api.Destination, now time.Time) (lines []string) {
 	case h == nil:
 		return nil
 	case h.Reason != "":
-		add(clean(h.Reason))
+		words = append(words, clean(h.Reason))
 	}
+	what := "next attempt in "
 	if h != nil {
 		if !h.Since.IsZero() {
-			add("since " + spell(now.Sub(h.Since)))
+			words = append(words, "since "+spell(now.Sub(h.Since)))
+		}
+		if h.Hold != api.StateFailing {
+			what = "looked up again in "
 		}
 		next = cmp.Or(h.Until, next)
 	}
 	if !next.IsZero() {
-		what := "next attempt"
-		if h != nil && h.Hold != api.StateFailing {
-			what = "looked up again"
-		}
-		add(what + " in " + spell(next.Sub(now)))
+		words = append(words, what+spell(next.Sub(now)))
 	}
 	return append(lines, strings.Join(words, ", "))
 }

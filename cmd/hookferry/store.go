@@ -12,9 +12,9 @@ import (
 )
 
 // dataFlag defines the flag with the data folder whose store a command reads.
-func dataFlag(o *options) *string {
-	data := o.String("data", config.DefaultData, "data `folder` of serve")
-	o.variable("data", nil)
+func dataFlag(c *command) *string {
+	data := c.String("data", config.DefaultData, "data `folder` of serve")
+	c.variable("data", nil)
 	return data
 }
 
@@ -25,40 +25,40 @@ type found struct {
 	Delivered int      `json:"delivered"`
 	Settings  int      `json:"settings"`
 	Missing   []string `json:"missing"`
+
+	Bytes  *int64 `json:"bytes,omitempty"` // Bytes and Needed are those of a check
+	Needed *int64 `json:"needed,omitempty"`
+	Folder string `json:"folder,omitempty"` // the new folder of a rescue
 }
 
-// read calls the function read, which checks or rescues a store, and shows its progress on standard
-// error.
-func (c *call) read(read func(progress func(read, of int64)) (filequeue.Report, error)) (filequeue.Report, found, error) {
+// readMeter returns a meter of the bytes that were read.
+func (c *command) readMeter() *meter {
 	m := newMeter(c.screen(c.stderr), "read")
 	m.amount = func(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
-	r, err := read(func(read, of int64) { m.show(read, of, -1) })
-	m.end()
-	return r, found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}, err
+	return m
 }
 
-// print prints f, and then a last line. With --json it prints the value all instead.
-func (f found) print(c *call, all any, format string, args ...any) error {
-	if c.json {
-		return printJSON(c.stdout, all)
-	}
-	fmt.Fprintf(c.stdout, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
-		grouped(f.Waiting), grouped(f.Dead), grouped(f.Delivered), grouped(f.Settings), grouped(len(f.Missing)))
-	for _, what := range f.Missing {
-		fmt.Fprintln(c.stdout, "missing:", what)
-	}
-	_, err := fmt.Fprintf(c.stdout, format+"\n", args...)
-	return err
+// printReport prints a report, and then a last line. With --json it prints f with the counts of the
+// report.
+func (c *command) printReport(r filequeue.Report, f found, format string, args ...any) error {
+	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)
+	return c.output(f, func(s screen) {
+		fmt.Fprintf(s, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
+			grouped(r.Waiting), grouped(r.Dead), grouped(r.Delivered), grouped(r.Settings), grouped(len(r.Missing)))
+		for _, what := range r.Missing {
+			fmt.Fprintln(s, "missing:", what)
+		}
+		fmt.Fprintf(s, format+"\n", args...)
+	})
 }
 
-func checkStore(o *options) action {
-	o.jsonFlag()
-	data := dataFlag(o)
-	return func(ctx context.Context, c *call) error {
-		folder := server.StorePath(*data)
-		r, f, err := c.read(func(progress func(read, of int64)) (filequeue.Report, error) {
-			return filequeue.Check(ctx, folder, progress)
-		})
+func checkStore(c *command) action {
+	c.jsonFlag()
+	data := dataFlag(c)
+	return func(ctx context.Context) error {
+		folder, m := server.StorePath(*data), c.readMeter()
+		r, err := filequeue.Check(ctx, folder, m.show)
+		m.end()
 		switch {
 		case errors.Is(err, context.Canceled):
 			return errors.New("interrupted")
@@ -67,45 +67,36 @@ func checkStore(o *options) action {
 		case err != nil:
 			return err
 		}
-		all := struct {
-			found
-			Bytes  int64 `json:"bytes"`
-			Needed int64 `json:"needed"`
-		}{f, r.Bytes, r.Needed}
-		return errors.Join(err, f.print(c, all, "%s bytes, of which %s are needed", grouped(r.Bytes), grouped(r.Needed)))
+		f := found{Bytes: &r.Bytes, Needed: &r.Needed}
+		return errors.Join(err, c.printReport(r, f, "%s bytes, of which %s are needed", grouped(r.Bytes), grouped(r.Needed)))
 	}
 }
 
-func rescueStore(o *options) action {
-	to := o.String("to", "", "`folder` to write, which must not exist")
-	o.jsonFlag()
-	data := dataFlag(o)
-	return func(ctx context.Context, c *call) error {
+func rescueStore(c *command) action {
+	to := c.String("to", "", "`folder` to write, which must not exist")
+	c.jsonFlag()
+	data := dataFlag(c)
+	return func(ctx context.Context) error {
 		if *to == "" {
 			return usagef("--to: want the folder to write")
 		}
-		from := server.StorePath(*data)
-		_, f, err := c.read(func(progress func(read, of int64)) (filequeue.Report, error) {
-			return filequeue.Rescue(ctx, from, *to, progress)
-		})
+		from, m := server.StorePath(*data), c.readMeter()
+		r, err := filequeue.Rescue(ctx, from, *to, m.show)
+		m.end()
 		switch {
 		case errors.Is(err, context.Canceled):
 			return errors.New("interrupted; there is no new store, and the old one is as it was")
 		case err != nil:
 			return err
 		}
-		all := struct {
-			found
-			Folder string `json:"folder"`
-		}{f, *to}
-		return f.print(c, all, "To use it: move %s away, and %s in its place", from, *to)
+		return c.printReport(r, found{Folder: *to}, "To use it: move %s away, and %s in its place", from, *to)
 	}
 }
 
-func storeSQL(o *options) action {
-	schema := o.String("schema", pgqueue.DefaultSchema, "`name` of the schema")
-	from := o.number("from", 0, 0, 1_000_000, "`version` that the schema has, as the server says that refuses to start; 0 if it is not there")
-	return func(_ context.Context, c *call) error {
+func storeSQL(c *command) action {
+	schema := c.String("schema", pgqueue.DefaultSchema, "`name` of the schema")
+	from := c.number("from", 0, 0, 1_000_000, "`version` that the schema has, as the server says that refuses to start; 0 if it is not there")
+	return func(context.Context) error {
 		text, err := pgqueue.SQL(*schema, *from)
 		if err != nil {
 			return usagef("%v", err)

@@ -39,49 +39,47 @@ const leastFlexible = 12
 
 const gap = 2 // spaces between columns
 
-// add adds a row of texts, numbers and cells, and escapes the control characters in them.
-func (t *table) add(values ...any) {
-	cells := make([]cell, len(values))
-	for i, v := range values {
-		switch v := v.(type) {
-		case cell:
-			cells[i] = v
-		case int:
-			cells[i].text = grouped(v)
-		case int64:
-			cells[i].text = grouped(v)
-		default:
-			cells[i].text = fmt.Sprint(v)
-		}
-		cells[i].text = clean(cells[i].text)
+// cellOf returns the cell of a text, a number or a cell, with control characters escaped.
+func cellOf(v any) cell {
+	switch v := v.(type) {
+	case cell:
+		return cell{clean(v.text), v.style}
+	case int:
+		return cell{text: grouped(v)}
+	case int64:
+		return cell{text: grouped(v)}
 	}
-	t.rows = append(t.rows, row{cells: cells})
+	return cell{text: clean(fmt.Sprint(v))}
+}
+
+// add adds a row of values; see cellOf.
+func (t *table) add(values ...any) {
+	var r row
+	for _, v := range values {
+		r.cells = append(r.cells, cellOf(v))
+	}
+	t.rows = append(t.rows, r)
 }
 
 func (t *table) note(lines ...string) { t.rows[len(t.rows)-1].notes = lines }
 
 func (t *table) print(s screen) {
-	widths := make([]int, len(t.columns))
+	header := row{cells: make([]cell, len(t.columns))}
 	for i, c := range t.columns {
-		widths[i] = columns(c.title)
-		for _, row := range t.rows {
-			widths[i] = max(widths[i], columns(row.cells[i].text))
+		header.cells[i] = cell{c.title, faint}
+	}
+	rows := append([]row{header}, t.rows...)
+	widths := make([]int, len(t.columns))
+	for _, row := range rows {
+		for i, c := range row.cells {
+			widths[i] = max(widths[i], columns(c.text))
 		}
 	}
 	t.fit(widths, s.width)
-	header := make([]cell, len(t.columns))
-	for i, c := range t.columns {
-		header[i] = cell{c.title, faint}
-	}
-	t.printRow(s, header, widths)
-	for _, row := range t.rows {
+	for _, row := range rows {
 		t.printRow(s, row.cells, widths)
 		for _, note := range row.notes {
-			indent := strings.Repeat(" ", gap)
-			if s.width > 0 {
-				note = shorten(note, s.width-gap)
-			}
-			fmt.Fprintln(s, indent+s.paint(faint, note))
+			fmt.Fprintf(s, "%*s%s\n", gap, "", s.paint(faint, s.cut(note, s.width-gap)))
 		}
 	}
 }
@@ -110,10 +108,7 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 // fit reduces widths until the columns take no more than total characters. A column of width 0 is
 // left out. A total of 0 means no bound.
 func (t *table) fit(widths []int, total int) {
-	if total <= 0 {
-		return
-	}
-	for {
+	for total > 0 {
 		used, flexible, spare := -gap, -1, -1
 		for i, c := range t.columns {
 			if widths[i] == 0 {

@@ -5,18 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func test(o *options) action {
-	types := o.choices("type", "`type` of call", callTypes)
-	event := o.String("event", "", "the `name` of tracks, pages and screens")
-	source := o.String("source", "", "say what the filter of this `source` leaves out, too")
-	document := o.String("document", "", "test the destination that this `file` describes, - for the standard input")
-	return o.admin(func(ctx context.Context, c *call) (err error) {
+func test(c *command) action {
+	types := c.choices("type", "`type` of call", callTypes)
+	event := c.String("event", "", "the `name` of tracks, pages and screens")
+	source := c.String("source", "", "say what the filter of this `source` leaves out, too")
+	document := c.String("document", "", "test the destination that this `file` describes, - for the standard input")
+	return c.admin(func(ctx context.Context) (err error) {
 		request := api.TestRequest{Types: *types, Event: *event, Source: *source}
 		switch {
 		case *document != "" && len(c.args) == 1:
@@ -24,7 +25,7 @@ func test(o *options) action {
 		case *document != "":
 			request.Document, err = c.readDocument(*document)
 		case len(c.args) == 0:
-			request.Destination, err = onlyDestination(ctx, c)
+			request.Destination, err = c.onlyDestination(ctx)
 		case strings.Contains(c.args[0], "://"):
 			request.URL = c.args[0]
 		default:
@@ -33,27 +34,25 @@ func test(o *options) action {
 		if err != nil {
 			return err
 		}
-		result, err := api.Do[api.TestResult](ctx, c.client,
-			api.Request{Method: http.MethodPost, Path: api.TestPath, Body: request, Timeout: api.TestTimeout})
+		r := api.Request{Method: http.MethodPost, Path: api.TestPath, Body: request, Timeout: api.TestTimeout}
+		result, err := api.Do[api.TestResult](ctx, c.client, r)
 		if err != nil {
 			return err
 		}
-		s := c.screen(c.stdout)
 		failures := 0
 		for i, e := range result.Exchanges {
 			if e.Outcome != "delivered" {
 				failures++
 			}
-			if c.json {
-				if err := printJSON(s, e); err != nil {
-					return err
+			err := c.output(e, func(s screen) {
+				if i > 0 {
+					fmt.Fprintln(s)
 				}
-				continue
+				writeExchange(s, e)
+			})
+			if err != nil {
+				return err
 			}
-			if i > 0 {
-				fmt.Fprintln(s)
-			}
-			writeExchange(s, e)
 		}
 		if failures > 0 {
 			return fmt.Errorf("%d of %s failed", failures, counted(len(result.Exchanges), "request"))
@@ -66,11 +65,10 @@ func test(o *options) action {
 }
 
 func writeExchange(s screen, e api.Exchange) {
-	how := good
+	how, answer := good, "no answer"
 	if e.Outcome != "delivered" {
 		how = bad
 	}
-	answer := "no answer"
 	if e.Status != 0 {
 		answer = fmt.Sprint("answered ", e.Status)
 	}
@@ -82,21 +80,22 @@ func writeExchange(s screen, e api.Exchange) {
 	if e.Reason != "" || e.Error != "" {
 		fmt.Fprintln(s, s.paint(bad, clean(strings.TrimSpace(e.Reason+"  "+e.Error))))
 	}
-	var steps []string
-	for _, step := range []struct {
-		what string
-		at   float64
-	}{{"resolved", e.Timing.Resolved}, {"connected", e.Timing.Connected}, {"secured", e.Timing.Secured}, {"answer began", e.Timing.FirstByte}} {
-		if step.at > 0 {
-			steps = append(steps, step.what+" at "+millis(step.at))
+	steps := ""
+	step := func(what string, at float64) {
+		if at > 0 {
+			steps += ", " + what + " at " + millis(at)
 		}
 	}
-	if len(steps) > 0 {
-		fmt.Fprintln(s, s.paint(faint, strings.Join(steps, ", ")))
+	step("resolved", e.Timing.Resolved)
+	step("connected", e.Timing.Connected)
+	step("secured", e.Timing.Secured)
+	step("answer began", e.Timing.FirstByte)
+	if steps != "" {
+		fmt.Fprintln(s, s.paint(faint, steps[2:]))
 	}
 	writeHeaders(s, "> ", e.Headers)
 	if len(e.Body) > 0 {
-		s.Write(appendPretty(nil, e.Body))
+		io.WriteString(s, pretty(e.Body))
 	}
 	writeHeaders(s, "< ", e.Got)
 	if e.Answer != "" {

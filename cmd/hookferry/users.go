@@ -9,23 +9,23 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func deleteUsers(o *options) action {
-	id := o.String("id", "", "`name` of the request; under the same name it is the same request")
-	sources := o.StringArray("source", nil, "`name` of a source that is affected; may be repeated; all, if it is left out")
-	file := o.String("file", "", "`file` of users, one a line; - is standard input")
-	return o.admin(func(ctx context.Context, c *call) error {
+func deleteUsers(c *command) action {
+	id := c.String("id", "", "`name` of the request; under the same name it is the same request")
+	sources := c.StringArray("source", nil, "`name` of a source that is affected; may be repeated; all, if it is left out")
+	file := c.String("file", "", "`file` of users, one a line; - is standard input")
+	return c.admin(func(ctx context.Context) error {
 		if (len(c.args) == 0) == (*file == "") {
 			return usagef("want ids of users, or --file; one of them")
 		}
 		r := api.Request{Method: http.MethodPost, Path: api.DeletionsPath, Body: api.Deletion{ID: *id, Users: c.args, Sources: *sources}}
 		var part func() float64
 		if *file != "" {
-			users, read, err := c.openLines(*file)
+			users, err := c.open(*file)
 			if err != nil {
 				return err
 			}
 			defer users.Close()
-			part, r.Body = read, users
+			part, r.Body = users.part, users
 			r.Query = url.Values{api.ParamSource: *sources}
 			if *id != "" {
 				r.Query.Set(api.ParamID, *id)
@@ -39,9 +39,9 @@ func deleteUsers(o *options) action {
 	})
 }
 
-func eraseUsers(o *options) action {
-	o.yesFlag()
-	return o.admin(func(ctx context.Context, c *call) error {
+func eraseUsers(c *command) action {
+	c.yesFlag()
+	return c.admin(func(ctx context.Context) error {
 		if err := c.confirm(ctx, "erase what is stored of %s?", counted(len(c.args), "user")); err != nil {
 			return err
 		}

@@ -16,9 +16,9 @@ type build struct {
 	Arch    string `json:"arch"`
 }
 
-func printVersion(o *options) action {
-	o.jsonFlag()
-	return func(_ context.Context, c *call) error {
+func printVersion(c *command) action {
+	c.jsonFlag()
+	return func(context.Context) error {
 		b := buildOf(debug.ReadBuildInfo())
 		commit := ""
 		if b.Commit != "" {

@@ -17,7 +17,7 @@ import (
 
 // confirm asks a question on the terminal, unless --yes is given. It returns nil if the answer is
 // yes. Without a terminal and without --yes, it returns a usagef error.
-func (c *call) confirm(ctx context.Context, format string, args ...any) error {
+func (c *command) confirm(ctx context.Context, format string, args ...any) error {
 	if c.yes {
 		return nil
 	}
@@ -30,15 +30,14 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 	answer := make(chan string, 1)
 	go func() { // runs until the user answers, or the process ends
 		line, _ := bufio.NewReader(in).ReadString('\n')
-		answer <- line
+		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(c.stderr)
 		return errors.New("interrupted; nothing was done")
-	case line := <-answer:
-		switch strings.ToLower(strings.TrimSpace(line)) {
-		case "y", "yes":
+	case text := <-answer:
+		if text == "y" || text == "yes" {
 			return nil
 		}
 		return errors.New("nothing was done")
@@ -46,15 +45,16 @@ func (c *call) confirm(ctx context.Context, format string, args ...any) error {
 }
 
 // work sends a long request, and shows its progress on standard error. It returns the last progress
-// that the server sent. The argument done is the verb for an item, such as "replayed". If the
-// server does not know the total, part returns the fraction of the work that is done. part may be
-// nil.
-func (c *call) work(ctx context.Context, done string, part func() float64, r api.Request) (api.Progress, error) {
-	return c.follow(ctx, newMeter(c.screen(c.stderr), done), part, api.Work(ctx, c.client, r))
+// that the server sent. The argument done is the verb for an item, such as "replayed". For part see
+// the type meter.
+func (c *command) work(ctx context.Context, done string, part func() float64, r api.Request) (api.Progress, error) {
+	m := newMeter(c.screen(c.stderr), done)
+	m.part = part
+	return c.follow(ctx, m, api.Work(ctx, c.client, r))
 }
 
 // follow shows each progress with the meter and, with --json, prints it.
-func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
+func (c *command) follow(ctx context.Context, m *meter, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
 	defer m.end()
 	for progress, err := range stream {
 		var refused *api.Error
@@ -72,49 +72,47 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 				return last, err
 			}
 		}
-		fraction := -1.0
-		if part != nil {
-			fraction = part()
-		}
-		m.show(int64(last.Done), int64(last.Total), fraction)
+		m.show(int64(last.Done), int64(last.Total))
 	}
 	return last, nil
 }
 
 // workOn calls work for a request that selects items, and prints how many items were done, unless
 // --json is given. If no item was done, workOn returns an error whose text is the argument none.
-func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
+func (c *command) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {
 	case err != nil:
 		return err
 	case end.Done == 0:
 		return nothing(errors.New(none))
-	case !c.json:
-		_, err = fmt.Fprintf(c.stdout, "%s %s\n", counted(end.Done, thing), done)
+	case c.json:
+		return nil
 	}
-	return err
+	return c.print(end, "%s %s", counted(end.Done, thing), done)
 }
 
-// openLines opens a file, or standard input if name is "-". part returns the fraction of the file
-// that was read, or a negative number if the size is unknown. part is nil for standard input.
-func (c *call) openLines(name string) (file io.ReadCloser, part func() float64, err error) {
+// An input is a file that the user named, or standard input.
+type input struct {
+	io.ReadCloser
+	part func() float64 // the fraction that was read; nil if the size is unknown
+}
+
+// open opens a file, or standard input if name is "-".
+func (c *command) open(name string) (*input, error) {
 	if name == "-" {
-		return io.NopCloser(c.stdin), nil, nil
+		return &input{ReadCloser: io.NopCloser(c.stdin)}, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return f, func() float64 {
-		at, err := f.Seek(0, io.SeekCurrent)
-		if err != nil || info.Size() == 0 {
-			return -1
+	in := &input{ReadCloser: f}
+	if info, err := f.Stat(); err == nil && info.Size() > 0 {
+		in.part = func() float64 {
+			at, _ := f.Seek(0, io.SeekCurrent)
+			return float64(at) / float64(info.Size())
 		}
-		return float64(at) / float64(info.Size())
-	}, nil
+	}
+	return in, nil
 }
