@@ -89,4 +89,12 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
+// ago says how long before now t was, or "-" if t is unknown.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return spell(now.Sub(t)) + " ago"
+}
+
 func clock(t time.Time) string { return t.Local().Format(time.RFC3339) }

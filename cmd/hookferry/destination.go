@@ -42,11 +42,7 @@ func writeDestination(s screen, d api.Destination) {
 
 // edit sends a request that changes a destination, and prints what was done.
 func (c *command) edit(ctx context.Context, id, done string, r api.Request) error {
-	d, err := api.Do[api.Destination](ctx, c.client, r)
-	if err != nil {
-		return err
-	}
-	return c.print(d, "%s %s", id, done)
+	return request(ctx, c, r, func(s screen, _ api.Destination) { s.print("%s %s", id, done) })
 }
 
 // editDestination returns the action that sends the document of a destination to the server.
@@ -62,9 +58,6 @@ func editDestination(c *command, method, done string) action {
 	})
 }
 
-// maxDocument bounds the document of a destination in bytes, as the server does.
-const maxDocument = 1 << 20
-
 // readDocument reads the document of a destination from a file, or from standard input if name is
 // "-". The document contains secrets, so no error repeats any of its text.
 func (c *command) readDocument(name string) (document map[string]any, err error) {
@@ -73,13 +66,11 @@ func (c *command) readDocument(name string) (document map[string]any, err error)
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
-	switch {
-	case err != nil:
+	text, err := io.ReadAll(file)
+	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
-	case len(text) > maxDocument:
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxDocument)
-	case yaml.Unmarshal(text, &document) != nil || document == nil:
+	}
+	if yaml.Unmarshal(text, &document) != nil || document == nil {
 		return nil, fmt.Errorf("%s is not YAML or JSON with keys and values", name)
 	}
 	return document, nil
@@ -119,14 +110,12 @@ func rotateSecret(c *command) action {
 			r.Method = http.MethodDelete
 			return c.edit(ctx, id, "has its newest secret alone", r)
 		}
-		made, err := api.Do[api.NewSecret](ctx, c.client, r)
-		if err != nil {
-			return err
-		}
-		if made.Valid > 1 && !c.json {
-			fmt.Fprintf(c.stderr, "%d secrets are valid now; 'hookferry destination rotate %s --finish' leaves this one:\n", made.Valid, clean(id))
-		}
-		return c.print(made, "%s", made.Secret)
+		return request(ctx, c, r, func(s screen, made api.NewSecret) {
+			if made.Valid > 1 {
+				fmt.Fprintf(c.stderr, "%d secrets are valid now; 'hookferry destination rotate %s --finish' leaves this one:\n", made.Valid, clean(id))
+			}
+			s.print("%s", made.Secret)
+		})
 	})
 }
 
@@ -143,12 +132,8 @@ func deleteDestination(c *command) action {
 			return err
 		}
 		r := api.Request{Method: http.MethodDelete, Path: api.Path(api.DestinationPath, id), Query: query, Timeout: api.StoreTimeout}
-		became, err := api.Do[api.Changed](ctx, c.client, r)
-		if err != nil {
-			return err
-		}
-		return c.output(became, func(s screen) {
-			fmt.Fprintf(s, "%s deleted\n", clean(id))
+		return request(ctx, c, r, func(s screen, became api.Changed) {
+			s.print("%s deleted", id)
 			if waiting == api.WaitingDiscard {
 				writeChanged(s, became, "discarded")
 			}

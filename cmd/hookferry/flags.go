@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // origin is the annotation of a flag with the environment variable that its value came from.
@@ -112,21 +116,14 @@ func (c *command) number(name string, value, least, most int, usage string) *int
 }
 
 // choice defines a flag that accepts only the texts in values. Its default is value, which may also
-// be "".
-func (c *command) choice(name, value, usage string, values []string) *string {
-	text := c.String(name, value, usage+": "+strings.Join(values, ", "))
-	c.checkChoice(name, values)
-	return text
-}
-
-// choices is like choice, but the flag may be repeated and has no default.
-func (c *command) choices(name, usage string, values []string) *[]string {
-	list := c.StringArray(name, nil, usage+": "+strings.Join(values, ", ")+"; may be repeated")
-	c.checkChoice(name, values)
-	return list
-}
-
-func (c *command) checkChoice(name string, values []string) {
+// be "". If the flag may be repeated, it has no default.
+func (c *command) choice(name, value, usage string, values []string, repeated bool) {
+	usage += ": " + strings.Join(values, ", ")
+	if repeated {
+		c.StringArray(name, nil, usage+"; may be repeated")
+	} else {
+		c.String(name, value, usage)
+	}
 	c.check(name, func(s string) (string, error) {
 		if !slices.Contains(values, s) {
 			return "", errors.New("want one of " + strings.Join(values, ", "))
@@ -161,9 +158,13 @@ func (v checkedValue) Type() string { return "value" } // the help shows the def
 
 func (c *command) text(name string) string { return c.Lookup(name).Value.String() }
 
-// texts returns the values of a flag.
+// texts returns the values of a flag, which may be given by its letter.
 func (c *command) texts(name string) []string {
-	value := c.Lookup(name).Value
+	f := c.Lookup(name)
+	if f == nil {
+		f = c.ShorthandLookup(name)
+	}
+	value := f.Value
 	if checked, ok := value.(checkedValue); ok {
 		value = checked.Value
 	}
@@ -171,4 +172,81 @@ func (c *command) texts(name string) []string {
 		return list.GetSlice()
 	}
 	return []string{value.String()}
+}
+
+// parameters defines one flag for each name. The names are query parameters of the admin API. A
+// flag has the name of its parameter, except --query for api.ParamQuery. The returned function
+// converts the values of the flags to query parameters.
+func (c *command) parameters(names ...string) func() url.Values {
+	for _, name := range names {
+		p := parameterFlags[name]
+		switch {
+		case p.values != nil:
+			c.choice(name, p.standard, p.usage, p.values, p.repeated)
+		case name == api.ParamQuery:
+			c.StringP("query", name, "", p.usage)
+		default:
+			c.String(name, "", p.usage)
+		}
+		if p.time {
+			c.check(name, func(s string) (string, error) {
+				t, err := parseTime(s, time.Now())
+				return t.UTC().Format(time.RFC3339Nano), err
+			})
+		}
+	}
+	return func() url.Values {
+		all := url.Values{}
+		for _, name := range names {
+			texts := c.texts(name)
+			if name == api.ParamBy && texts[0] == "" {
+				texts[0] = c.getenv("USER")
+			}
+			if len(texts) > 0 && texts[0] != "" {
+				all[name] = texts
+			}
+		}
+		return all
+	}
+}
+
+var parameterFlags = map[string]struct {
+	usage    string
+	values   []string // the allowed values; nil allows all
+	standard string   // the default
+	repeated bool
+	time     bool
+}{
+	api.ParamDestination: {usage: "only those of the destination with this `id`"},
+	api.ParamSource:      {usage: "only those of the source with this `name`"},
+	api.ParamID:          {usage: "only those with this `messageId`"},
+	api.ParamUser:        {usage: "only those of the user with this `id`"},
+	api.ParamEvent:       {usage: "only those of the event with this `name`"},
+	api.ParamQuery:       {usage: "only those that contain this `text`"},
+	api.ParamType:        {usage: "only those of this `type`", values: append(slices.Clip(callTypes), "delete")},
+	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
+	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
+	api.ParamState:       {usage: "only those in this `state`", values: api.States, repeated: true},
+	api.ParamFrom:        {usage: "only those from this `time` on: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'", time: true},
+	api.ParamTo:          {usage: "only those before this `time`", time: true},
+	api.ParamOrder:       {usage: "which are `first`", values: []string{api.OrderNewest, api.OrderOldest}, standard: api.OrderNewest},
+	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
+	api.ParamBy:          {usage: "your `name` for the server's log (default $USER)"},
+	api.ParamWaiting:     {usage: "what becomes of the waiting `deliveries`", values: api.WaitingChoices},
+}
+
+var reasons = []string{
+	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
+	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
+	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
+	string(webhook.ReasonDisabled),
+}
+
+// object converts query parameters to a JSON object. Each parameter has one value.
+func object(parameters url.Values) map[string]string {
+	o := map[string]string{}
+	for name := range parameters {
+		o[name] = parameters.Get(name)
+	}
+	return o
 }

@@ -28,7 +28,6 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 				return err
 			}
 			if n++; n > *limit {
-				defer fmt.Fprintf(c.stderr, "There are more; --limit %d ends the list here.\n", *limit)
 				break
 			}
 			if !c.json {
@@ -40,6 +39,9 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 		if !c.json {
 			t.print(c.screen(c.stdout))
 		}
+		if n > *limit {
+			fmt.Fprintf(c.stderr, "There are more; --limit %d ends the list here.\n", *limit)
+		}
 		return nil
 	})
 }
@@ -48,12 +50,17 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 // write. The argument of the command replaces the name in braces in path.
 func show[T any](c *command, path string, write func(screen, T)) action {
 	return c.admin(func(ctx context.Context) error {
-		v, err := api.Do[T](ctx, c.client, api.Request{Path: api.Path(path, c.args[0])})
-		if err != nil {
-			return err
-		}
-		return c.output(v, func(s screen) { write(s, v) })
+		return request(ctx, c, api.Request{Path: api.Path(path, c.args[0])}, write)
 	})
+}
+
+// request sends a request, and prints the answer as output does.
+func request[T any](ctx context.Context, c *command, r api.Request, write func(screen, T)) error {
+	v, err := api.Do[T](ctx, c.client, r)
+	if err != nil {
+		return err
+	}
+	return c.output(v, func(s screen) { write(s, v) })
 }
 
 // output prints v: as a line of JSON if --json is given, else as the text that the function write
@@ -72,5 +79,5 @@ func (c *command) output(v any, write func(screen)) error {
 
 // print prints v as JSON if --json is given, else a line of text with control characters escaped.
 func (c *command) print(v any, format string, args ...any) error {
-	return c.output(v, func(s screen) { fmt.Fprintln(s, clean(fmt.Sprintf(format, args...))) })
+	return c.output(v, func(s screen) { s.print(format, args...) })
 }

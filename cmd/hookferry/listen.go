@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,9 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
@@ -186,4 +189,41 @@ func (p *printer) print(r received, body []byte) {
 		r.Body = json.RawMessage(body)
 	}
 	printJSON(p.out, r)
+}
+
+// described has the fields of a call that describe shows, each for one type of call or for all.
+var described = []struct{ kind, label, field string }{
+	{"track", "", "event"}, {"page", "", "name"}, {"screen", "", "name"}, {"group", "group ", "groupId"},
+	{"alias", "from ", "Previous ID"}, {"alias", "to ", "User ID"}, {"", "user ", "userId"}, {"", "anonymous ", "anonymousId"},
+}
+
+// describe summarizes a webhook in a few words: its type, the event, and the user.
+func describe(body []byte) string {
+	var call map[string]any
+	if json.Unmarshal(body, &call) != nil {
+		return fmt.Sprintf("not a JSON object (%d bytes)", len(body))
+	}
+	kind, _ := call["type"].(string)
+	user, _ := call["userId"].(string)
+	words := plain(cmp.Or(kind, "no type"))
+	for _, d := range described {
+		value, _ := call[d.field].(string)
+		switch {
+		case value == "" || d.kind != "" && d.kind != kind || d.field == "anonymousId" && user != "":
+		case d.label == "":
+			words += "  " + strconv.Quote(value)
+		default:
+			words += "  " + d.label + plain(value)
+		}
+	}
+	return words
+}
+
+// plain returns s, in quotes if s contains spaces, quotes or unprintable characters.
+func plain(s string) string {
+	quoted := strconv.Quote(s)
+	if strings.ContainsFunc(s, unicode.IsSpace) || quoted[1:len(quoted)-1] != s {
+		return quoted
+	}
+	return s
 }

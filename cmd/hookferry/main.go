@@ -18,9 +18,16 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly stop. A second one ends the process at once, as
-	// signals usually do.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // runs until the process ends
+		<-signals
+		// The first signal asks for an orderly stop. A second one ends the process at once, as
+		// signals usually do. It may come as soon as ctx is done, so signal.NotifyContext, which
+		// cancels ctx first, is no substitute.
+		signal.Stop(signals)
+		stop()
+	}()
 	os.Exit(run(ctx, os.Args[1:], process{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }

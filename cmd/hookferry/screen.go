@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -54,6 +55,11 @@ func (s screen) paint(how style, text string) string {
 		return text
 	}
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
+}
+
+// print prints a line of text with control characters escaped.
+func (s screen) print(format string, args ...any) {
+	fmt.Fprintln(s, clean(fmt.Sprintf(format, args...)))
 }
 
 // cut shortens a text to a number of columns if the screen has a width.
@@ -103,4 +109,31 @@ func printJSON(w io.Writer, v any) error {
 	}
 	_, err := io.WriteString(w, escapeJSON(b.String()))
 	return err
+}
+
+// pretty returns body, indented and with a newline at the end. It escapes control characters.
+func pretty(body []byte) string {
+	var indented bytes.Buffer
+	if json.Indent(&indented, body, "", "  ") != nil {
+		return strconv.Quote(string(body)) + "\n"
+	}
+	return escapeJSON(indented.String()) + "\n"
+}
+
+// escapeJSON escapes the control characters in JSON. The JSON keeps its meaning.
+func escapeJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			// In JSON, a character above U+FFFF can only be in a string, so it may be escaped.
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }

@@ -69,17 +69,14 @@ func serve(c *command) action {
 		case strings.Contains(f.key, "[]"):
 			c.StringArray(f.name, nil, f.usage)
 		case f.values != nil:
-			c.choice(f.name, f.values[0], f.usage, f.values)
+			c.choice(f.name, f.values[0], f.usage, f.values, false)
 		default:
 			c.String(f.name, f.value, f.usage)
 		}
 		c.variable(f.name, f.split)
 	}
 	return func(ctx context.Context) error {
-		load, err := serveSettings(c)
-		if err != nil {
-			return err
-		}
+		load := func() (*config.Settings, error) { return serveSettings(c) }
 		settings, err := load()
 		if err != nil {
 			return flagErrors(c, err)
@@ -111,19 +108,13 @@ func serve(c *command) action {
 		if settings.Path != "" {
 			run.Load = load
 		}
-		err = server.Run(ctx, run)
-		if setting, ok := errors.AsType[*server.SettingError](err); ok {
-			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || c.Changed(name)) {
-				return fmt.Errorf("--%s: %w", name, setting.Err)
-			}
-		}
-		return err
+		return flagErrors(c, server.Run(ctx, run))
 	}
 }
 
-// serveSettings returns a function that loads the settings: from the flags, or from a file that
-// flags override. Flags about sources and webhooks are not allowed with a file.
-func serveSettings(c *command) (load func() (*config.Settings, error), err error) {
+// serveSettings loads the settings: from the flags, or from a file that flags override. Flags about
+// sources and webhooks are not allowed with a file.
+func serveSettings(c *command) (*config.Settings, error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
 			if !c.Changed(f.name) || f.name == "header" {
@@ -143,7 +134,7 @@ func serveSettings(c *command) (load func() (*config.Settings, error), err error
 				return nil, usagef("--%s does not go with --config: the file has this setting", f.name)
 			}
 		}
-		return func() (*config.Settings, error) { return config.Load(file, c.getenv, put) }, nil
+		return config.Load(file, c.getenv, put)
 	}
 
 	s := config.Default()
@@ -168,10 +159,7 @@ func serveSettings(c *command) (load func() (*config.Settings, error), err error
 	for i := range endpoints {
 		endpoints[i].Headers = headers
 	}
-	if err := s.Complete(); err != nil {
-		return nil, flagErrors(c, err)
-	}
-	return func() (*config.Settings, error) { return s, nil }, nil
+	return s, s.Complete()
 }
 
 // parseHeaders parses "Name: value" texts. No error repeats a value, which may be a credential.
@@ -191,16 +179,25 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors replaces the key of each wrong setting by the flag that set it. Settings from the file
+// flagErrors replaces the keys of wrong settings by the flags that set them. Settings from the file
 // keep their keys. The lines about flags come first.
 func flagErrors(c *command, err error) error {
+	setBy := func(key string) string {
+		if name := flagOf(key); c.text("config") == "" || c.Changed(name) {
+			return name
+		}
+		return ""
+	}
+	if setting, ok := errors.AsType[*server.SettingError](err); ok && setBy(setting.Key) != "" {
+		return fmt.Errorf("--%s: %w", setBy(setting.Key), setting.Err)
+	}
 	wrong, ok := errors.AsType[*config.Error](err)
 	if !ok {
 		return err
 	}
 	var flags, keys []string
 	for _, p := range wrong.Problems {
-		if name := flagOf(p.Key); name != "" && c.Changed(name) || wrong.Path == "" {
+		if name := setBy(p.Key); name != "" {
 			flags = append(flags, "--"+name+": "+whichValue(name, p.Key)+p.Text)
 		} else {
 			keys = append(keys, wrong.Line(p))

@@ -20,22 +20,18 @@ import (
 // loadFlags returns the settings that serve reads from flags and environment variables.
 func loadFlags(t *testing.T, args []string, env map[string]string) *config.Settings {
 	t.Helper()
-	var load func() (*config.Settings, error)
+	var s *config.Settings
 	p := process{getenv: func(name string) string { return env[name] }}
 	c := &cobra.Command{Use: "serve"}
 	p.define(c, func(c *command) action {
 		serve(c)
 		return func(context.Context) (err error) {
-			load, err = serveSettings(c)
+			s, err = serveSettings(c)
 			return err
 		}
 	})
 	c.SetArgs(args)
 	err := c.Execute()
-	if err != nil {
-		t.Fatalf("serve %q: %v", args, err)
-	}
-	s, err := load()
 	if err != nil {
 		t.Fatalf("serve %q: %v", args, err)
 	}

@@ -118,7 +118,7 @@ func (v *overview) lines(s screen) string {
 	}
 	s.line(0, "", cell{"hookferry " + st.Version + " on " + st.Node, bold}, state, "up "+up)
 	if st.Config.File != "" {
-		s.line(0, "", "settings of "+st.Config.File, "read "+spell(st.Now.Sub(st.Config.Loaded))+" ago")
+		s.line(0, "", "settings of "+st.Config.File, "read "+ago(st.Config.Loaded, st.Now))
 	}
 	if st.Config.Error != "" {
 		fmt.Fprintln(s, s.paint(bad, clean("the newest settings are not in use: "+st.Config.Error)))
@@ -180,14 +180,8 @@ func (v *overview) nodeTable() *table {
 		if !n.Ready {
 			state = cell{"no calls", bad}
 		}
-		up, seen := "-", "-"
-		if !n.Started.IsZero() {
-			up = spell(v.Status.Now.Sub(n.Started))
-		}
-		if !n.Seen.IsZero() {
-			seen = spell(max(v.Status.Now.Sub(n.Seen), 0)) + " ago"
-		}
-		t.add(cell{name, bold}, n.Version, state, up, n.InFlight, n.Delivered, rate(n.Rates.Delivered), seen)
+		up := strings.TrimSuffix(ago(n.Started, v.Status.Now), " ago")
+		t.add(cell{name, bold}, n.Version, state, up, n.InFlight, n.Delivered, rate(n.Rates.Delivered), ago(n.Seen, v.Status.Now))
 	}
 	return t
 }

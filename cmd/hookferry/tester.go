@@ -13,12 +13,12 @@ import (
 )
 
 func test(c *command) action {
-	types := c.choices("type", "`type` of call", callTypes)
+	c.choice("type", "", "`type` of call", callTypes, true)
 	event := c.String("event", "", "the `name` of tracks, pages and screens")
 	source := c.String("source", "", "say what the filter of this `source` leaves out, too")
 	document := c.String("document", "", "test the destination that this `file` describes, - for the standard input")
 	return c.admin(func(ctx context.Context) (err error) {
-		request := api.TestRequest{Types: *types, Event: *event, Source: *source}
+		request := api.TestRequest{Types: c.texts("type"), Event: *event, Source: *source}
 		switch {
 		case *document != "" && len(c.args) == 1:
 			return usagef("want a destination, a URL or --document")
