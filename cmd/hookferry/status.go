@@ -82,6 +82,7 @@ func (c *command) overview(ctx context.Context, filter url.Values, limit int, al
 		limit = maxListed
 	}
 	filter.Set(api.ParamLimit, strconv.Itoa(limit))
+	v.Destinations.Destinations = []api.Destination{} // for JSON, where null is no list
 	for more := true; more; {
 		page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: filter})
 		if err != nil {

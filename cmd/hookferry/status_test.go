@@ -176,6 +176,18 @@ func TestStatusListsAllDestinations(t *testing.T) {
 	}
 }
 
+// TestStatusWithoutDestinations shows that the JSON of a server without destinations has an empty
+// list of them, as the admin API has.
+func TestStatusWithoutDestinations(t *testing.T) {
+	var asked []string
+	answers := map[string]any{"GET /api/v1/status": api.Status{}, "GET /api/v1/nodes": api.Nodes{}, "GET /api/v1/sources": api.Sources{},
+		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{}}}
+	out, problems, exit := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": fakeAdmin(t, &asked, answers)}, "status", "--json")
+	if exit != exitOK || !strings.Contains(out, `"sources":[],"destinations":[],`) {
+		t.Errorf("exit status %d, printed %q and\n%s\nwant %d and empty lists", exit, problems, out, exitOK)
+	}
+}
+
 // TestWhySaysWhatDestinationsWaitFor shows the lines below a destination that does not accept
 // its deliveries: its last answer, and when the next attempt is due.
 func TestWhySaysWhatDestinationsWaitFor(t *testing.T) {
