@@ -39,7 +39,7 @@ func listen(c *command) action {
 	c.variable("standard-secret", strings.Fields)
 	c.tokenFlag("from", "`token` of the admin API of --from, or file:PATH")
 	return func(ctx context.Context) error {
-		p := &printer{out: c.stdout, status: *status, times: *times, delay: *delay, asJSON: c.json}
+		p := &printer{command: c, status: *status, times: *times, delay: *delay}
 		for _, s := range *secrets {
 			if s == "" {
 				return usagef("--secret: empty; leave the flag out to check no signatures")
@@ -63,7 +63,7 @@ func listen(c *command) action {
 					return usagef("--%s: needs --from", name)
 				}
 			}
-			return c.receive(ctx, *address, p, announce)
+			return p.receive(ctx, *address, announce)
 		}
 		for _, name := range []string{"listen", "status", "times", "delay"} {
 			if c.Changed(name) {
@@ -71,7 +71,7 @@ func listen(c *command) action {
 			}
 		}
 		return c.ask(ctx, func(ctx context.Context) error {
-			r, err := newRelay(*to, p, c)
+			r, err := newRelay(*to, p)
 			if err != nil {
 				return err
 			}
@@ -85,14 +85,14 @@ func listen(c *command) action {
 }
 
 // receive serves webhooks with p until ctx is done.
-func (c *command) receive(ctx context.Context, address string, p *printer, announce io.Writer) error {
+func (p *printer) receive(ctx context.Context, address string, announce io.Writer) error {
 	if err := signature.VerifyStandard(nil, nil, 0, p.standard...); len(p.standard) > 0 && err != signature.ErrMissing {
 		return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return usagef("--listen: %q is not an address; want host:port or :port", address)
 	}
-	listener, err := c.listen(ctx, "tcp", address)
+	listener, err := p.command.listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -119,16 +119,15 @@ const maxPrinted = 1 << 20
 
 // A printer is an HTTP handler that prints the webhooks that it receives.
 type printer struct {
+	command  *command
 	secrets  []signature.Secret // of X-Signature
 	standard []signature.Secret // of Standard Webhooks
 	status   int
 	delay    time.Duration
 	times    int // how many webhooks get this status and delay; 0 means all
-	asJSON   bool
 
-	mu   sync.Mutex // guards seen and out
+	mu   sync.Mutex // guards seen and the output of command
 	seen int        // webhooks received so far
-	out  io.Writer
 }
 
 func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -180,15 +179,14 @@ type received struct {
 
 // print prints a webhook. It must not be called concurrently.
 func (p *printer) print(r received, body []byte) {
-	if !p.asJSON {
-		fmt.Fprintf(p.out, "\n%s  %s  %s\n%s", r.At.Format(time.TimeOnly), describe(body), r.Signature+r.Answer, pretty(body))
-		return
-	}
+	at := r.At.Format(time.TimeOnly)
 	r.At, r.Body = r.At.UTC(), string(body)
 	if json.Valid(body) {
 		r.Body = json.RawMessage(body)
 	}
-	printJSON(p.out, r)
+	p.command.output(r, func(s screen) {
+		fmt.Fprintf(s, "\n%s  %s  %s\n%s", at, describe(body), r.Signature+r.Answer, pretty(body))
+	})
 }
 
 // described has the fields of a call that describe shows, each for one type of call or for all.

@@ -14,6 +14,9 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
+// printTo returns a command that prints to w.
+func printTo(w io.Writer) *command { return &command{process: process{stdout: w}} }
+
 // TestListenChecksSignatures posts webhooks with every kind of right and wrong signature.
 func TestListenChecksSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +93,7 @@ func TestListenChecksSignatures(t *testing.T) {
 				"webhook-signature wrong: of version v1, but v1 is checked with a shared secret, whsec_, and v1a with a public key, whpk_"},
 		} {
 			var out bytes.Buffer
-			p := printer{secrets: []signature.Secret{secret}, standard: tt.secrets, out: &out, status: http.StatusOK}
+			p := printer{command: printTo(&out), secrets: []signature.Secret{secret}, standard: tt.secrets, status: http.StatusOK}
 			r := httptest.NewRequest(http.MethodPost, "/hook", strings.NewReader(body))
 			r.Header = tt.header
 			p.ServeHTTP(httptest.NewRecorder(), r)
@@ -115,7 +118,7 @@ func TestListenAnswersWithStatusAndDelay(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tt.p.out = io.Discard
+				tt.p.command = printTo(io.Discard)
 				start := time.Now()
 				for i, want := range tt.status {
 					w := httptest.NewRecorder()
@@ -146,7 +149,7 @@ func FuzzListen(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header = http.Header{"X-Signature": {x}, "Webhook-Id": {id}, "Webhook-Timestamp": {at}, "Webhook-Signature": {list}}
 		var out bytes.Buffer
-		p := printer{secrets: []signature.Secret{secret}, standard: []signature.Secret{standard}, out: &out, status: http.StatusOK}
+		p := printer{command: printTo(&out), secrets: []signature.Secret{secret}, standard: []signature.Secret{standard}, status: http.StatusOK}
 		p.ServeHTTP(httptest.NewRecorder(), r)
 		said := p.check(body, r.Header)
 		if good := signature.Verify(body, x, secret) == nil; strings.HasPrefix(said, "signature ok") != good {

@@ -28,14 +28,13 @@ const (
 // A relay posts the events that a remote server accepts, one after the other, to one URL. If the
 // relay is too slow, the server leaves out events and says how many.
 type relay struct {
-	command *command
-	to      *url.URL
-	printer *printer
-	signer  *signature.StandardSigner // nil without --standard-secret
-	http    *http.Client
+	*printer
+	to     *url.URL
+	signer *signature.StandardSigner // nil without --standard-secret
+	http   *http.Client
 }
 
-func newRelay(to string, printer *printer, c *command) (*relay, error) {
+func newRelay(to string, p *printer) (*relay, error) {
 	if to == "" {
 		return nil, usagef("--to: want the URL to post webhooks to, such as localhost:3000/hook")
 	}
@@ -51,14 +50,14 @@ func newRelay(to string, printer *printer, c *command) (*relay, error) {
 	case u.User != nil:
 		return nil, usagef("--to: want a URL without a user")
 	}
-	r := &relay{command: c, to: u, printer: printer, http: &http.Client{
-		Transport: c.transport(),
+	r := &relay{printer: p, to: u, http: &http.Client{
+		Transport: p.command.transport(),
 		Timeout:   relayTimeout,
 		// The server follows no redirects, either.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	if len(printer.standard) > 0 {
-		if r.signer, err = signature.NewStandardSigner(printer.standard...); err != nil {
+	if len(p.standard) > 0 {
+		if r.signer, err = signature.NewStandardSigner(p.standard...); err != nil {
 			return nil, usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of a private key`)
 		}
 	}
@@ -121,7 +120,7 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	}
 	if ctx.Err() == nil {
 		took := api.Milliseconds(time.Since(start))
-		r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
+		r.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 	}
 }
 
@@ -133,8 +132,8 @@ func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "hookferry-listen/"+version())
-	if len(r.printer.secrets) > 0 {
-		value, err := signature.Sign(e.Body, r.printer.secrets[0])
+	if len(r.secrets) > 0 {
+		value, err := signature.Sign(e.Body, r.secrets[0])
 		if err != nil {
 			return "", err
 		}
