@@ -125,6 +125,26 @@ acme         ok           0          4    120,300        0         0     0  99.9
 in all      400 failing  1 paused  9,598 ok  1 idle
 and 9,999 more: --all lists them
 `},
+		{name: "several servers", edit: func(v *overview) {
+			now := v.Status.Now
+			v.Destinations = api.Destinations{}
+			v.Nodes = api.Nodes{Shared: true, Nodes: []api.Node{
+				{Name: "web1/k4m7tq", Self: true, Seen: now.Add(-time.Second), Version: "v1.2.0", Started: now.Add(-2 * time.Hour), Ready: true,
+					InFlight: 4, Delivered: 123300, Rates: api.Rates{Delivered: 99.9}},
+				{Name: "web2\x1b/x", Seen: now.Add(time.Second)},
+				{Name: "old"},
+			}}
+		}, want: `
+hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+` + counts + `
+SERVER               VERSION  STATE       UP  IN FLIGHT  DELIVERED    /S    SEEN
+web1/k4m7tq (asked)  v1.2.0   ready     2h0m          4    123,300  99.9  1s ago
+web2\x1b/x                    no calls     -          0          0     0  0s ago
+old                           no calls     -          0          0     0       -
+
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
+`},
 		{name: "not ready, and settings with an error", width: 0, edit: func(v *overview) {
 			v.Status.Ready = false
 			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""

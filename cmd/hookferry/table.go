@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
@@ -108,21 +109,17 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 // fit reduces widths until the columns take no more than total characters. A column of width 0 is
 // left out. A total of 0 means no bound.
 func (t *table) fit(widths []int, total int) {
+	flexible := slices.IndexFunc(t.columns, func(c column) bool { return c.flexible })
 	for total > 0 {
-		used, flexible, spare := -gap, -1, -1
+		over, spare := -gap-total, -1
 		for i, c := range t.columns {
-			if widths[i] == 0 {
-				continue
-			}
-			used += widths[i] + gap
-			if c.flexible {
-				flexible = i
-			}
-			if c.spare > 0 && (spare < 0 || c.spare > t.columns[spare].spare) {
-				spare = i
+			if widths[i] > 0 {
+				over += widths[i] + gap
+				if c.spare > 0 && (spare < 0 || c.spare > t.columns[spare].spare) {
+					spare = i
+				}
 			}
 		}
-		over := used - total
 		switch {
 		case over <= 0:
 			return

@@ -54,10 +54,10 @@ func test(c *command) action {
 				return err
 			}
 		}
-		if failures > 0 {
+		switch {
+		case failures > 0:
 			return fmt.Errorf("%d of %s failed", failures, counted(len(result.Exchanges), "request"))
-		}
-		if len(result.Exchanges) == 0 {
+		case len(result.Exchanges) == 0:
 			return errors.New("nothing was sent")
 		}
 		return nil
@@ -81,17 +81,14 @@ func writeExchange(s screen, e api.Exchange) {
 		fmt.Fprintln(s, s.paint(bad, clean(strings.TrimSpace(e.Reason+"  "+e.Error))))
 	}
 	steps := ""
-	step := func(what string, at float64) {
+	t := e.Timing
+	for i, at := range []float64{t.Resolved, t.Connected, t.Secured, t.FirstByte} {
 		if at > 0 {
-			steps += ", " + what + " at " + millis(at)
+			steps += ", " + []string{"resolved", "connected", "secured", "answer began"}[i] + " at " + millis(at)
 		}
 	}
-	step("resolved", e.Timing.Resolved)
-	step("connected", e.Timing.Connected)
-	step("secured", e.Timing.Secured)
-	step("answer began", e.Timing.FirstByte)
 	if steps != "" {
-		fmt.Fprintln(s, s.paint(faint, steps[2:]))
+		fmt.Fprintln(s, s.paint(faint, strings.TrimPrefix(steps, ", ")))
 	}
 	writeHeaders(s, "> ", e.Headers)
 	if len(e.Body) > 0 {

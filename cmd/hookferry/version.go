@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 )
 
@@ -32,15 +33,15 @@ func printVersion(c *command) action {
 // built. It returns "devel" if the Go command had neither.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
-// buildOf returns the version data that the Go command has recorded in a program. A downloaded
-// module has no commit, but its version identifies the source.
-func buildOf(info *debug.BuildInfo, _ bool) build {
-	if info == nil {
-		return build{Version: "devel"}
+// buildOf returns the version data of this program, with the parts that the Go command has recorded
+// in it. A downloaded module has no commit, but its version identifies the source.
+func buildOf(info *debug.BuildInfo, ok bool) build {
+	b := build{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if !ok {
+		return b
 	}
-	b := build{Version: info.Main.Version, Go: info.GoVersion}
-	if b.Version == "" || b.Version == "(devel)" {
-		b.Version = "devel"
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -48,10 +49,6 @@ func buildOf(info *debug.BuildInfo, _ bool) build {
 			b.Commit = s.Value
 		case "vcs.time":
 			b.Date = s.Value
-		case "GOOS":
-			b.OS = s.Value
-		case "GOARCH":
-			b.Arch = s.Value
 		}
 	}
 	return b

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"runtime/debug"
 	"testing"
 
@@ -8,7 +9,6 @@ import (
 )
 
 func TestBuild(t *testing.T) {
-	settings := []debug.BuildSetting{{Key: "GOARCH", Value: "amd64"}, {Key: "GOOS", Value: "linux"}}
 	commit := []debug.BuildSetting{
 		{Key: "vcs", Value: "git"},
 		{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
@@ -29,14 +29,14 @@ func TestBuild(t *testing.T) {
 		{"a test", "", nil, build{Version: "devel"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.want.Go, test.want.OS, test.want.Arch = "go1.26.8", "linux", "amd64"
-			info := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: test.version}, Settings: append(settings, test.vcs...)}
+			info := &debug.BuildInfo{Main: debug.Module{Version: test.version}, Settings: test.vcs}
+			test.want.Go, test.want.OS, test.want.Arch = runtime.Version(), runtime.GOOS, runtime.GOARCH
 			if diff := cmp.Diff(test.want, buildOf(info, true)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	if diff := cmp.Diff(build{Version: "devel"}, buildOf(nil, false)); diff != "" {
+	if diff := cmp.Diff(build{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}, buildOf(nil, false)); diff != "" {
 		t.Errorf("without information (-want +got):\n%s", diff)
 	}
 }
