@@ -32,7 +32,7 @@ func lastAnswer(a *api.Attempt, how style) cell {
 	if a == nil {
 		return cell{"-", faint}
 	}
-	return cell{answered(a), how}
+	return cell{answerText(a), how}
 }
 
 // changeWaiting returns an action that changes the waiting deliveries of a destination that flags
@@ -128,7 +128,7 @@ func writeDead(s screen, d api.DeadLetter) {
 		t := &table{columns: []column{{title: "TRY", right: true}, {title: "AT"}, {title: "TOOK", right: true, spare: 1},
 			{title: "ENDPOINT", spare: 2}, {title: "ANSWER", flexible: true}}}
 		for _, a := range d.Attempts {
-			t.add(a.Try, clock(a.At), millis(a.Took), a.Endpoint, answered(&a))
+			t.add(a.Try, clock(a.At), millis(a.Took), a.Endpoint, answerText(&a))
 		}
 		t.print(s)
 	}

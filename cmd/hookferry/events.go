@@ -36,7 +36,7 @@ func writeLive(s screen, live api.Live, body bool) {
 		fmt.Fprintln(s, s.paint(uneasy, counted(live.Skipped, "more event")+" left out"))
 	}
 	if e := live.Event; e != nil {
-		how, what := happened(s, e)
+		how, what := eventText(s, e)
 		fmt.Fprintf(s, "%s  %s  %s  %s\n", s.paint(faint, e.At.Local().Format("15:04:05.000")),
 			s.paint(how, fmt.Sprintf("%-9s", clean(e.Kind))), s.paint(bold, clean(e.Destination)), what)
 		if body && len(e.Body) > 0 {
@@ -45,7 +45,7 @@ func writeLive(s screen, live api.Live, body bool) {
 	}
 }
 
-func happened(s screen, e *api.Event) (style, string) {
+func eventText(s screen, e *api.Event) (style, string) {
 	id := "  " + s.paint(faint, clean(e.ID))
 	subject := clean(e.Type) + id
 	switch {
@@ -59,7 +59,7 @@ func happened(s screen, e *api.Event) (style, string) {
 		return normal, subject
 	}
 	a, how := e.Attempt, good
-	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), answered(a), millis(a.Took))
+	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), answerText(a), millis(a.Took))
 	if e.Outcome != "" && e.Outcome != "delivered" {
 		how = uneasy
 		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))

@@ -189,8 +189,8 @@ func (p *printer) print(r received, body []byte) {
 	})
 }
 
-// described has the fields of a call that describe shows, each for one type of call or for all.
-var described = []struct{ kind, label, field string }{
+// describedFields has the fields of a call that describe shows, each for one type of call or for all.
+var describedFields = []struct{ kind, label, field string }{
 	{"track", "", "event"}, {"page", "", "name"}, {"screen", "", "name"}, {"group", "group ", "groupId"},
 	{"alias", "from ", "Previous ID"}, {"alias", "to ", "User ID"}, {"", "user ", "userId"}, {"", "anonymous ", "anonymousId"},
 }
@@ -204,7 +204,7 @@ func describe(body []byte) string {
 	kind, _ := call["type"].(string)
 	user, _ := call["userId"].(string)
 	words := plain(cmp.Or(kind, "no type"))
-	for _, d := range described {
+	for _, d := range describedFields {
 		value, _ := call[d.field].(string)
 		switch {
 		case value == "" || d.kind != "" && d.kind != kind || d.field == "anonymousId" && user != "":

@@ -235,7 +235,7 @@ func (v *overview) table() *table {
 		}
 		t.add(cell{d.ID, bold}, cell{d.State, styleOf(d.State)}, d.Waiting, d.InFlight, d.Delivered,
 			failed(d.Retried, ""), failed(total(d.Dead), ""), dead, rate(d.Rates.Delivered), p50, p99)
-		t.note(why(d, v.Status.Now)...)
+		t.note(explain(d, v.Status.Now)...)
 	}
 	return t
 }
@@ -252,12 +252,12 @@ func styleOf(state string) style {
 	return uneasy
 }
 
-// why explains why deliveries to a destination fail or wait: the last answer, and the next attempt.
-func why(d api.Destination, now time.Time) (lines []string) {
+// explain says why deliveries to a destination fail or wait: the last answer, and the next attempt.
+func explain(d api.Destination, now time.Time) (lines []string) {
 	f, h, next, words := d.Failure, d.Held, d.Next, []string{}
 	switch {
 	case f != nil && slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State):
-		lines = append(lines, answered(&f.Attempt))
+		lines = append(lines, answerText(&f.Attempt))
 		words = append(words, fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
 		if f.Due.IsZero() {
 			words = append(words, "given up")
@@ -289,9 +289,9 @@ func why(d api.Destination, now time.Time) (lines []string) {
 // tag matches an HTML tag, even if its end was cut off.
 var tag = regexp.MustCompile(`<[^>]*>?`)
 
-// answered returns the answer to a failed request on one line, without HTML tags. If there was no
+// answerText returns the answer to a failed request on one line, without HTML tags. If there was no
 // answer, it returns the reason.
-func answered(a *api.Attempt) string {
+func answerText(a *api.Attempt) string {
 	what, words := cmp.Or(a.Reason, "no answer"), a.Error
 	if a.Status != 0 {
 		what = strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))

@@ -250,7 +250,7 @@ func TestWhySaysWhatDestinationsWaitFor(t *testing.T) {
 		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", time.Time{}), Held: &api.Held{Hold: "paused", Since: at(-5 * time.Minute)}},
 			[]string{"since 5m0s"}},
 	} {
-		if diff := cmp.Diff(tt.want, why(tt.of, now)); diff != "" {
+		if diff := cmp.Diff(tt.want, explain(tt.of, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}

@@ -18,8 +18,8 @@ func dataFlag(c *command) *string {
 	return data
 }
 
-// found is the JSON output about a store: its counts, and the parts that are missing.
-type found struct {
+// storeReport is the JSON output about a store: its counts, and the parts that are missing.
+type storeReport struct {
 	Waiting   int      `json:"waiting"`
 	Dead      int      `json:"dead"`
 	Delivered int      `json:"delivered"`
@@ -40,7 +40,7 @@ func (c *command) readMeter() *meter {
 
 // printReport prints a report, and then a last line. With --json it prints f with the counts of the
 // report.
-func (c *command) printReport(r filequeue.Report, f found, format string, args ...any) error {
+func (c *command) printReport(r filequeue.Report, f storeReport, format string, args ...any) error {
 	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)
 	return c.output(f, func(s screen) {
 		fmt.Fprintf(s, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
@@ -67,7 +67,7 @@ func checkStore(c *command) action {
 		case err != nil:
 			return err
 		}
-		f := found{Bytes: &r.Bytes, Needed: &r.Needed}
+		f := storeReport{Bytes: &r.Bytes, Needed: &r.Needed}
 		return errors.Join(err, c.printReport(r, f, "%s bytes, of which %s are needed", grouped(r.Bytes), grouped(r.Needed)))
 	}
 }
@@ -89,7 +89,7 @@ func rescueStore(c *command) action {
 		case err != nil:
 			return err
 		}
-		return c.printReport(r, found{Folder: *to}, "To use it: move %s away, and %s in its place", from, *to)
+		return c.printReport(r, storeReport{Folder: *to}, "To use it: move %s away, and %s in its place", from, *to)
 	}
 }
 
