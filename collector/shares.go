@@ -1,10 +1,10 @@
 package collector
 
 import (
-	"container/list"
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -31,7 +31,7 @@ type shares struct {
 	slots     int   // free slots
 	addresses map[netip.Prefix]*holder
 	sources   map[string]*holder
-	line      list.List // of *holder: addresses with a request that may have a slot, the next first
+	line      []*holder // addresses with a request that may have a slot, the next first
 }
 
 // A holder is a source or an address. It counts the memory that its requests hold.
@@ -40,8 +40,8 @@ type holder struct {
 	held     int64 // bytes
 
 	// These fields are used for addresses only.
-	running int       // requests in progress; heavy ones count as several
-	waiting list.List // of *reservation: the requests that wait for a slot, the next first
+	running int            // requests in progress; heavy ones count as several
+	waiting []*reservation // the requests that wait for a slot, the next first
 	inLine  bool
 }
 
@@ -180,11 +180,10 @@ func (m *reservation) work(ctx context.Context) error {
 		return nil
 	}
 	m.ready = make(chan struct{})
-	var at *list.Element
 	if m.weight > 0 { // the request had a slot, and gave it back while its write key was looked up
-		at = h.waiting.PushFront(m)
+		h.waiting = slices.Insert(h.waiting, 0, m)
 	} else {
-		at = h.waiting.PushBack(m)
+		h.waiting = append(h.waiting, m)
 	}
 	s.queue(h)
 	s.mu.Unlock()
@@ -194,7 +193,8 @@ func (m *reservation) work(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	if !m.slot {
-		h.waiting.Remove(at)
+		i := slices.Index(h.waiting, m)
+		h.waiting = slices.Delete(h.waiting, i, i+1)
 		return errMemory
 	}
 	return nil
@@ -215,34 +215,31 @@ func (m *reservation) start() {
 func (s *shares) queue(h *holder) {
 	if !h.inLine && s.next(h) != nil {
 		h.inLine = true
-		s.line.PushBack(h)
+		s.line = append(s.line, h)
 	}
 }
 
 // next returns the request that gets the next slot of an address. It returns nil if no request of
 // the address waits, or if none may have a slot now. The caller holds s.mu.
 func (s *shares) next(h *holder) *reservation {
-	if first := h.waiting.Front(); first != nil {
-		if m := first.Value.(*reservation); m.weight > 0 || h.running < s.perAddress {
-			return m
-		}
+	if len(h.waiting) > 0 && (h.waiting[0].weight > 0 || h.running < s.perAddress) {
+		return h.waiting[0]
 	}
 	return nil
 }
 
 // assign gives free slots to the addresses in line. The caller holds s.mu.
 func (s *shares) assign() {
-	for s.slots > 0 && s.line.Len() > 0 {
-		h := s.line.Remove(s.line.Front()).(*holder)
+	for s.slots > 0 && len(s.line) > 0 {
+		h := s.line[0]
+		s.line = s.line[1:]
 		h.inLine = false
-		m := s.next(h)
-		if m == nil {
-			continue // the request for which the address is in line no longer waits
+		if m := s.next(h); m != nil { // otherwise the request that put the address in line waits no more
+			h.waiting = h.waiting[1:]
+			m.start()
+			close(m.ready)
+			s.queue(h)
 		}
-		h.waiting.Remove(h.waiting.Front())
-		m.start()
-		close(m.ready)
-		s.queue(h)
 	}
 }
 
