@@ -14,46 +14,33 @@ import (
 // A refusal is an error, and the answer that the client gets for it.
 type refusal struct {
 	status  int
-	code    string
+	code    event.Code
 	message string
 	wait    time.Duration // Retry-After of a 429
 }
 
-func (r *refusal) Error() string { return r.message }
-
-// refusalIn returns the refusal that err is or wraps, or nil.
-func refusalIn(err error) *refusal {
-	r, _ := errors.AsType[*refusal](err)
-	return r
-}
-
-func refuse(status int, code, message string) *refusal {
+// refuse returns a refusal. Every error that a request of calls ends with is one.
+func refuse(status int, code event.Code, message string) error {
 	return &refusal{status: status, code: code, message: message}
 }
 
+func (r *refusal) Error() string { return r.message }
+
+// wrong returns the refusal of a request that is not valid.
+func wrong(code event.Code, message string) error {
+	return refuse(http.StatusBadRequest, code, message)
+}
+
 // later returns the refusal of a request that the client may send again.
-func later(message string) *refusal {
+func later(message string) error {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
-}
-
-// tooMany returns the refusal of a request beyond a limit. The argument what is "calls" or
-// "bytes". The limit takes the next request after the time wait.
-func tooMany(what string, wait time.Duration) *refusal {
-	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
-	r.wait = wait
-	return r
-}
-
-// wrong returns the refusal of a request because of a mistake in one call.
-func wrong(err *event.CallError) *refusal {
-	return refuse(http.StatusBadRequest, string(err.Code), err.Message())
 }
 
 // A rejection says that one call of a batch is wrong. The other calls are still taken.
 type rejection struct {
-	index   int
-	code    event.Code
-	message string
+	Index   int        `json:"index"`
+	Code    event.Code `json:"code"`
+	Message string     `json:"message"`
 }
 
 // Header values, and a body, that all answers share, so that an answer need not allocate them.
@@ -82,40 +69,27 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// The method success writes a long answer in pieces of about answerPiece bytes.
-const answerPiece = 4 << 10
-
-// success answers that all calls but the rejected ones are taken. It writes a long answer in
-// pieces. Otherwise a client that reads slowly would keep the whole answer in memory.
+// success answers that all calls but the rejected ones are taken. It writes the rejections one by
+// one. Otherwise a client that reads slowly would keep the whole answer in memory.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)
 		return
 	}
-	b := append(make([]byte, 0, min(2*answerPiece, 256*(len(rejected)+1))), `{"success":true,"rejected":[`...)
-	for i, r := range rejected {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(r.index), 10)
-		b = append(b, `,"code":`...)
-		b = esjson.AppendString(b, string(r.code))
-		b = append(b, `,"message":`...)
-		b = esjson.AppendString(b, r.message)
-		b = append(b, '}')
-		if len(b) >= answerPiece {
-			a.json(w, http.StatusOK, b)
-			b = b[:0]
-		}
+	b := []byte(`{"success":true,"rejected":[`)
+	for i := range rejected {
+		b, _ = esjson.AppendValue(b, &rejected[i]) // no error: a rejection is JSON
+		a.json(w, http.StatusOK, b)
+		b = append(b[:0], ',')
 	}
-	a.json(w, http.StatusOK, append(b, "]}\n"...))
+	a.json(w, http.StatusOK, []byte("]}\n"))
 }
 
-// error answers with a refusal. Every 503 has a random Retry-After of 3 to 7 seconds, so
-// that clients that are refused at the same time do not all retry at the same time. In
-// a 429, Retry-After is the number of seconds until the limit takes the next request.
-func (a *Answered) error(w http.ResponseWriter, r *refusal) {
+// error answers with the refusal that err is. Every 503 has a random Retry-After of 3 to 7 seconds,
+// so that clients that are refused at the same time do not all retry at the same time. In a 429,
+// Retry-After is the number of seconds until the limit takes the next request.
+func (a *Answered) error(w http.ResponseWriter, err error) {
+	r, _ := errors.AsType[*refusal](err)
 	switch r.status {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(3+rand.IntN(5)))
@@ -124,9 +98,9 @@ func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 		w.Header().Set("Retry-After", seconds)
 		w.Header().Set("X-RateLimit-Reset", seconds)
 	}
-	a.Code = r.code
+	a.Code = string(r.code)
 	b := append([]byte(nil), `{"success":false,"code":`...)
-	b = esjson.AppendString(b, r.code)
+	b = esjson.AppendString(b, a.Code)
 	b = append(b, `,"message":`...)
 	b = esjson.AppendString(b, r.message)
 	a.json(w, r.status, append(b, "}\n"...))

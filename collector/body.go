@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // Buffers for bodies have eight sizes, called classes: 4 KB, 8 KB, and so on to 512 KB. A request
@@ -107,7 +109,7 @@ func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 
 // read reads the body of a request. The body may have at most limit bytes or, if it is compressed,
 // gzipOverhead bytes more. The method inflate later checks the decompressed size.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, refused *refusal) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, err error) {
 	switch encoding := strings.ToLower(strings.Join(r.Header.Values("Content-Encoding"), ",")); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -120,37 +122,35 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 		return nil, false, tooLarge(limit)
 	}
 	src, done := watchPace(w, r)
-	b, err := m.readAll(src, limit, gzipOverhead)
-	slow := done()
-	refused = refusalIn(err)
+	b, err = m.readAll(src, limit, gzipOverhead)
+	done()
 	switch {
 	case err == nil:
 		m.size = len(b)
 		// A body that begins with these two bytes is gzip, even without a Content-Encoding, because
 		// JSON cannot begin with them.
 		compressed = compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b})
-		if compressed || len(b) <= limit {
-			return b, compressed, nil
+		if !compressed && len(b) > limit {
+			err = tooLarge(limit)
 		}
-		refused = tooLarge(limit)
-	case refused != nil:
+	case errors.As(err, new(*refusal)):
 	case errors.As(err, new(*http.MaxBytesError)):
-		refused = tooLarge(limit)
-	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		// The deadline that was exceeded may also be the ReadTimeout of the http.Server.
-		refused = refuse(http.StatusRequestTimeout, "timeout", "the body came too slowly")
+		err = tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
+		// The deadline is that of watchPace, or the ReadTimeout of the http.Server.
+		err = refuse(http.StatusRequestTimeout, "timeout", "the body came too slowly")
 	case r.Context().Err() != nil:
-		refused = later("the request was given up")
+		err = later("the request was given up")
 	default:
-		refused = refuse(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
+		err = wrong("unreadable_body", "the body could not be read to its end")
 	}
-	return nil, false, refused
+	return b, compressed, err
 }
 
 // inflate decompresses the body b into a new buffer, and drops the buffer of b.
-func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
+func (m *reservation) inflate(b []byte, limit int) ([]byte, error) {
 	if err := m.take(inflaterSize); err != nil {
-		return nil, refusalIn(err)
+		return nil, err
 	}
 	defer m.give(inflaterSize)
 	z := inflaters.Get().(*gzip.Reader)
@@ -159,12 +159,12 @@ func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
 	if err == nil {
 		b, err = m.readAll(z, limit, 0)
 	}
-	if refused := refusalIn(err); refused != nil || err == nil {
-		return b, refused
+	if err != nil && !errors.As(err, new(*refusal)) {
+		err = wrong("malformed_gzip", "the body is not gzip")
 	}
-	return nil, refuse(http.StatusBadRequest, "malformed_gzip", "the body is not gzip")
+	return b, err
 }
 
-func tooLarge(limit int) *refusal {
-	return refuse(http.StatusBadRequest, "too_large", fmt.Sprintf("the body has more than %d bytes", limit))
+func tooLarge(limit int) error {
+	return wrong(event.CodeTooLarge, fmt.Sprintf("the body has more than %d bytes", limit))
 }

@@ -51,30 +51,28 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 		// Other clients have no reason to.
 		Browser: r.Header.Get("Origin") != "",
 	}
-	rejected, refused := h.take(w, r, env, m, a)
-	if refused != nil {
-		a.Accepted, a.Rejected = 0, 0
-		if refused.status == http.StatusBadRequest && kind != "" {
+	err := h.take(w, r, env, m, a)
+	if err != nil {
+		m.rest(0) // give the slot back: writing the answer may block on the client
+		a.error(w, err)
+		if a.Status == http.StatusBadRequest && kind != "" {
 			a.Rejected = 1
 		}
-		if m.weight > 0 {
-			m.rest(0) // give the slot back: writing the answer may block on the client
-		}
-		a.error(w, refused)
 		return
 	}
-	a.success(w, rejected)
+	a.success(w, m.space.rejected)
 }
 
-func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
+// take reads and forwards the calls of a request. The error is a *refusal.
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) error {
 	// If the header has the write key, look up its source first. So a request with an unknown key,
 	// or beyond a limit, is refused before its body is read.
 	var source Source
-	var refused *refusal
+	var err error
 	key := basicKey(r.Header)
 	if key != "" {
-		if source, refused = h.admit(r.Context(), key, m, a); refused != nil {
-			return nil, refused
+		if source, err = h.admit(r.Context(), key, m, a); err != nil {
+			return err
 		}
 	}
 	single := env.Type != ""
@@ -82,50 +80,50 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if single {
 		limit = analytics.MaxCallSize
 	}
-	body, compressed, refused := h.read(w, r, m, limit)
-	if a.Size = m.size; refused != nil {
-		return nil, refused
+	body, compressed, err := h.read(w, r, m, limit)
+	if a.Size = m.size; err != nil {
+		return err
 	}
 	// Some clients send their calls and close the connection. Their calls must not be lost, so ctx
 	// does not end with the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
 	if err := m.work(ctx); err != nil {
-		return nil, refusalIn(err)
+		return err
 	}
 	if compressed {
-		if body, refused = m.inflate(body, limit); refused != nil {
-			return nil, refused
+		if body, err = m.inflate(body, limit); err != nil {
+			return err
 		}
 	}
 	bodyKey := ""
 	m.space = spaces.Get().(*space)
-	switch {
-	case !single:
-		bodyKey, refused = m.space.readBatch(body, &env)
-	case key == "":
-		bodyKey, refused = readKey(body)
-	}
-	if refused != nil {
-		return nil, refused
-	}
 	if single {
 		m.space.calls = append(m.space.calls, body)
 	}
+	switch {
+	case !single:
+		bodyKey, err = m.space.readBatch(body, &env)
+	case key == "":
+		bodyKey, err = readKey(body)
+	}
+	if err != nil {
+		return err
+	}
 	if key == "" {
 		m.rest(0) // give the slot back: looking the key up may take long
-		if source, refused = h.admit(ctx, bodyKey, m, a); refused != nil {
-			return nil, refused
+		if source, err = h.admit(ctx, bodyKey, m, a); err != nil {
+			return err
 		}
 		if err := m.work(ctx); err != nil {
-			return nil, refusalIn(err)
+			return err
 		}
 	}
 	env.Source = source.id(cmp.Or(key, bodyKey))
-	events, rejected, refused := m.events(ctx, env, len(body), len(source.Destinations))
-	if refused != nil {
-		return nil, refused
+	if err := m.events(ctx, env, len(body), &source); err != nil {
+		return err
 	}
+	events, rejected, filtered := m.space.events, m.space.rejected, m.space.filtered
 	deliveries, stored := 0, 0 // how many deliveries events become, and the bytes of their bodies
 	for i := range events {
 		if !events[i].Off {
@@ -136,54 +134,47 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	m.rest(stored)
 	m.dropBody()
 	if len(rejected) > 0 {
+		first := rejected[0]
 		if single {
-			return nil, refuse(http.StatusBadRequest, string(rejected[0].code), rejected[0].message)
+			return wrong(first.Code, first.Message)
 		}
 		h.config.Logger.Debug("collector: calls refused", "source", source.Name,
-			"refused", len(rejected), "taken", len(events), "code", rejected[0].code, "message", rejected[0].message)
+			"refused", len(rejected), "taken", len(events)+filtered, "code", first.Code, "message", first.Message)
 	}
 	if err := m.take(deliveries*deliverySize + stored); err != nil {
-		return nil, refusalIn(err)
+		return err
 	}
-	if refused := source.spend(len(events)+len(rejected), stored); refused != nil {
-		return nil, refused
+	if err := source.spend(len(events)+filtered+len(rejected), stored); err != nil {
+		return err
 	}
-	a.Accepted, a.Rejected = len(events), len(rejected)
-	return rejected, h.forward(ctx, source, events)
+	if len(events) > 0 && len(source.Destinations) > 0 {
+		if err := h.config.Forwarder.ForwardEvents(ctx, source.Destinations, events...); err != nil {
+			h.forwards.bad(err)
+			return later("the queue cannot take calls now")
+		}
+		h.forwards.good()
+	}
+	a.Accepted, a.Filtered, a.Rejected = len(events)+filtered, filtered, len(rejected)
+	return nil
 }
 
 // admit finds the source of a request. It refuses the request if the source has already reached a
 // limit, so that the handler need not read the body of such a request.
-func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answered) (Source, *refusal) {
-	source, refused := h.source(ctx, key)
-	if a.Source = source.Name; refused != nil {
-		return source, refused
+func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answered) (Source, error) {
+	source, err := h.source(ctx, key)
+	if a.Source = source.Name; err != nil {
+		return source, err
 	}
-	if refused := source.spend(0, 0); refused != nil {
-		return source, refused
+	if err := source.spend(0, 0); err != nil {
+		return source, err
 	}
 	// Sources without a name are told apart by their keys.
-	if err := m.join(cmp.Or(source.Name, key)); err != nil {
-		return source, refusalIn(err)
-	}
-	return source, nil
-}
-
-func (h *Handler) forward(ctx context.Context, source Source, events []event.Event) *refusal {
-	if len(events) == 0 || len(source.Destinations) == 0 {
-		return nil
-	}
-	if err := h.config.Forwarder.ForwardEvents(ctx, source.Destinations, events...); err != nil {
-		h.forwards.bad(err)
-		return later("the queue cannot take calls now")
-	}
-	h.forwards.good()
-	return nil
+	return source, m.join(cmp.Or(source.Name, key))
 }
 
 // readKey returns the writeKey of a call, "" if there is none.
-func readKey(body []byte) (key string, refused *refusal) {
-	err := esjson.Members(body, func(name, value []byte) error {
+func readKey(body []byte) (key string, err error) {
+	err = esjson.Members(body, func(name, value []byte) error {
 		if string(name) == "writeKey" {
 			key = text(value)
 		}
@@ -197,6 +188,7 @@ type space struct {
 	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
+	filtered int // good calls that the filter of the source leaves out
 }
 
 var spaces = sync.Pool{New: func() any { return new(space) }}
@@ -211,7 +203,7 @@ func (l *space) release() {
 	clear(l.calls)
 	clear(l.events)
 	clear(l.rejected)
-	l.calls, l.events, l.rejected = l.calls[:0], l.events[:0], l.rejected[:0]
+	*l = space{calls: l.calls[:0], events: l.events[:0], rejected: l.rejected[:0]}
 	spaces.Put(l)
 }
 
@@ -219,7 +211,7 @@ func (l *space) release() {
 // fields that apply to all calls into env. Of too many calls it keeps MaxBatchCalls + 1, so that
 // the method events notices them. It does not check how deeply the calls are nested: events rejects
 // a call that is nested too deeply, and no other.
-func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
+func (l *space) readBatch(body []byte, env *event.Envelope) (key string, err error) {
 	var batch, sentAt []byte
 	kept := 0 // calls[kept:] are the elements of the array that is being read
 	element := func(call []byte) {
@@ -227,7 +219,7 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 			l.calls = append(l.calls, call)
 		}
 	}
-	err := esjson.Outline(body, element, func(name, value []byte) error {
+	err = esjson.Outline(body, element, func(name, value []byte) error {
 		switch string(name) {
 		case "batch":
 			batch = value
@@ -245,32 +237,31 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 		l.calls = slices.Delete(l.calls, kept, len(l.calls))
 		return nil
 	})
-	if refused = malformed(err, body, "a batch"); refused != nil {
-		return key, refused
-	}
 	switch {
+	case err != nil:
+		return key, malformed(err, body, "a batch")
 	case batch == nil:
-		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeMissing, Problem: "is required"})
+		return key, wrong(event.CodeMissing, "batch is required")
 	case batch[0] != '[':
-		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeWrongType, Problem: "has to be an array"})
+		return key, wrong(event.CodeWrongType, "batch has to be an array")
 	}
 	// Ignore a sentAt that is not a time. Refusing the batch would lose it, because clients drop a
 	// refused batch.
 	if sent, err := isotime.ParseJSON(sentAt); err == nil {
 		env.SentAt = sent
 	}
-	return key, refused
+	return key, nil
 }
 
 // malformed returns the refusal of a body that is not a JSON object, nil if err is nil.
-func malformed(err error, body []byte, what string) *refusal {
+func malformed(err error, body []byte, what string) error {
 	if err == nil {
 		return nil
 	}
 	if problem := esjson.Check(body); problem != nil {
-		return refuse(http.StatusBadRequest, string(event.CodeMalformed), problem.Error())
+		return wrong(event.CodeMalformed, problem.Error())
 	}
-	return refuse(http.StatusBadRequest, string(event.CodeWrongType), what+" is a JSON object")
+	return wrong(event.CodeWrongType, what+" is a JSON object")
 }
 
 // text returns the text of a JSON string. For any other value it returns "".
@@ -298,39 +289,38 @@ const roomPerBody = 192
 // larger gets an array of its own.
 const maxChunk = 256 << 10
 
-// events makes events of the calls of a request. The argument size is the size of the request in
-// bytes, and destinations is how many destinations its source has. The bodies of the events share a
-// few arrays.
+// events makes events of the calls of a request in m.space. The argument size is the size of the
+// request in bytes. The bodies of the events share a few arrays.
 //
 // A body is first encoded into a scratch buffer, so that its length is known before memory is taken
 // for it. Calls whose webhooks exceed the bound at growth are rejected. If there are such calls and
-// no call became an event, the request is refused.
-func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
+// no other call is good, the request is refused.
+func (m *reservation) events(ctx context.Context, env event.Envelope, size int, source *Source) error {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {
 		r := reject(0, err)
-		return nil, nil, refuse(http.StatusBadRequest, string(r.code), r.message)
+		return wrong(r.Code, r.Message)
 	}
 	l := m.space
 	calls := l.calls
 	if len(calls) > analytics.MaxBatchCalls {
-		return nil, nil, refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
+		return wrong("too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
 	}
 	if err := m.take(encoder.ContextSize() + len(calls)*eventSize); err != nil {
-		return nil, nil, refusalIn(err)
+		return err
 	}
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 
 	var over rejection // rejection of the latest call that exceeds the bound at growth
 	allowed := growth + growthFactor*size
-	left := allowed / max(destinations, 1) // bytes left for bodies
-	work := 2 * allowed                    // bytes left to encode, also for rejected calls
+	left := allowed / max(len(source.Destinations), 1) // bytes left for bodies
+	work := 2 * allowed                                // bytes left to encode, also for rejected calls
 	expected := len(calls)*(encoder.ContextSize()+roomPerBody) + size
 	var chunk []byte
 	for i, call := range calls {
 		if ctx.Err() != nil {
-			return nil, nil, later("the request took too long")
+			return later("the request took too long")
 		}
 		// Count the context of the batch even if the call's own context overrides all of it,
 		// because merging the two contexts takes the same work in any case.
@@ -340,8 +330,8 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 			*scratch, e, err = encoder.Append((*scratch)[:0], call)
 			if err != nil {
 				r := reject(i, err)
-				if err := m.take(errorSize + len(r.message)); err != nil {
-					return nil, nil, refusalIn(err)
+				if err := m.take(errorSize + len(r.Message)); err != nil {
+					return err
 				}
 				l.rejected = append(l.rejected, r)
 				continue
@@ -352,12 +342,16 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 			}
 			cost = max(cost, len(e.Body))
 			work -= cost
+			if source.Filter != nil && !source.Filter(e) {
+				l.filtered++
+				continue
+			}
 		}
 		if e.Body == nil || cost > left {
-			if over.code == "" {
-				over = rejection{code: event.CodeTooLarge, message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
+			if over.Code == "" {
+				over = rejection{Code: event.CodeTooLarge, Message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
 			}
-			over.index = i
+			over.Index = i
 			l.rejected = append(l.rejected, over)
 			continue
 		}
@@ -365,7 +359,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		if n := len(e.Body); n > cap(chunk)-len(chunk) {
 			n = max(n, min(expected, maxChunk))
 			if err := m.take(n); err != nil {
-				return nil, nil, refusalIn(err)
+				return err
 			}
 			chunk = make([]byte, 0, n)
 		}
@@ -375,8 +369,8 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		e.Body = chunk[at:len(chunk):len(chunk)]
 		l.events = append(l.events, e)
 	}
-	if len(l.events) == 0 && over.code != "" {
-		return nil, nil, refuse(http.StatusBadRequest, string(over.code), over.message)
+	if len(l.events)+l.filtered == 0 && over.Code != "" {
+		return wrong(over.Code, over.Message)
 	}
-	return l.events, l.rejected, nil
+	return nil
 }

@@ -77,6 +77,7 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,6 +113,9 @@ type Source struct {
 	// Destinations lists the ids of the destinations that get the calls of the source.
 	// Without destinations, the calls are checked and dropped.
 	Destinations []string
+	// Filter selects the calls that are forwarded. The other good calls are accepted and dropped. It
+	// is called concurrently, and must not keep the event's Body. Nil selects all calls.
+	Filter func(event.Event) bool
 	// Limit bounds the calls of the source. ByteLimit bounds the bytes of its webhooks, which count
 	// once for each destination, because the store has to write these bytes. Webhooks may have many
 	// more bytes than the request, if it is compressed or its calls share a context. Nil means no
@@ -121,15 +125,19 @@ type Source struct {
 
 // An Answered describes a request that was answered.
 type Answered struct {
+	// Path is the path of the request, without doubled slashes. It never has a write key: it is
+	// "/v1/projects/..." for the settings of the browser library, and "" for a path that the handler
+	// does not serve.
+	Path string
 	// Source is the Name of the request's source, "" if the source is not known.
 	Source string
 	// Status is the HTTP status of the answer. Code is the code in its body, "" for a 2xx.
 	Status int
 	Code   string
-	// Accepted counts the good calls. They are durable, or were dropped because the
-	// source has no destinations or because their integrations switch webhooks off.
-	// Rejected counts the wrong calls.
-	Accepted, Rejected int
+	// Accepted counts the good calls. They are durable, or were dropped: because the source has no
+	// destinations, because their integrations switch webhooks off, or by the source's Filter. Of
+	// them, Filtered counts the calls that Filter left out. Rejected counts the wrong calls.
+	Accepted, Filtered, Rejected int
 	// Size is the size of the body as it was sent, in bytes. It is 0 if the body was not
 	// read to its end.
 	Size int
@@ -270,72 +278,58 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a *Answered) {
 	allowOrigins(w)
-	to := route(r.URL.Path)
-	methods := "POST, OPTIONS"
-	if to.endpoint == settings {
-		methods = "GET, HEAD, OPTIONS"
-	}
-	switch {
-	case to.endpoint == nowhere:
-		a.error(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
-	case r.Method == http.MethodOptions:
-		a.preflight(w, methods)
-	case to.endpoint == settings && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		h.serveSettings(w, r, to.key, a)
-	case to.endpoint == metrics && r.Method == http.MethodPost:
-		h.serveMetrics(w, r, a)
-	case to.endpoint == calls && r.Method == http.MethodPost:
-		h.serveCalls(w, r, to.kind, a)
-	default:
-		w.Header().Set("Allow", methods)
-		a.error(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+methods))
-	}
-}
-
-// An endpoint is a kind of request.
-type endpoint int
-
-const (
-	nowhere endpoint = iota
-	calls
-	metrics
-	settings
-)
-
-// A target is a parsed path.
-type target struct {
-	endpoint endpoint
-	kind     string // the type of the call, "" for a batch
-	key      string // the write key, for settings
-}
-
-// targets maps the fixed paths, without their prefix /v1/, to what they mean.
-var targets = map[string]target{
-	"batch": {endpoint: calls}, "b": {endpoint: calls}, "import": {endpoint: calls},
-	"m":        {endpoint: metrics},
-	"identify": {calls, "identify", ""}, "i": {calls, "identify", ""},
-	"track": {calls, "track", ""}, "t": {calls, "track", ""},
-	"page": {calls, "page", ""}, "p": {calls, "page", ""},
-	"screen": {calls, "screen", ""}, "s": {calls, "screen", ""},
-	"group": {calls, "group", ""}, "g": {calls, "group", ""},
-	"alias": {calls, "alias", ""}, "a": {calls, "alias", ""},
-}
-
-// route parses a path. It ignores doubled slashes.
-func route(path string) target {
+	path := r.URL.Path
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
 	}
-	rest, ok := strings.CutPrefix(path, "/v1/")
-	if !ok {
-		return target{}
+	methods := []string{http.MethodPost, http.MethodOptions}
+	kind, served := kinds[path]
+	key := settingsKey(path)
+	if key != "" {
+		methods = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
+		path, served = "/v1/projects/...", true
 	}
-	if rest, ok := strings.CutPrefix(rest, "projects/"); ok {
-		if key, ok := strings.CutSuffix(rest, "/settings"); ok && key != "" && !strings.Contains(key, "/") {
-			return target{endpoint: settings, key: key}
-		}
+	if !served {
+		a.error(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
+		return
 	}
-	return targets[rest]
+	a.Path = path
+	switch {
+	case r.Method == http.MethodOptions:
+		a.preflight(w, strings.Join(methods, ", "))
+	case !slices.Contains(methods, r.Method):
+		allowed := strings.Join(methods, ", ")
+		w.Header().Set("Allow", allowed)
+		a.error(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+allowed))
+	case key != "":
+		h.serveSettings(w, r, key, a)
+	case kind == "metrics":
+		h.serveMetrics(w, r, a)
+	default:
+		h.serveCalls(w, r, kind, a)
+	}
+}
+
+// kinds has the fixed paths with what they take: calls of a type, batches (""), or metrics.
+var kinds = map[string]string{
+	"/v1/batch": "", "/v1/b": "", "/v1/import": "", "/v1/m": "metrics",
+	"/v1/identify": "identify", "/v1/i": "identify",
+	"/v1/track": "track", "/v1/t": "track",
+	"/v1/page": "page", "/v1/p": "page",
+	"/v1/screen": "screen", "/v1/s": "screen",
+	"/v1/group": "group", "/v1/g": "group",
+	"/v1/alias": "alias", "/v1/a": "alias",
+}
+
+// settingsKey returns the write key in the path of the browser library's settings. It returns ""
+// for any other path.
+func settingsKey(path string) string {
+	rest, ok := strings.CutPrefix(path, "/v1/projects/")
+	key, isSettings := strings.CutSuffix(rest, "/settings")
+	if !ok || !isSettings || strings.Contains(key, "/") {
+		return ""
+	}
+	return key
 }
 
 // peer returns the IP address at the other end of the connection, or "" if it is not known.

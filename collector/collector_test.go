@@ -83,7 +83,8 @@ func (f *forwarder) ids() []string {
 
 var errLookup = errors.New("the database is away")
 
-// lookup knows the keys "key" and "idle", and returns an error for "broken".
+// lookup knows the keys "key", "idle" and "page", and returns an error for "broken". The source of
+// "page" forwards only pages.
 func lookup(ctx context.Context, key string) (collector.Source, error) {
 	if key == "broken" {
 		return collector.Source{}, errLookup
@@ -91,6 +92,7 @@ func lookup(ctx context.Context, key string) (collector.Source, error) {
 	return collector.Keys(map[string]collector.Source{
 		"key":  {Name: "shop", Destinations: []string{"crm", "warehouse"}},
 		"idle": {Name: "idle"},
+		"page": {Name: "page", Destinations: []string{"crm"}, Filter: func(e event.Event) bool { return e.Type == "page" }},
 	})(ctx, key)
 }
 
@@ -371,6 +373,25 @@ func TestSourceWithoutDestinations(t *testing.T) {
 	a := send(t, newHandler(t, f), "POST", "/v1/batch", nil, strings.NewReader(`{"writeKey":"idle","batch":[`+track+`,{}]}`))
 	if a.status != 200 || len(a.Rejected) != 1 || f.calls() != 0 {
 		t.Errorf("answered %d %s, forwarded %d times, want 200, one rejected call, and nothing forwarded", a.status, a.body, f.calls())
+	}
+}
+
+// TestFilterSelectsTheCallsToForward shows that the handler accepts the calls that the filter of a
+// source leaves out, and does not forward them.
+func TestFilterSelectsTheCallsToForward(t *testing.T) {
+	f := &forwarder{}
+	h := newHandler(t, f)
+	const page = `{"type":"page","userId":"u","messageId":"p"}`
+	a := send(t, h, "POST", "/v1/batch", nil, strings.NewReader(`{"writeKey":"page","batch":[`+track+`,`+page+`,{},`+track+`]}`))
+	if a.status != 200 || len(a.Rejected) != 1 || a.Rejected[0].Index != 2 {
+		t.Errorf("answered %d %s, want 200 and the third call rejected", a.status, a.body)
+	}
+	if diff := cmp.Diff([]string{"p"}, f.ids()); diff != "" {
+		t.Errorf("forwarded (-want +got):\n%s", diff)
+	}
+	a = send(t, h, "POST", "/v1/batch", nil, strings.NewReader(`{"writeKey":"page","batch":[`+track+`]}`))
+	if a.status != 200 || f.calls() != 1 {
+		t.Errorf("a batch without a page: answered %d %s, and forwarded %d times in all, want 200 and once", a.status, a.body, f.calls())
 	}
 }
 

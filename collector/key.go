@@ -41,7 +41,7 @@ func (s *Source) id(key string) string {
 }
 
 // source finds the source of a write key. key is "" if the request has none.
-func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
+func (h *Handler) source(ctx context.Context, key string) (Source, error) {
 	if key == "" {
 		return Source{}, refuse(http.StatusUnauthorized, "unknown_write_key", "there is no write key")
 	}

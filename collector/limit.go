@@ -3,6 +3,7 @@ package collector
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -32,16 +33,18 @@ func NewLimit(rate float64, burst int) *Limit {
 }
 
 // spend takes the calls of a request from s.Limit, and the bytes of its webhooks from s.ByteLimit.
-// If one of the two limits refuses, spend takes nothing from either, and returns the refusal.
-func (s *Source) spend(calls, bytes int) *refusal {
-	if wait := s.Limit.take(calls); wait > 0 {
-		return tooMany("calls", wait)
-	}
-	if wait := s.ByteLimit.take(bytes); wait > 0 {
+// If one of the two limits refuses, spend takes nothing from either, and returns a refusal.
+func (s *Source) spend(calls, bytes int) error {
+	what := "calls"
+	wait := s.Limit.take(calls)
+	if wait == 0 {
+		if wait = s.ByteLimit.take(bytes); wait == 0 {
+			return nil
+		}
+		what = "bytes"
 		s.Limit.giveBack(calls)
-		return tooMany("bytes", wait)
 	}
-	return nil
+	return &refusal{http.StatusTooManyRequests, "rate_limited", "the source sends more " + what + " than its limit", wait}
 }
 
 func (l *Limit) giveBack(n int) {

@@ -189,21 +189,24 @@ func TestAnsweredDescribesEachRequest(t *testing.T) {
 		err          error
 		want         collector.Answered
 	}{
-		{"call", "POST", "/v1/track", "key", track, nil, collector.Answered{Source: "shop", Status: 200, Accepted: 1, Size: len(track)}},
-		{"batch", "POST", "/v1/batch", "key", batch, nil, collector.Answered{Source: "shop", Status: 200, Accepted: 2, Rejected: 1, Size: len(batch)}},
-		{"no destinations", "POST", "/v1/t", "idle", track, nil, collector.Answered{Source: "idle", Status: 200, Accepted: 1, Size: len(track)}},
-		{"wrong call", "POST", "/v1/track", "key", `{}`, nil, collector.Answered{Source: "shop", Status: 400, Code: "missing_field", Rejected: 1, Size: 2}},
-		{"wrong batch", "POST", "/v1/batch", "key", `{}`, nil, collector.Answered{Source: "shop", Status: 400, Code: "missing_field", Size: 2}},
-		{"no key", "POST", "/v1/track", "", track, nil, collector.Answered{Status: 401, Code: "unknown_write_key", Size: len(track)}},
-		{"unknown key", "POST", "/v1/track", "else", track, nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
-		{"forwarder fails", "POST", "/v1/batch", "key", batch, webhook.ErrQueueFull, collector.Answered{Source: "shop", Status: 503, Code: "unavailable", Size: len(batch)}},
-		{"look-up fails", "POST", "/v1/track", "broken", track, nil, collector.Answered{Status: 503, Code: "unavailable"}},
-		{"settings", "GET", "/v1/projects/key/settings", "", "", nil, collector.Answered{Source: "shop", Status: 200}},
-		{"settings of an unknown key", "GET", "/v1/projects/else/settings", "", "", nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
-		{"metrics", "POST", "/v1/m", "", "{}", nil, collector.Answered{Status: 200}},
-		{"preflight", "OPTIONS", "/v1/t", "", "", nil, collector.Answered{Status: 204}},
+		{"call", "POST", "/v1/track", "key", track, nil, collector.Answered{Path: "/v1/track", Source: "shop", Status: 200, Accepted: 1, Size: len(track)}},
+		{"batch", "POST", "/v1/batch", "key", batch, nil, collector.Answered{Path: "/v1/batch", Source: "shop", Status: 200, Accepted: 2, Rejected: 1, Size: len(batch)}},
+		{"filtered call", "POST", "/v1/track", "page", track, nil, collector.Answered{Path: "/v1/track", Source: "page", Status: 200, Accepted: 1, Filtered: 1, Size: len(track)}},
+		{"filtered calls fail with the others", "POST", "/v1/batch", "page", batch, webhook.ErrQueueFull, collector.Answered{Path: "/v1/batch", Source: "page", Status: 503, Code: "unavailable", Size: len(batch)}},
+		{"no destinations", "POST", "/v1/t", "idle", track, nil, collector.Answered{Path: "/v1/t", Source: "idle", Status: 200, Accepted: 1, Size: len(track)}},
+		{"wrong call", "POST", "/v1/track", "key", `{}`, nil, collector.Answered{Path: "/v1/track", Source: "shop", Status: 400, Code: "missing_field", Rejected: 1, Size: 2}},
+		{"wrong batch", "POST", "/v1/batch", "key", `{}`, nil, collector.Answered{Path: "/v1/batch", Source: "shop", Status: 400, Code: "missing_field", Size: 2}},
+		{"no key", "POST", "/v1/track", "", track, nil, collector.Answered{Path: "/v1/track", Status: 401, Code: "unknown_write_key", Size: len(track)}},
+		{"unknown key", "POST", "/v1/track", "else", track, nil, collector.Answered{Path: "/v1/track", Status: 401, Code: "unknown_write_key"}},
+		{"forwarder fails", "POST", "/v1/batch", "key", batch, webhook.ErrQueueFull, collector.Answered{Path: "/v1/batch", Source: "shop", Status: 503, Code: "unavailable", Size: len(batch)}},
+		{"look-up fails", "POST", "/v1/track", "broken", track, nil, collector.Answered{Path: "/v1/track", Status: 503, Code: "unavailable"}},
+		{"settings", "GET", "/v1/projects/key/settings", "", "", nil, collector.Answered{Path: "/v1/projects/...", Source: "shop", Status: 200}},
+		{"settings with a doubled slash", "GET", "//v1/projects/key//settings", "", "", nil, collector.Answered{Path: "/v1/projects/...", Source: "shop", Status: 200}},
+		{"settings of an unknown key", "GET", "/v1/projects/else/settings", "", "", nil, collector.Answered{Path: "/v1/projects/...", Status: 401, Code: "unknown_write_key"}},
+		{"metrics", "POST", "/v1/m", "", "{}", nil, collector.Answered{Path: "/v1/m", Status: 200}},
+		{"preflight", "OPTIONS", "/v1/t", "", "", nil, collector.Answered{Path: "/v1/t", Status: 204}},
 		{"unknown path", "GET", "/", "", "", nil, collector.Answered{Status: 404, Code: "not_found"}},
-		{"wrong method", "GET", "/v1/t", "", "", nil, collector.Answered{Status: 405, Code: "method_not_allowed"}},
+		{"wrong method", "GET", "/v1/t", "", "", nil, collector.Answered{Path: "/v1/t", Status: 405, Code: "method_not_allowed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []collector.Answered
@@ -215,7 +218,8 @@ func TestAnsweredDescribesEachRequest(t *testing.T) {
 					got = append(got, a)
 				}
 			})
-			r := httptest.NewRequestWithContext(context.Background(), tt.method, tt.path, strings.NewReader(tt.body))
+			r := httptest.NewRequestWithContext(context.Background(), tt.method, "/", strings.NewReader(tt.body))
+			r.URL.Path = tt.path
 			if tt.key != "" {
 				r.SetBasicAuth(tt.key, "")
 			}

@@ -24,32 +24,26 @@ type pacedBody struct {
 	r       *http.Request
 	arrived atomic.Int64 // bytes
 
-	mu      sync.Mutex
-	timer   *time.Timer // timer of the next check
-	before  int64       // bytes that had arrived at the last check
-	tooSlow bool
-	done    bool // the handler is done with the body; the connection may have the next request
+	before int64 // bytes that had arrived at the last check
+
+	mu    sync.Mutex
+	timer *time.Timer // timer of the next check
+	done  bool        // the handler is done with the body; the connection may have the next request
 }
 
-// watchPace checks the pace of the body of r until the caller calls done. done reports whether the
-// body arrived too slowly.
-func watchPace(w http.ResponseWriter, r *http.Request) (b *pacedBody, done func() (tooSlow bool)) {
+// watchPace checks the pace of the body of r until the caller calls done.
+func watchPace(w http.ResponseWriter, r *http.Request) (b *pacedBody, done func()) {
 	b = &pacedBody{w: w, r: r}
 	b.mu.Lock()
 	b.timer = time.AfterFunc(paceTime, b.check)
 	b.mu.Unlock()
-	unwatch := context.AfterFunc(r.Context(), func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.interrupt()
-	})
-	return b, func() bool {
+	unwatch := context.AfterFunc(r.Context(), b.interrupt)
+	return b, func() {
 		unwatch()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.timer.Stop()
 		b.done = true
-		return b.tooSlow
 	}
 }
 
@@ -62,23 +56,23 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 
 // check interrupts the reading of the body if too little has arrived since the last check.
 func (b *pacedBody) check() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	arrived := b.arrived.Load()
 	if arrived-b.before < leastPace {
-		b.tooSlow = !b.done
 		b.interrupt()
 		return
 	}
 	b.before = arrived
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !b.done {
 		b.timer.Reset(paceTime)
 	}
 }
 
-// interrupt makes the reads of the body fail, unless the handler is done with the body. The caller
-// holds b.mu.
+// interrupt makes the reads of the body fail, unless the handler is done with the body.
 func (b *pacedBody) interrupt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !b.done {
 		// An error means that the ResponseWriter has no deadlines, as in tests, in which reads do
 		// not block.

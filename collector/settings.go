@@ -10,9 +10,9 @@ import (
 // serveSettings answers the first request of the browser library, which asks for the URL
 // to send its calls to.
 func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string, a *Answered) {
-	source, refused := h.source(r.Context(), key)
-	if a.Source = source.Name; refused != nil {
-		a.error(w, refused)
+	source, err := h.source(r.Context(), key)
+	if a.Source = source.Name; err != nil {
+		a.error(w, err)
 		return
 	}
 	protocol, apiHost := h.protocol, h.apiHost

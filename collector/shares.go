@@ -2,10 +2,11 @@ package collector
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // shares divides memory and slots among the requests of a Handler.
@@ -47,9 +48,9 @@ type holder struct {
 
 var (
 	// errMemory refuses a request because others hold the memory or the slots that it needs.
-	errMemory error = later("too many requests at once")
+	errMemory = later("too many requests at once")
 	// errNever refuses a request that needs more memory than one request may ever have.
-	errNever error = refuse(http.StatusBadRequest, "too_large", "the request takes more memory than one may have")
+	errNever = wrong(event.CodeTooLarge, "the request takes more memory than one may have")
 )
 
 func newShares(memory int64, perAddress, slots int) *shares {

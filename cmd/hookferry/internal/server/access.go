@@ -1,10 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +73,7 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 12),
-		slog.String("method", loggedMethod(r.Method)), slog.String("path", loggedPath(r.URL.Path)), slog.Int("status", a.Status),
+		slog.String("method", loggedMethod(r.Method)), slog.String("path", cmp.Or(a.Path, "other")), slog.Int("status", a.Status),
 		slog.Duration("took", a.Took.Round(time.Microsecond)), slog.String("client", l.client(r)))
 	for _, attr := range [...]slog.Attr{
 		slog.String("source", a.Source), slog.String("code", a.Code), slog.Int("bytes", a.Size),
@@ -84,22 +84,6 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 		}
 	}
 	l.logger.LogAttrs(ctx, level, "request", attrs...)
-}
-
-var knownPaths = map[string]bool{
-	"/v1/batch": true, "/v1/b": true, "/v1/import": true, "/v1/m": true,
-	"/v1/identify": true, "/v1/track": true, "/v1/page": true, "/v1/screen": true, "/v1/group": true, "/v1/alias": true,
-	"/v1/i": true, "/v1/t": true, "/v1/p": true, "/v1/s": true, "/v1/g": true, "/v1/a": true,
-}
-
-func loggedPath(path string) string {
-	switch {
-	case knownPaths[path]:
-		return path
-	case strings.HasPrefix(path, "/v1/projects/"):
-		return "/v1/projects/..."
-	}
-	return "other"
 }
 
 func loggedMethod(method string) string {

@@ -39,17 +39,17 @@ func TestAccessLogLines(t *testing.T) {
 		answered     collector.Answered
 		want         string
 	}{
-		{"accepted", "POST", "/v1/batch", collector.Answered{Source: "web", Status: 200, Accepted: 3, Rejected: 1, Size: 700, Took: 1234567},
+		{"accepted", "POST", "/v1/batch", collector.Answered{Path: "/v1/batch", Source: "web", Status: 200, Accepted: 3, Rejected: 1, Size: 700, Took: 1234567},
 			`level=INFO msg=request method=POST path=/v1/batch status=200 took=1.235ms client=192.0.2.1 source=web bytes=700 accepted=3 rejected=1`},
-		{"refused", "POST", "/v1/track", collector.Answered{Source: "web", Status: 400, Code: "missing_field", Size: 2},
+		{"refused", "POST", "/v1/track", collector.Answered{Path: "/v1/track", Source: "web", Status: 400, Code: "missing_field", Size: 2},
 			`level=INFO msg=request method=POST path=/v1/track status=400 took=0s client=192.0.2.1 source=web code=missing_field bytes=2`},
-		{"failed", "POST", "/v1/t", collector.Answered{Status: 503, Code: "unavailable"},
+		{"failed", "POST", "/v1/t", collector.Answered{Path: "/v1/t", Status: 503, Code: "unavailable"},
 			`level=WARN msg=request method=POST path=/v1/t status=503 took=0s client=192.0.2.1 code=unavailable`},
-		{"a write key in the path", "GET", "/v1/projects/s3cret/settings", collector.Answered{Status: 200},
+		{"a write key in the path", "GET", "/v1/projects/s3cret/settings", collector.Answered{Path: "/v1/projects/...", Status: 200},
 			`level=INFO msg=request method=GET path=/v1/projects/... status=200 took=0s client=192.0.2.1`},
 		{"an unknown path", "POST", "/v1/s3cret\nx", collector.Answered{Status: 404, Code: "not_found"},
 			`level=INFO msg=request method=POST path=other status=404 took=0s client=192.0.2.1 code=not_found`},
-		{"an unknown method", "S3CRET", "/v1/t", collector.Answered{Status: 405, Code: "method_not_allowed"},
+		{"an unknown method", "S3CRET", "/v1/t", collector.Answered{Path: "/v1/t", Status: 405, Code: "method_not_allowed"},
 			`level=INFO msg=request method=other path=/v1/t status=405 took=0s client=192.0.2.1 code=method_not_allowed`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

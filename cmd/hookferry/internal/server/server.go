@@ -277,7 +277,6 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
 	}
-	s.ready.next = &filtering{&s.sources, s.ready.next}
 	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	calls, err := collector.New(collector.Config{
 		Forwarder:   &s.ready,

@@ -1,10 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +34,7 @@ type table struct {
 // A source is a source of the settings with its counts and limits.
 type source struct {
 	config.Source
-	calls, bytes rate
+	calls, bytes *collector.Limit
 	*counts
 }
 
@@ -54,46 +54,42 @@ func (s *sources) use(settings *config.Settings) {
 			old = *before.byName[c.Name]
 			this.counts = old.counts
 		}
-		this.calls = old.calls.now(c.Rate, atOnce(c))
-		this.bytes = old.bytes.now(byteRate(c))
+		this.calls = limit(old.calls, callRate, old.Source, c)
+		this.bytes = limit(old.bytes, byteRate, old.Source, c)
 		t.byName[c.Name] = this
 		if !c.Enabled {
 			continue
 		}
+		filter := webhook.Filter(c.Filter)
 		for _, key := range c.Keys {
-			byKey[key.Reveal()] = collector.Source{Name: c.Name, Destinations: c.Destinations, Limit: this.calls.limit, ByteLimit: this.bytes.limit}
+			byKey[key.Reveal()] = collector.Source{
+				Name: c.Name, Destinations: c.Destinations, Limit: this.calls, ByteLimit: this.bytes,
+				Filter: func(e event.Event) bool { return filter.Match(&e) },
+			}
 		}
 	}
 	t.byKey = collector.Keys(byKey)
 	s.current.Store(t)
 }
 
-// A rate is a rate of the settings, with the limit that enforces it. The limit is nil if the
-// settings have no rate.
-type rate struct {
-	rate  float64
-	burst int
-	limit *collector.Limit
-}
-
-// now returns the rate for new values of the settings. It keeps the old limit if the values are
-// unchanged.
-func (old rate) now(n float64, burst int) rate {
+// limit returns the limit of a source for a rate, nil if the rate is 0. That is the limit of the old
+// source if its rate and burst were the same.
+func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst int), was, is config.Source) *collector.Limit {
+	rate, burst := rateOf(is)
+	oldRate, oldBurst := rateOf(was)
 	switch {
-	case n == 0:
-		return rate{}
-	case n == old.rate && burst == old.burst:
+	case rate == 0:
+		return nil
+	case old != nil && rate == oldRate && burst == oldBurst:
 		return old
 	}
-	return rate{n, burst, collector.NewLimit(n, burst)}
+	return collector.NewLimit(rate, burst)
 }
 
-// atOnce returns how many calls a source may send at once. The default is the calls of one second.
-func atOnce(c config.Source) int {
-	if c.Burst > 0 {
-		return c.Burst
-	}
-	return max(int(math.Ceil(c.Rate)), 1)
+// callRate returns how many calls a second a source may send, 0 for no limit, and how many at once.
+// By default, those are the calls of one second.
+func callRate(c config.Source) (n float64, burst int) {
+	return c.Rate, cmp.Or(c.Burst, max(int(math.Ceil(c.Rate)), 1))
 }
 
 // bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, if
@@ -106,35 +102,13 @@ func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
 	}
+	rate, atOnce := callRate(c)
 	each := bytesPerCall * float64(max(len(c.Destinations), 1))
-	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
+	return rate * each, int(min(float64(atOnce)*each, math.MaxInt32))
 }
 
 func (s *sources) find(ctx context.Context, key string) (collector.Source, error) {
 	return s.current.Load().byKey(ctx, key)
-}
-
-// A filtering leaves out the events that the filter of their source does not select.
-type filtering struct {
-	sources *sources
-	next    collector.Forwarder
-}
-
-// ForwardEvents implements collector.Forwarder. All events come from one source.
-func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	s := f.sources.current.Load().byName[events[0].Source]
-	if s == nil || len(s.Filter.Include)+len(s.Filter.Exclude) == 0 {
-		return f.next.ForwardEvents(ctx, destinations, events...)
-	}
-	filter := webhook.Filter(s.Filter)
-	taken := slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return !e.Off && !filter.Match(&e) })
-	if len(taken) > 0 {
-		if err := f.next.ForwardEvents(ctx, destinations, taken...); err != nil {
-			return err
-		}
-	}
-	s.filtered.Add(int64(len(events) - len(taken)))
-	return nil
 }
 
 func (s *sources) answered(a *collector.Answered) {
@@ -153,6 +127,7 @@ func (s *sources) answered(a *collector.Answered) {
 
 func (c *counts) answered(a *collector.Answered) {
 	c.accepted.Add(int64(a.Accepted))
+	c.filtered.Add(int64(a.Filtered))
 	c.rejected.Add(int64(a.Rejected))
 	if a.Status == http.StatusTooManyRequests {
 		c.limited.Add(1)
@@ -177,7 +152,7 @@ func (s *sources) list() []api.Source {
 			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(), Filtered: source.filtered.Load(),
 		}
 		if source.Rate > 0 {
-			a.Burst = atOnce(source.Source)
+			_, a.Burst = callRate(source.Source)
 		}
 		if last := source.last.Load(); last != 0 {
 			a.Last = time.UnixMicro(last).UTC()

@@ -13,6 +13,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -33,12 +34,15 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 			return &source
 		}
 
-		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}},
+		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}, Filter: config.Filter{Include: []string{"page"}}},
 			config.Source{Name: "off", Keys: keys("k3")},
 			config.Source{Name: "gone", Keys: keys("k4"), Enabled: true})
 		one := find("k1")
 		if one == nil || one.Name != "a" || one.Limit == nil || !slices.Equal(one.Destinations, []string{"d"}) {
 			t.Fatalf("find(k1) = %+v, want the source a with a limit and the destination d", one)
+		}
+		if !one.Filter(event.Event{Type: "page"}) || one.Filter(event.Event{Type: "track"}) {
+			t.Error("the filter of the source a does not take pages only")
 		}
 		if two := find("k2"); two == nil || two.Limit != one.Limit {
 			t.Error("the keys of a source do not share its limit")
@@ -49,7 +53,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 		if find("k4") == nil || find("k5") != nil {
 			t.Error("find(k4) or find(k5) is wrong, want that it knows k4 and not k5")
 		}
-		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Rejected: 2})
+		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Filtered: 1, Rejected: 2})
 		s.answered(&collector.Answered{Source: "a", Status: 429})
 		s.answered(&collector.Answered{Source: "gone", Status: 503})
 		s.answered(&collector.Answered{Status: 401})
@@ -74,7 +78,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 		list := s.list()
 		slices.SortFunc(list, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
 		want := []api.Source{
-			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: at},
+			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Filtered: 1, Last: at},
 			{Name: "new", Keys: 2, Enabled: true, Destinations: strings.Split("abcdefghij", ""), DestinationCount: 12, Rate: 1, Burst: 7},
 		}
 		if diff := cmp.Diff(want, list); diff != "" {
