@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,7 +45,6 @@ func (r *reader) check(s *Settings) {
 		return // none of the file could be read
 	}
 	const baseURL = "want an http or https URL with a host and perhaps a path, and nothing else"
-	r.bounds("", reflect.ValueOf(s).Elem())
 	r.address("listen", s.Listen)
 	checkCertificate(r, "tls", s.TLS)
 	r.refuse(s.BaseURL != "" && !isBaseURL(s.BaseURL), "baseURL", baseURL)
@@ -304,8 +302,8 @@ func checkUnique(r *reader, first map[string]string, value, key string) {
 		first[value] = key
 		return
 	}
-	if at, ok := r.places[other]; ok {
-		other = fmt.Sprintf("%s in line %d", other, at.line)
+	if at := r.places[other]; at != nil {
+		other = fmt.Sprintf("%s in line %d", other, at.Line)
 	}
 	r.problem(key, "is the same as %s", other)
 }

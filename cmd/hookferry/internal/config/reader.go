@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,20 +34,16 @@ type reader struct {
 	folder   string // relative paths are relative to this folder
 	literal  bool   // ${NAME} and file:PATH have no meaning
 	getenv   func(string) string
-	places   map[string]place // the places of keys
-	files    []File           // the files that were read
+	places   map[string]*yaml.Node // the places of keys
+	files    []File                // the files that were read
 	values   int
 	problems []Problem
 	unread   int // how many problems are about values that could not be read; these come first
 }
 
-type place struct{ line, column int }
-
-func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
-
 // newReader returns a reader for the file at path, or for settings without a file if path is "".
 func newReader(path string, getenv func(string) string) *reader {
-	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
+	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}}
 }
 
 // problem notes a problem of the value at key. It does nothing if the value could not be read,
@@ -57,13 +54,15 @@ func (r *reader) problem(key, format string, args ...any) {
 		return
 	}
 	p := Problem{Key: key, Text: fmt.Sprintf(format, args...)}
-	at, ok := r.places[key]
-	for !ok && key != "" {
+	at := r.places[key]
+	for at == nil && key != "" {
 		if key = key[:max(strings.LastIndexAny(key, ".["), 0)]; key != "" {
-			at, ok = r.places[key]
+			at = r.places[key]
 		}
 	}
-	p.Line, p.Column = at.line, at.column
+	if at != nil {
+		p.Line, p.Column = at.Line, at.Column
+	}
 	r.problems = append(r.problems, p)
 }
 
@@ -109,7 +108,7 @@ func (r *reader) decode(text []byte, v any) {
 	case err == io.EOF || err == nil && document.Content[0].ShortTag() == "!!null":
 		r.problem("", "is empty")
 	case errors.As(err, &syntax):
-		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
+		r.places[""] = &yaml.Node{Line: syntax.Mark.Line, Column: syntax.Mark.Column}
 		text := "is not YAML"
 		// Show only messages of the scanner and the parser. Others may repeat values.
 		switch syntax.Stage {
@@ -124,16 +123,16 @@ func (r *reader) decode(text []byte, v any) {
 	case loader.Load(&more) != io.EOF:
 		r.problem("", "has more than one document")
 	default:
-		r.value("", document.Content[0], reflect.ValueOf(v).Elem())
+		r.value("", "", document.Content[0], reflect.ValueOf(v).Elem())
 	}
 	r.unread = len(r.problems)
 }
 
-// value reads the YAML node n at key into v.
-func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
+// value reads the YAML node n at key into v. The bounds of the value are in allow; see outside.
+func (r *reader) value(key, allow string, n *yaml.Node, v reflect.Value) {
 	if r.values++; r.values > maxValues {
 		if r.values == maxValues+1 {
-			r.places[""] = placeOf(n)
+			r.places[""] = n
 			r.problem("", "has more than %d values", maxValues)
 		}
 		return
@@ -141,7 +140,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	r.places[key] = placeOf(n)
+	r.places[key] = n
 	switch {
 	case n.Style&yaml.TaggedStyle != 0:
 		r.problem(key, "has a YAML tag; tags are not allowed")
@@ -162,15 +161,15 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 		}
 		text, problem := r.expand(n.Value)
 		if problem == "" {
-			problem = r.set(v, text)
+			problem = r.set(v, allow, text)
 		}
 		if problem != "" {
 			r.problem(key, "%s", problem)
 		}
 	case v.Kind() == reflect.Struct:
 		r.mapping(key, n, func(name string, value *yaml.Node) {
-			if field := fieldOf(v, name); field.IsValid() {
-				r.value(under(key, name), value, field)
+			if field, allow := fieldOf(v, name); field.IsValid() {
+				r.value(under(key, name), allow, value, field)
 			} else {
 				r.problem(under(key, name), "there is no such key; there are %s", strings.Join(keysOf(v.Type()), ", "))
 			}
@@ -179,7 +178,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 		v.Set(reflect.MakeMap(v.Type()))
 		r.mapping(key, n, func(name string, value *yaml.Node) {
 			e := reflect.New(v.Type().Elem()).Elem()
-			r.value(under(key, name), value, e)
+			r.value(under(key, name), "", value, e)
 			v.SetMapIndex(reflect.ValueOf(name), e)
 		})
 	case n.Kind != yaml.SequenceNode:
@@ -193,7 +192,7 @@ func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
 			case *Destination:
 				*e = DefaultDestination()
 			}
-			r.value(fmt.Sprintf("%s[%d]", key, i), value, e)
+			r.value(fmt.Sprintf("%s[%d]", key, i), "", value, e)
 			v.Set(reflect.Append(v, e))
 		}
 	}
@@ -204,13 +203,13 @@ func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value 
 		r.problem(key, "want keys and values")
 		return
 	}
-	seen := map[string]place{}
+	seen := map[string]*yaml.Node{}
 	for i := 0; i < len(n.Content); i += 2 {
-		name, at := n.Content[i].Value, placeOf(n.Content[i])
+		at, name := n.Content[i], n.Content[i].Value
 		full := under(key, name)
 		r.places[full] = at
-		if first, twice := seen[name]; twice {
-			r.problem(full, "is given twice; first in line %d", first.line)
+		if first := seen[name]; first != nil {
+			r.problem(full, "is given twice; first in line %d", first.Line)
 			continue
 		}
 		seen[name] = at
@@ -218,38 +217,29 @@ func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value 
 	}
 }
 
+// variable matches ${NAME}, $${ and, without a submatch, any other ${.
+var variable = regexp.MustCompile(`\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]{0,127})\}|\$\{`)
+
 // expand replaces ${NAME} in a text by the value of the environment variable.
 func (r *reader) expand(text string) (expanded, problem string) {
 	if r.literal {
 		return text, ""
 	}
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, "${")
-		b.WriteString(before)
-		if !found {
-			return b.String(), ""
+	expanded = variable.ReplaceAllStringFunc(text, func(found string) (value string) {
+		switch name := variable.FindStringSubmatch(found)[1]; {
+		case found == "$${":
+			return "${"
+		case name == "":
+			problem = cmp.Or(problem, "has ${ without a name and }; write $${ for ${ itself")
+		default:
+			if value = r.getenv(name); value == "" {
+				problem = cmp.Or(problem, "the environment variable "+name+" is not set")
+			}
 		}
-		if strings.HasSuffix(before, "$") {
-			b.WriteString("{")
-			text = rest
-			continue
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !isVariable(name) {
-			return "", "has ${ without a name and }; write $${ for ${ itself"
-		}
-		value := r.getenv(name)
-		if value == "" {
-			return "", "the environment variable " + name + " is not set"
-		}
-		b.WriteString(value)
-		text = after
-	}
+		return value
+	})
+	return expanded, problem
 }
-
-// isVariable reports whether a text is the name of a variable.
-var isVariable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`).MatchString
 
 func (r *reader) read(path string) (content, problem string) {
 	if path == "" {

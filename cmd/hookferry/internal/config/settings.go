@@ -29,8 +29,9 @@ import (
 // read concurrently. docs/configuration.md explains every key. The comments here say only what the
 // key and the tags do not.
 //
-// Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds; see
-// reader.bounds. The tag restart says that a new value takes effect only after a restart.
+// Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds, which
+// are checked when the value is read; see outside. The tag restart says that a new value takes
+// effect only after a restart.
 type Settings struct {
 	Path    string    // the file that the settings come from, "" if they come from flags
 	Loaded  time.Time // when the settings were read

@@ -69,8 +69,8 @@ func isScalar(t reflect.Type) bool {
 	return t == reflect.TypeFor[Pem]() || t == reflect.TypeFor[netip.Prefix]()
 }
 
-// set parses a text into v, a scalar. The problem does not repeat the text.
-func (r *reader) set(v reflect.Value, text string) (problem string) {
+// set parses a text into v, a scalar with the bounds in allow. The problem does not repeat the text.
+func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 	digits := strings.ReplaceAll(text, "_", "")
 	switch p := v.Addr().Interface().(type) {
 	case *string:
@@ -98,19 +98,22 @@ func (r *reader) set(v reflect.Value, text string) (problem string) {
 		}
 		*p = text == "true"
 	case *int:
-		return parse(p, "a whole number", digits, strconv.Atoi)
+		problem = parse(p, "a whole number", digits, strconv.Atoi)
 	case *float64:
-		return parse(p, "a number", digits, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+		problem = parse(p, "a number", digits, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 	case *Size:
-		return parse(p, "bytes such as 512KB, 64MB or 1GB", text, parseSize)
+		problem = parse(p, "bytes such as 512KB, 64MB or 1GB", text, parseSize)
 	case *time.Duration:
-		return parse(p, "a time such as 500ms, 10s or 720h", text, time.ParseDuration)
+		problem = parse(p, "a time such as 500ms, 10s or 720h", text, time.ParseDuration)
 	case *netip.Prefix:
-		return parse(p, "an address, or a prefix such as 10.0.0.0/8", text, parsePrefix)
+		problem = parse(p, "an address, or a prefix such as 10.0.0.0/8", text, parsePrefix)
 	case *slog.Level:
-		return parse(p, "debug, info, warn or error", text, func(s string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(s)) })
+		problem = parse(p, "debug, info, warn or error", text, func(s string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(s)) })
 	default:
 		panic("config: no way to read a " + v.Type().String())
+	}
+	if problem == "" && allow != "" {
+		problem = outside(allow, v)
 	}
 	return problem
 }
@@ -131,7 +134,7 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 // contains the path, which is no secret: somebody typed it, or it is the value of a variable for a
 // path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
-	return secret, read(text, reflect.ValueOf(&secret).Elem())
+	return secret, read(text, "", reflect.ValueOf(&secret).Elem())
 }
 
 // Set sets the setting at key, such as "log.level". It parses text as in the file, but does not
@@ -139,10 +142,10 @@ func ReadSecret(text string) (secret signature.Secret, err error) {
 // error says which values are allowed. For a secret in a file, it contains the path, as that of
 // ReadSecret does.
 func (s *Settings) Set(key, text string) error {
-	v := reflect.ValueOf(s).Elem()
+	v, allow := reflect.ValueOf(s).Elem(), ""
 	for part := range strings.SplitSeq(key, ".") {
 		name, index, isList := strings.Cut(part, "[")
-		v = fieldOf(v, name)
+		v, allow = fieldOf(v, name)
 		switch {
 		case isList && index == "]":
 			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
@@ -151,11 +154,11 @@ func (s *Settings) Set(key, text string) error {
 			v = v.Index(0)
 		}
 	}
-	return read(text, v)
+	return read(text, allow, v)
 }
 
-func read(text string, v reflect.Value) error {
-	problem := newReader("", nil).set(v, text)
+func read(text, allow string, v reflect.Value) error {
+	problem := newReader("", nil).set(v, allow, text)
 	switch {
 	case problem == "":
 		return nil
@@ -165,18 +168,19 @@ func read(text string, v reflect.Value) error {
 	return errors.New(problem)
 }
 
-// fieldOf returns the field of a struct for a key of the file, or the zero Value if there is none.
-func fieldOf(v reflect.Value, key string) reflect.Value {
+// fieldOf returns the field of a struct for a key of the file, and its tag allow. It returns the
+// zero Value if there is none.
+func fieldOf(v reflect.Value, key string) (field reflect.Value, allow string) {
 	for f, value := range v.Fields() {
 		if f.Anonymous {
-			if in := fieldOf(value, key); in.IsValid() {
-				return in
+			if field, allow = fieldOf(value, key); field.IsValid() {
+				return field, allow
 			}
 		} else if key != "" && f.Tag.Get("yaml") == key {
-			return value
+			return value, f.Tag.Get("allow")
 		}
 	}
-	return reflect.Value{}
+	return reflect.Value{}, ""
 }
 
 func keysOf(t reflect.Type) (keys []string) {
@@ -190,33 +194,9 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// bounds checks v, the value at key, and all values in it against the allow tags of their fields. A
+// outside returns "" if an allow tag allows v, or a problem that says which values are allowed. A
 // tag is a range ("1s to 1h"), zero or a range ("0 or 1s to 1h"), or a list of texts ("text or
 // json").
-func (r *reader) bounds(key string, v reflect.Value) {
-	if v.Kind() == reflect.Slice {
-		for i := range v.Len() {
-			r.bounds(fmt.Sprintf("%s[%d]", key, i), v.Index(i))
-		}
-	}
-	if v.Kind() != reflect.Struct {
-		return
-	}
-	for field, value := range v.Fields() {
-		name, allow := field.Tag.Get("yaml"), field.Tag.Get("allow")
-		switch at := under(key, name); {
-		case name == "":
-		case allow == "":
-			r.bounds(at, value)
-		default:
-			if problem := outside(allow, value); problem != "" {
-				r.problem(at, "%s", problem)
-			}
-		}
-	}
-}
-
-// outside returns "" if an allow tag allows v, or a problem that says which values are allowed.
 func outside(allow string, v reflect.Value) (problem string) {
 	if v.Kind() == reflect.String {
 		if slices.Contains(strings.Split(allow, " or "), v.String()) {
@@ -230,7 +210,7 @@ func outside(allow string, v reflect.Value) (problem string) {
 	}
 	low, high, _ := strings.Cut(limits, " to ")
 	least, most := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
-	if problem := cmp.Or(new(reader).set(least, low), new(reader).set(most, high)); problem != "" {
+	if problem := cmp.Or(new(reader).set(least, "", low), new(reader).set(most, "", high)); problem != "" {
 		panic("config: the tag " + allow + " is wrong")
 	}
 	if v.CanFloat() && least.Float() <= v.Float() && v.Float() <= most.Float() ||
