@@ -20,7 +20,7 @@ func (s *server) checkFiles() {
 	// time.
 	need := s.Settings.Limits.Connections + min(endpoints, 2*webhook.DefaultMaxInFlight) + otherFiles
 	if limit, known := fileLimit(); known && uint64(need) > limit {
-		s.log.Warn("the system lets this process open fewer files and connections than its settings need; raise the system's limit or lower limits.connections",
+		s.Logger.Warn("the system lets this process open fewer files and connections than its settings need; raise the system's limit or lower limits.connections",
 			"limit", limit, "needed", need)
 	}
 }

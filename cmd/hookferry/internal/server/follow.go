@@ -48,10 +48,10 @@ func (s *server) reload() *config.Watch {
 	if err != nil {
 		if wrong, ok := errors.AsType[*config.Error](err); ok {
 			for _, p := range wrong.Problems {
-				s.log.Error("the new configuration is not used", "file", wrong.Path, "line", p.Line, "column", p.Column, "key", p.Key, "problem", p.Text)
+				s.Logger.Error("the new configuration is not used", "file", wrong.Path, "line", p.Line, "column", p.Column, "key", p.Key, "problem", p.Text)
 			}
 		} else {
-			s.log.Error("the new configuration is not used", "error", err)
+			s.Logger.Error("the new configuration is not used", "error", err)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -63,9 +63,9 @@ func (s *server) reload() *config.Watch {
 	}
 	s.use(next)
 	if len(next.Restart) > 0 {
-		s.log.Warn("some of the new configuration counts only after a restart", "keys", next.Restart)
+		s.Logger.Warn("some of the new configuration counts only after a restart", "keys", next.Restart)
 	}
-	s.log.LogAttrs(context.Background(), slog.LevelInfo, "new configuration", slog.String("file", next.Path),
+	s.Logger.LogAttrs(context.Background(), slog.LevelInfo, "new configuration", slog.String("file", next.Path),
 		slog.Int("sources", len(next.Sources)), slog.Int("destinations", len(next.Destinations)))
 	return config.NewWatch(next)
 }
@@ -80,8 +80,9 @@ func (s *server) follow(ctx context.Context) {
 		defer t.Stop()
 		look, watch = t.C, config.NewWatch(s.Settings)
 	}
-	if every := heartbeat(); every > 0 {
-		t := time.NewTicker(every)
+	// An error only means that there is no service manager that wants heartbeats.
+	if within, _ := daemon.SdWatchdogEnabled(false); within > 0 {
+		t := time.NewTicker(within / 2)
 		defer t.Stop()
 		beat = t.C
 	}
@@ -98,12 +99,16 @@ func (s *server) follow(ctx context.Context) {
 			}
 		case <-s.Reload:
 			if s.Load == nil {
-				s.log.Info("there is no configuration file to read again")
+				s.Logger.Info("there is no configuration file to read again")
 				continue
 			}
 		}
-		notifyReloading()
+		notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 		watch = s.reload()
 		notify(daemon.SdNotifyReady)
 	}
 }
+
+// notify tells the service manager the state of the server, with systemd's protocol (sd_notify(3)).
+// An error only means that there is no service manager.
+func notify(state string) { _, _ = daemon.SdNotify(false, state) }

@@ -15,8 +15,8 @@ import (
 // the server is ready again, because only new calls can show whether the store accepts calls.
 const unready = 10 * time.Second
 
-// keptWaiting is how long the store must have kept a client waiting before a disconnect counts as a
-// failure of the store. A browser often disconnects sooner, because its user leaves a page.
+// keptWaiting is how long the store must have taken before the end of a request's time counts as a
+// failure of the store. A request that had less time left spent it before, for example in a queue.
 const keptWaiting = time.Second
 
 // A readiness says whether the server is ready to accept calls: from its start until the stop

@@ -62,9 +62,9 @@ func TestReadinessFollowsTheStore(t *testing.T) {
 			}
 		}
 		wait(keptWaiting - time.Millisecond)
-		want("after a client that went away soon", true)
+		want("after a request that had little time left", true)
 		wait(keptWaiting)
-		want("after a client that was kept waiting", false)
+		want("after a request that the store kept waiting", false)
 		time.Sleep(unready)
 		f.hangs = false
 		f.err = errors.New("disk full")

@@ -62,7 +62,7 @@ func (o *observers) tell(what, about string, properties map[string]any) {
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 		defer cancel()
 		if err := s.forwarder.Forward(ctx, to, &analytics.Track{UserId: "hookferry", Event: what, Properties: properties}); err != nil {
-			s.log.Error("webhooks.operations: could not store a call; the operations destination is not told about this change", "event", what, "destination", about, "error", err)
+			s.Logger.Error("webhooks.operations: could not store a call; the operations destination is not told about this change", "event", what, "destination", about, "error", err)
 		}
 	})
 }

@@ -13,6 +13,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,7 +79,6 @@ type server struct {
 	name      string // the name among the servers of the store
 	started   time.Time
 	settings  atomic.Pointer[config.Settings] // given and stored, joined
-	log       *slog.Logger
 	sources   sources
 	ready     readiness
 	access    accessLog
@@ -105,7 +105,7 @@ type server struct {
 // a setting does not work, the error is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
-	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), log: o.Logger, ended: make(chan error, 4)}
+	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), ended: make(chan error, 4)}
 
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
@@ -123,9 +123,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		defer control.Close()
 	}
-	if s.store, err = openStore(ctx, first, s.name, s.log); err != nil {
+	if s.store, err = openStore(ctx, first, s.name, s.Logger); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			s.log.Info("stopped before the store was open")
+			s.Logger.Info("stopped before the store was open")
 			return nil
 		}
 		return err
@@ -144,7 +144,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s.use(first)
 	if s.destinations, err = stored.Open(ctx, stored.Config{
-		Store: s.store.Store, Allow: first.Webhooks.Allow, Changed: s.useStored, Logger: s.log,
+		Store: s.store.Store, Allow: first.Webhooks.Allow, Changed: s.useStored, Logger: s.Logger,
 	}); err != nil {
 		return fmt.Errorf("reading the destinations in the store: %w", err)
 	}
@@ -161,9 +161,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
-	s.run(serve(public, calls, first.TLS))
+	s.run(serve(public, calls))
 	if private != nil {
-		s.run(serve(private, control, first.Admin.TLS))
+		s.run(serve(private, control))
 	}
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFollowing()
@@ -192,17 +192,16 @@ func (s *server) run(work func() error) {
 }
 
 // serve returns a function for run that serves h on l until h is shut down.
-func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
-	return func() (err error) {
-		if cert != nil {
-			err = h.ServeTLS(l, "", "")
-		} else {
-			err = h.Serve(l)
+func serve(h *http.Server, l net.Listener) func() error {
+	return func() error {
+		start := h.Serve
+		if h.TLSConfig != nil {
+			start = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
 		}
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
+		if err := start(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
 		}
-		return err
+		return nil
 	}
 }
 
@@ -219,7 +218,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	limits := s.Settings.Limits
 	return newConns(l, limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
-	}, s.log), nil
+	}, s.Logger), nil
 }
 
 func (s *server) assemble(ctx context.Context) (err error) {
@@ -234,7 +233,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 	}
 	if to := settings.Tracing; tracing.Wanted(to.Endpoint, s.Getenv) {
-		s.tracer, err = tracing.Start(ctx, tracing.Config{Tracing: to, Version: s.Version, Logger: s.log, Dial: s.Dial})
+		s.tracer, err = tracing.Start(ctx, tracing.Config{Tracing: to, Version: s.Version, Logger: s.Logger, Dial: s.Dial})
 		if err != nil {
 			return &SettingError{"tracing", err}
 		}
@@ -260,7 +259,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		BuryDisabled:   settings.Webhooks.WhenDisabled == config.Dead,
 		DeadMaxAge:     settings.DeadLetters.MaxAge,
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
-		Logger:         s.log,
+		Logger:         s.Logger,
 	}
 	if len(watching.all) > 0 || settings.Webhooks.Operations != "" {
 		c.Observer = watching
@@ -277,7 +276,7 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
 	}
-	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
+	s.access = accessLog{logger: s.Logger, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	calls, err := collector.New(collector.Config{
 		Forwarder:   &s.ready,
 		Sources:     s.sources.find,
@@ -286,7 +285,7 @@ func (s *server) public(l *conns) (*http.Server, error) {
 		MaxMemory:   s.memory,
 		MaxRequests: s.Settings.Limits.RequestsPerAddress,
 		Answered:    s.answered,
-		Logger:      s.log,
+		Logger:      s.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -327,7 +326,7 @@ func (s *server) private(l *conns) *http.Server {
 			Store:     s.store.Store,
 			StoreSize: s.store.size,
 			Settings:  s.settings.Load,
-			Logger:    s.log,
+			Logger:    s.Logger,
 		})
 	}
 	h := admin.New(admin.Config{
@@ -343,7 +342,7 @@ func (s *server) private(l *conns) *http.Server {
 		Token:     s.Settings.Admin.Token.Reveal(),
 		Private:   private,
 		Page:      page.Handler(),
-		Logger:    s.log,
+		Logger:    s.Logger,
 	})
 	server := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS }, h)
 	server.RegisterOnShutdown(h.Close)
@@ -357,15 +356,14 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 		if !s.ready.serveHealth(w, r) {
 			next.ServeHTTP(w, r)
 		}
-	}), s.log)
+	}), s.Logger)
 	server.ConnState = l.changed
-	server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		c := certificate(s.settings.Load())
-		if c == nil { // newer settings switch TLS off, which needs a restart
-			c = certificate(s.Settings)
-		}
-		return c.Pair, nil
-	}}
+	if first := certificate(s.Settings); first != nil {
+		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			// Without a certificate, newer settings switch TLS off, which needs a restart.
+			return cmp.Or(certificate(s.settings.Load()), first).Pair, nil
+		}}
+	}
 	return server
 }
 
@@ -374,18 +372,18 @@ func (s *server) announce(calls, control *conns, process int64) {
 	all := s.settings.Load().Destinations
 	for i, d := range all {
 		if i == most {
-			s.log.Info("forwarding to more destinations", "count", len(all)-most)
+			s.Logger.Info("forwarding to more destinations", "count", len(all)-most)
 			break
 		}
 		for _, e := range d.Endpoints {
-			s.log.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
+			s.Logger.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
 		}
 	}
-	s.log.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
+	s.Logger.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
 	if control != nil {
-		s.log.Info("the page is at", "url", localURL(s.Settings.Admin.Listen, s.Settings.Admin.TLS, control.Addr())+"/")
+		s.Logger.Info("the page is at", "url", localURL(s.Settings.Admin.Listen, s.Settings.Admin.TLS, control.Addr())+"/")
 	}
-	s.log.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
+	s.Logger.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
 }
 
 // stop stops the parts in order: readiness, calls, attempts, and last the admin listener, so that
@@ -395,7 +393,7 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
 	s.ready.serve(false)
-	s.log.Info("stopping", "grace", settings.Grace)
+	s.Logger.Info("stopping", "grace", settings.Grace)
 	if clean && settings.Drain > 0 {
 		select {
 		case <-time.After(settings.Drain):
@@ -405,11 +403,11 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 	stopping, cancel := context.WithTimeout(ctx, settings.Grace)
 	defer cancel()
 	if public.Shutdown(stopping) != nil {
-		s.log.Warn("requests were cut off; their senders will repeat them")
+		s.Logger.Warn("requests were cut off; their senders will repeat them")
 		public.Close()
 	}
 	if s.forwarder.Shutdown(stopping) != nil {
-		s.log.Warn("attempts were cut off; they are repeated after the next start")
+		s.Logger.Warn("attempts were cut off; they are repeated after the next start")
 	}
 	if private != nil {
 		// Streams and long work end at once. Other requests get one second.
@@ -427,11 +425,11 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 	}
 	if s.tracer != nil {
 		if err := s.tracer.Shutdown(stopping); err != nil {
-			s.log.Warn("traces were lost", "error", err)
+			s.Logger.Warn("traces were lost", "error", err)
 		}
 	}
 	if failure == nil && clean {
-		s.log.Info("stopped")
+		s.Logger.Info("stopped")
 	}
 	return failure
 }

@@ -27,7 +27,7 @@ func StorePath(data string) string { return filepath.Join(data, "store") }
 // A store is a webhook.Store with the data that the server needs about it.
 type store struct {
 	Store   webhook.Store
-	release func()                // closes the store's connections after Store.Close; nil if it has none
+	release func()                // closes the store's connections after Store.Close
 	size    func() (int64, error) // of the store's files, in bytes; nil if there are none on this machine
 	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds the size
 	where   slog.Attr             // where the store is, for the log
@@ -35,28 +35,32 @@ type store struct {
 
 // openStore opens the store that the settings name. The argument name is the name of this server in
 // the store.
-func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
+func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (s *store, err error) {
+	key := "queue.url"
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
-		return openPostgres(ctx, &settings.Queue, name, logger)
+		s, err = openPostgres(ctx, &settings.Queue, name, logger)
 	case config.JetStream:
-		return openNATS(ctx, &settings.Queue, name, logger)
+		s, err = openNATS(ctx, &settings.Queue, name, logger)
+	default:
+		key = "data"
+		s, err = openEmbedded(settings, logger)
 	}
-	return openEmbedded(settings, logger)
+	if err != nil {
+		return nil, &SettingError{key, err}
+	}
+	return s, nil
 }
 
 func (s *store) Close() error {
-	err := s.Store.Close()
-	if s.release != nil {
-		s.release()
-	}
-	return err
+	defer s.release()
+	return s.Store.Close()
 }
 
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
 	folder := StorePath(settings.Data)
 	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
-		return nil, &SettingError{"data", err}
+		return nil, err
 	}
 	bound := int64(settings.Limits.Store)
 	if bound == 0 {
@@ -70,13 +74,14 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 		if errors.Is(err, filequeue.ErrDamaged) {
 			err = fmt.Errorf("%w; 'hookferry store rescue --data %s --to FOLDER' writes what can be read to a new folder", err, settings.Data)
 		}
-		return nil, &SettingError{"data", err}
+		return nil, err
 	}
 	return &store{
-		Store: s,
-		size:  func() (int64, error) { return storeSize(folder) },
-		bound: bound,
-		where: slog.String("data", settings.Data),
+		Store:   s,
+		release: func() {},
+		size:    func() (int64, error) { return storeSize(folder) },
+		bound:   bound,
+		where:   slog.String("data", settings.Data),
 	}, nil
 }
 
@@ -120,11 +125,11 @@ func storeSize(folder string) (size int64, err error) {
 func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	pc, err := c.Pool("hookferry " + name)
 	if err != nil { // the check accepted the URL, but the environment variables of libpq count, too
-		return nil, &SettingError{"queue.url", errors.New("is not a URL of PostgreSQL")}
+		return nil, errors.New("is not a URL of PostgreSQL")
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
-		return nil, &SettingError{"queue.url", err}
+		return nil, err
 	}
 	q, err := pgqueue.Open(ctx, pool, pgqueue.Config{
 		Schema: c.Postgres.Schema, NoMigrate: !c.Postgres.Migrate, NoListen: c.Postgres.Pooler, Claim: c.Postgres.Claim,
@@ -132,7 +137,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 	})
 	if err != nil {
 		pool.Close()
-		return nil, &SettingError{"queue.url", err}
+		return nil, err
 	}
 	return &store{
 		Store: q, release: pool.Close,
@@ -152,7 +157,7 @@ const (
 func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	urls, hosts, err := c.Servers()
 	if err != nil {
-		return nil, &SettingError{"queue.url", err}
+		return nil, err
 	}
 	options := []nats.Option{nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(natsTimeout), nats.PingInterval(natsPing)}
 	if c.NATS.Credentials != "" {
@@ -163,7 +168,7 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 	}
 	nc, err := nats.Connect(strings.Join(urls, ","), options...)
 	if err != nil {
-		return nil, &SettingError{"queue.url", err}
+		return nil, err
 	}
 	q, err := natsqueue.Open(ctx, nc, natsqueue.Config{
 		Stream: c.NATS.Stream, Replicas: c.NATS.Replicas, Partitions: c.NATS.Partitions, Claim: c.NATS.Claim,
@@ -171,7 +176,7 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 	})
 	if err != nil {
 		nc.Close()
-		return nil, &SettingError{"queue.url", err}
+		return nil, err
 	}
 	return &store{Store: q, release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
 }
