@@ -135,12 +135,12 @@ func checkCertificate(r *reader, key string, c *Certificate) {
 // pair returns a certificate with its key. It returns nil, and notes a problem, if one of them is
 // missing or wrong.
 func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
-	r.refuse(cert.Path == "", key+".certificate", "is required")
-	r.refuse(private.Path == "", key+".key", "is required")
-	if cert.Path == "" || private.Path == "" || r.incomplete(key) {
+	r.refuse(cert.Secret == "", key+".certificate", "is required")
+	r.refuse(private.Secret == "", key+".key", "is required")
+	if cert.Secret == "" || private.Secret == "" {
 		return nil
 	}
-	pair, err := tls.X509KeyPair([]byte(cert.Data), []byte(private.Data))
+	pair, err := tls.X509KeyPair([]byte(cert.Secret), []byte(private.Secret))
 	if err != nil {
 		r.problem(key, "want a certificate and its key, both in PEM, that belong together")
 		return nil
@@ -153,21 +153,21 @@ func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	if t == nil {
 		return
 	}
-	if t.Cert.Path != "" || t.Key.Path != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
+	if t.Cert.Secret != "" || t.Key.Secret != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
 		r.pair(key, t.Cert, t.Key)
 	}
-	r.refuse(t.CA.Data != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Data)), key+".ca", "holds no certificate in PEM")
+	r.refuse(t.CA.Secret != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Secret)), key+".ca", "holds no certificate in PEM")
 }
 
 // Config returns the TLS settings that the files describe. Call it only after Complete.
 func (t *ClientTLS) Config() *tls.Config {
 	config := &tls.Config{}
-	if pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data)); err == nil {
+	if pair, err := tls.X509KeyPair([]byte(t.Cert.Secret), []byte(t.Key.Secret)); err == nil {
 		config.Certificates = []tls.Certificate{pair}
 	}
-	if t.CA.Data != "" {
+	if t.CA.Secret != "" {
 		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data))
+		config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Secret))
 	}
 	return config
 }

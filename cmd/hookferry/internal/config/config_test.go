@@ -138,14 +138,13 @@ destinations:
 	}
 	headers := map[string]signature.Secret{"Authorization": "Bearer 0123456789abcdef"}
 	two := []Endpoint{{URL: "http://a.example/hook", Headers: headers}, {URL: "http://localhost:1/", Headers: headers}}
-	certificate := &Certificate{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}}
-	keyElsewhere := *certificate
-	certificate.Key.Path = "./key.pem"
+	content := func(file []byte) Pem { return Pem{signature.Secret(strings.TrimSpace(string(file)))} }
+	certificate := &Certificate{Cert: content(cert), Key: content(key)}
 	want := &Settings{
 		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
-		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: &keyElsewhere},
+		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: certificate},
 		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
@@ -159,7 +158,7 @@ destinations:
 		Destinations: []Destination{
 			{ID: "a", Endpoints: two, Secret: "k-1"},
 			{ID: "b", Enabled: true, Endpoints: two, Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-				TLS:     &ClientTLS{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}, CA: Pem{"cert.pem", signature.Secret(cert)}},
+				TLS:     &ClientTLS{Cert: content(cert), Key: content(key), CA: content(cert)},
 				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
 				Filter:        Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
@@ -416,10 +415,21 @@ destinations:
 			"5:64: destinations[0].tls.ca: holds no certificate in PEM",
 			"6:59: destinations[1].tls.key: is required",
 		}},
+		{"empty files", `
+tls: {certificate: empty, key: empty}
+sources: [{name: a, keys: ["file:empty"]}]
+destinations: [{id: d, endpoints: [{url: "http://a.example/"}], tls: {ca: empty}}]
+`, []string{
+			"2:20: tls.certificate: the file is empty",
+			"2:32: tls.key: the file is empty",
+			"3:28: sources[0].keys[0]: the file is empty",
+			"4:75: destinations[0].tls.ca: the file is empty",
+		}},
 		{"very many", many, []string{"2:6: sources[0].nam: there is no such key"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := write(t, tt.text)
+			overwrite(t, filepath.Join(filepath.Dir(path), "empty"), "")
 			s, err := Load(path, env(nil), nil)
 			var wrong *Error
 			if !errors.As(err, &wrong) {

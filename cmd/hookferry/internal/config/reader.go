@@ -78,11 +78,6 @@ func (r *reader) unreadable(key string) bool {
 	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return p.Key == key || within(key, p.Key) })
 }
 
-// incomplete reports whether a part of the value at key could not be read.
-func (r *reader) incomplete(key string) bool {
-	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return within(p.Key, key) })
-}
-
 func within(key, whole string) bool {
 	rest, ok := strings.CutPrefix(key, whole)
 	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
@@ -241,6 +236,7 @@ func (r *reader) expand(text string) (expanded, problem string) {
 	return expanded, problem
 }
 
+// read returns the content of a file without its last line break.
 func (r *reader) read(path string) (content, problem string) {
 	if path == "" {
 		return "", "want the path of a file"
@@ -252,7 +248,10 @@ func (r *reader) read(path string) (content, problem string) {
 	if err != nil {
 		return "", "reading the file: " + withoutPath(err).Error()
 	}
-	return string(b), ""
+	if content = strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"); content == "" {
+		return "", "the file is empty"
+	}
+	return content, ""
 }
 
 // errIrregular is returned for pipes, sockets and devices. Reading one may block without end, and

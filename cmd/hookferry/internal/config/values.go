@@ -44,14 +44,8 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + units[i]
 }
 
-// A Pem is the path and the content of a PEM file.
-type Pem struct {
-	Path string
-	Data signature.Secret
-}
-
-// given is the Path of a Pem whose text stands in a document, and not in a file.
-const given = "given"
+// A Pem is the content of a PEM file.
+type Pem struct{ signature.Secret }
 
 func parsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
@@ -77,21 +71,14 @@ func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 		*p = text
 	case *signature.Secret:
 		if path, isFile := strings.CutPrefix(text, "file:"); isFile && !r.literal {
-			if text, problem = r.read(path); problem != "" {
-				return problem
-			}
-			if text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"); text == "" {
-				return "the file is empty"
-			}
+			text, problem = r.read(path)
 		}
 		*p = signature.Secret(text)
 	case *Pem:
-		*p = Pem{given, signature.Secret(text)}
 		if !r.literal {
-			p.Path = text
 			text, problem = r.read(text)
-			p.Data = signature.Secret(text)
 		}
+		p.Secret = signature.Secret(text)
 	case *bool:
 		if text != "true" && text != "false" {
 			return "want true or false"
