@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"slices"
 	"time"
 )
 
@@ -32,7 +33,7 @@ func (f File) same(g File) bool {
 // replace a file, and on every file system.
 type Watch struct {
 	read []File // the states when the settings were read
-	seen []File // the states at the last call of Changed; nil if the files had not changed since read
+	seen []File // the states at the last call of Changed; nil before the first
 }
 
 // WatchEvery is the time between two calls of Changed.
@@ -45,14 +46,11 @@ func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 // since the last call of Changed. The second condition lets a slow program finish writing a file.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
-	changed, settled := false, w.seen != nil
 	for i, f := range w.read {
 		now[i] = stat(f.Path)
-		changed = changed || !now[i].same(f)
-		settled = settled && now[i].same(w.seen[i])
 	}
-	if w.seen = now; !changed {
-		w.seen = nil
-	}
+	changed := !slices.EqualFunc(now, w.read, File.same)
+	settled := slices.EqualFunc(now, w.seen, File.same)
+	w.seen = now
 	return changed && settled
 }
