@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// conns is a listener that bounds how many connections are open, in all and for each client
-// address.
+// conns bounds how many connections of an HTTP server are open, in all and for each client address.
+// Its method changed is the http.Server.ConnState.
 //
 // If a new connection exceeds the bound for all, conns closes an idle connection to make room: one of
 // the address with the most connections, and of these the one that has been idle the longest. So a
@@ -19,66 +19,76 @@ import (
 // or if the address has reached its bound, conns closes the new connection. HTTP clients then
 // connect again.
 type conns struct {
-	net.Listener
 	max, maxPerAddress int
 	// isProxy reports whether an address is a trusted proxy. The bound maxPerAddress does not apply
 	// to such an address, because a proxy serves many clients.
 	isProxy func(netip.Addr) bool
+	address string // of the listener, for the log
 	logger  *slog.Logger
 	told    logLimit // of the lines about connections closed because of a bound
 
 	mu    sync.Mutex
 	clock uint64 // incremented when a connection becomes idle
-	open  map[*conn]struct{}
+	open  map[net.Conn]*conn
 	by    map[netip.Prefix]int // how many connections an address has
 }
 
 const tellEvery = 10 * time.Second
 
 type conn struct {
-	net.Conn
-	of *conns
 	// peer is the IPv4 address of the client, or its /64 of IPv6, because an IPv6 client usually can
 	// use all addresses of its /64.
 	peer netip.Prefix
 	idle uint64 // the value of conns.clock when the connection became idle; 0 if it is not idle
 }
 
-func newConns(l net.Listener, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
+func newConns(at net.Addr, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
 	return &conns{
-		Listener: l, max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger,
-		open: map[*conn]struct{}{}, by: map[netip.Prefix]int{},
+		address: at.String(), max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger,
+		open: map[net.Conn]*conn{}, by: map[netip.Prefix]int{},
 	}
 }
 
-func (l *conns) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		admitted, victim := l.admit(c)
-		if victim != nil {
-			victim.Close()
-		}
-		if admitted == nil {
-			c.Close()
-		}
-		if admitted == nil || victim != nil {
-			if ok, unlogged := l.told.pass(time.Now(), 1, tellEvery); ok {
-				l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached",
-					"address", l.Addr().String(), "count", unlogged+1, "latest", c.RemoteAddr().String())
-			}
-		}
-		if admitted != nil {
-			return admitted, nil
-		}
+// changed notes the state of a connection, and closes a connection if a new one exceeds a bound.
+func (l *conns) changed(c net.Conn, state http.ConnState) {
+	excess := l.note(c, state)
+	if excess == nil {
+		return
+	}
+	if t, ok := excess.(*tls.Conn); ok {
+		excess = t.NetConn() // closing the tls.Conn could wait for the client
+	}
+	excess.Close()
+	if ok, unlogged := l.told.pass(time.Now(), 1, tellEvery); ok {
+		l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached",
+			"address", l.address, "count", unlogged+1, "latest", c.RemoteAddr().String())
 	}
 }
 
-// admit counts c and returns it wrapped, or nil if a bound refuses it. The result victim is an idle
-// connection that c replaces, or nil. The caller closes the victim.
-func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
+// note counts a new connection, forgets a closed one, and tracks which connections are idle. It
+// returns the connection that has to be closed because of a bound, or nil.
+func (l *conns) note(c net.Conn, state http.ConnState) (excess net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if state == http.StateNew {
+		excess = l.admit(c)
+	}
+	switch this := l.open[c]; {
+	case this == nil: // a bound has closed it
+	case state == http.StateClosed, state == http.StateHijacked:
+		l.drop(c)
+	case state == http.StateNew, state == http.StateIdle:
+		l.clock++
+		this.idle = l.clock
+	default:
+		this.idle = 0
+	}
+	return excess
+}
+
+// admit counts c, unless a bound refuses it. It returns the connection that has to be closed because
+// of a bound: c itself, an idle connection that c replaces, or nil. The caller holds l.mu.
+func (l *conns) admit(c net.Conn) (excess net.Conn) {
 	var ip netip.Addr
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
 		ip = ap.Addr().Unmap().WithZone("")
@@ -87,78 +97,38 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	if ip.Is6() {
 		bits = 64
 	}
-	key, _ := ip.Prefix(bits)
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.by[key] >= l.maxPerAddress && !l.isProxy(ip) {
-		return nil, nil
+	peer, _ := ip.Prefix(bits)
+	if l.by[peer] >= l.maxPerAddress && !l.isProxy(ip) {
+		return c
 	}
 	if len(l.open) >= l.max {
-		if victim = l.victim(); victim == nil {
-			return nil, nil
+		if excess = l.victim(); excess == nil {
+			return c
 		}
-		l.drop(victim)
+		l.drop(excess)
 	}
-	added := &conn{Conn: c, of: l, peer: key}
-	l.open[added] = struct{}{}
-	l.by[key]++
-	return added, victim
+	l.open[c] = &conn{peer: peer}
+	l.by[peer]++
+	return excess
 }
 
 // victim returns the idle connection that a new one replaces, or nil if none is idle. The caller
 // holds l.mu.
-func (l *conns) victim() (v *conn) {
-	for c := range l.open {
+func (l *conns) victim() (victim net.Conn) {
+	var v *conn
+	for nc, c := range l.open {
 		if c.idle > 0 && (v == nil || l.by[c.peer] > l.by[v.peer] || l.by[c.peer] == l.by[v.peer] && c.idle < v.idle) {
-			v = c
+			victim, v = nc, c
 		}
 	}
-	return v
+	return victim
 }
 
-// drop removes c from the counts. The caller holds l.mu.
-func (l *conns) drop(c *conn) {
-	if _, ok := l.open[c]; !ok {
-		return
-	}
+// drop removes an open connection from the counts. The caller holds l.mu.
+func (l *conns) drop(c net.Conn) {
+	peer := l.open[c].peer
 	delete(l.open, c)
-	if l.by[c.peer]--; l.by[c.peer] == 0 {
-		delete(l.by, c.peer)
-	}
-}
-
-func (c *conn) Close() error {
-	c.of.mu.Lock()
-	c.of.drop(c)
-	c.of.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// CloseWrite closes the writing side. After net/http has answered a request whose body it has not
-// read to the end, it calls CloseWrite. Without CloseWrite, the client might get a reset instead of
-// the answer.
-func (c *conn) CloseWrite() error {
-	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return nil
-}
-
-// changed tracks which connections are idle. It is the http.Server.ConnState.
-func (l *conns) changed(nc net.Conn, state http.ConnState) {
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
-	}
-	c, ok := nc.(*conn)
-	if !ok {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.idle = 0
-	if state == http.StateNew || state == http.StateIdle {
-		l.clock++
-		c.idle = l.clock
+	if l.by[peer]--; l.by[peer] == 0 {
+		delete(l.by, peer)
 	}
 }

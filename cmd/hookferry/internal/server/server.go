@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer calls.Close()
-	var control *conns
+	var control net.Listener
 	if first.Admin.Listen != config.Off {
 		if control, err = s.listen(ctx, "admin.listen", first.Admin.Listen); err != nil {
 			return err
@@ -205,9 +205,8 @@ func serve(h *http.Server, l net.Listener) func() error {
 	}
 }
 
-// listen opens a listener that enforces the limits of connections. The argument key names the
-// setting of the address in errors.
-func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
+// listen opens a listener. The argument key names the setting of the address in errors.
+func (s *server) listen(ctx context.Context, key, address string) (net.Listener, error) {
 	l, err := s.Listen(ctx, "tcp", address)
 	if op, ok := errors.AsType[*net.OpError](err); ok { // its text would repeat "listen"
 		err = fmt.Errorf("%s: %w", address, op.Err)
@@ -215,10 +214,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	if err != nil {
 		return nil, &SettingError{key, err}
 	}
-	limits := s.Settings.Limits
-	return newConns(l, limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
-		return contains(s.settings.Load().TrustedProxies, ip)
-	}, s.Logger), nil
+	return l, nil
 }
 
 func (s *server) assemble(ctx context.Context) (err error) {
@@ -271,7 +267,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *server) public(l *conns) (*http.Server, error) {
+func (s *server) public(l net.Listener) (*http.Server, error) {
 	s.ready.next = s.forwarder
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
@@ -318,7 +314,7 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 	}
 }
 
-func (s *server) private(l *conns) *http.Server {
+func (s *server) private(l net.Listener) *http.Server {
 	private := map[string]http.Handler{"GET /debug/pprof/": profiles()}
 	if s.metrics != nil {
 		private["GET /metrics"] = s.metrics.Handler(metrics.State{
@@ -351,13 +347,16 @@ func (s *server) private(l *conns) *http.Server {
 
 // http returns an HTTP server for a listener, which answers health checks and passes all other
 // requests on to next. Each new connection uses the certificate of the settings in use at that time.
-func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
+func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
 	server := NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.ready.serveHealth(w, r) {
 			next.ServeHTTP(w, r)
 		}
 	}), s.Logger)
-	server.ConnState = l.changed
+	limits := s.Settings.Limits
+	server.ConnState = newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
+		return contains(s.settings.Load().TrustedProxies, ip)
+	}, s.Logger).changed
 	if first := certificate(s.Settings); first != nil {
 		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			// Without a certificate, newer settings switch TLS off, which needs a restart.
@@ -367,7 +366,7 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 	return server
 }
 
-func (s *server) announce(calls, control *conns, process int64) {
+func (s *server) announce(calls, control net.Listener, process int64) {
 	const most = 10
 	all := s.settings.Load().Destinations
 	for i, d := range all {
