@@ -107,9 +107,9 @@ func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 	}
 }
 
-// read reads the body of a request. The body may have at most limit bytes or, if it is compressed,
+// read reads the body of a request, and sets a.Size. The body may have at most limit bytes or, if it is compressed,
 // gzipOverhead bytes more. The method inflate later checks the decompressed size.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, err error) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int, a *Answered) (b []byte, compressed bool, err error) {
 	switch encoding := strings.ToLower(strings.Join(r.Header.Values("Content-Encoding"), ",")); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -126,7 +126,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	done()
 	switch {
 	case err == nil:
-		m.size = len(b)
+		a.Size = len(b)
 		// A body that begins with these two bytes is gzip, even without a Content-Encoding, because
 		// JSON cannot begin with them.
 		compressed = compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b})

@@ -80,8 +80,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if single {
 		limit = analytics.MaxCallSize
 	}
-	body, compressed, err := h.read(w, r, m, limit)
-	if a.Size = m.size; err != nil {
+	body, compressed, err := h.read(w, r, m, limit, a)
+	if err != nil {
 		return err
 	}
 	// Some clients send their calls and close the connection. Their calls must not be lost, so ctx

@@ -207,10 +207,9 @@ type Config struct {
 // reading a body when the context of the request ends. Once the body is read, it serves the request
 // even if the client is gone, because some clients send their calls and close the connection.
 type Handler struct {
-	config   Config
-	protocol string // scheme of BaseURL
-	apiHost  string // host and path of BaseURL, and "/v1"
-	shares   *shares
+	config Config
+	base   *url.URL // BaseURL, nil if there is none
+	shares *shares
 
 	lookups  health
 	forwards health
@@ -255,8 +254,7 @@ func New(c Config) (*Handler, error) {
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 			return nil, errors.New("collector: BaseURL: may have a scheme, a host and a path only")
 		}
-		h.protocol = u.Scheme
-		h.apiHost = u.Host + strings.TrimRight(u.EscapedPath(), "/") + "/v1"
+		h.base = u
 	}
 	return h, nil
 }

@@ -3,6 +3,8 @@ package collector
 import (
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/hookferry/analytics/internal/esjson"
 )
@@ -15,19 +17,19 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 		a.error(w, err)
 		return
 	}
-	protocol, apiHost := h.protocol, h.apiHost
-	if apiHost == "" {
-		protocol, apiHost = "http", r.Host+"/v1"
+	base := h.base
+	if base == nil {
+		base = &url.URL{Scheme: "http", Host: r.Host}
 		if r.TLS != nil {
-			protocol = "https"
+			base.Scheme = "https"
 		}
 	}
 	b := append([]byte(nil), `{"integrations":{"Segment.io":{"apiKey":`...)
 	b = esjson.AppendString(b, key)
 	b = append(b, `,"apiHost":`...)
-	b = esjson.AppendString(b, apiHost)
+	b = esjson.AppendString(b, base.Host+strings.TrimRight(base.EscapedPath(), "/")+"/v1")
 	b = append(b, `,"protocol":`...)
-	b = esjson.AppendString(b, protocol)
+	b = esjson.AppendString(b, base.Scheme)
 	// The answer depends on the Host of this request, so a cache must not give it to
 	// other requests.
 	w.Header().Set("Cache-Control", "no-store")

@@ -27,16 +27,22 @@ type shares struct {
 	memory     int64
 	perAddress int
 
-	mu        sync.Mutex
-	held      int64 // bytes that all requests hold
-	slots     int   // free slots
-	addresses map[netip.Prefix]*holder
-	sources   map[string]*holder
-	line      []*holder // addresses with a request that may have a slot, the next first
+	mu      sync.Mutex
+	held    int64 // bytes that all requests hold
+	slots   int   // free slots
+	holders map[holderKey]*holder
+	line    []*holder // addresses with a request that may have a slot, the next first
+}
+
+// A holderKey is an address or the name of a source.
+type holderKey struct {
+	address netip.Prefix
+	source  string
 }
 
 // A holder is a source or an address. It counts the memory that its requests hold.
 type holder struct {
+	key      holderKey
 	requests int
 	held     int64 // bytes
 
@@ -54,32 +60,28 @@ var (
 )
 
 func newShares(memory int64, perAddress, slots int) *shares {
-	return &shares{memory: memory, perAddress: perAddress, slots: slots, addresses: map[netip.Prefix]*holder{}, sources: map[string]*holder{}}
+	return &shares{memory: memory, perAddress: perAddress, slots: slots, holders: map[holderKey]*holder{}}
 }
 
 // A reservation holds the memory and the slot of one request.
 type reservation struct {
-	s       *shares
-	held    int64
-	address netip.Prefix
-	client  *holder // the holder of the address
-	name    string
-	source  *holder       // nil: not known yet
-	weight  int           // what the request adds to client.running; 0: not in progress
-	slot    bool          // the request has a slot
-	ready   chan struct{} // closed when the request that waits has a slot
+	s      *shares
+	held   int64
+	client *holder       // the holder of the address
+	source *holder       // nil: not known yet
+	weight int           // what the request adds to client.running; 0: not in progress
+	slot   bool          // the request has a slot
+	ready  chan struct{} // closed when the request that waits has a slot
 
 	body  *buffer // nil: not read yet, or given back
 	space *space  // nil: no calls were read
-	size  int     // size of the body as it was sent, in bytes
 }
 
 func (s *shares) reserve(ip string) *reservation {
-	m := &reservation{s: s, address: networkOf(ip)}
+	network := networkOf(ip)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.client = join(s.addresses, m.address)
-	return m
+	return &reservation{s: s, client: s.join(holderKey{address: network})}
 }
 
 // networkOf returns the network that counts as one address: for IPv6 the /64, because one client
@@ -99,11 +101,12 @@ func networkOf(ip string) netip.Prefix {
 }
 
 // join returns the holder with this key, creating it if needed, and counts one more request for it.
-func join[K comparable](holders map[K]*holder, key K) *holder {
-	h := holders[key]
+// The caller holds s.mu.
+func (s *shares) join(key holderKey) *holder {
+	h := s.holders[key]
 	if h == nil {
-		h = new(holder)
-		holders[key] = h
+		h = &holder{key: key}
+		s.holders[key] = h
 	}
 	h.requests++
 	return h
@@ -111,13 +114,13 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 
 // While there are at most idleHolders holders, those without requests are kept, because most
 // sources and addresses soon send the next request.
-const idleHolders = 1000
+const idleHolders = 2000
 
-// leave subtracts one request from the count of the holder h. It removes h from holders if h has no
-// requests and there are more than idleHolders holders.
-func leave[K comparable](holders map[K]*holder, key K, h *holder) {
-	if h.requests--; h.requests == 0 && len(holders) > idleHolders {
-		delete(holders, key)
+// leave subtracts one request from the count of the holder h. It removes h if h has no requests and
+// there are more than idleHolders holders. The caller holds s.mu.
+func (s *shares) leave(h *holder) {
+	if h.requests--; h.requests == 0 && len(s.holders) > idleHolders {
+		delete(s.holders, h.key)
 	}
 }
 
@@ -127,7 +130,7 @@ func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.name, m.source = name, join(s.sources, name)
+	m.source = s.join(holderKey{source: name})
 	m.source.held += m.held
 	if m.source.held > s.memory-s.held {
 		return errMemory
@@ -284,8 +287,8 @@ func (m *reservation) release() {
 		s.queue(m.client)
 		s.assign()
 	}
-	leave(s.addresses, m.address, m.client)
+	s.leave(m.client)
 	if m.source != nil {
-		leave(s.sources, m.name, m.source)
+		s.leave(m.source)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -83,8 +82,8 @@ func TestJoinCountsMemoryForTheSource(t *testing.T) {
 	}
 	one.release()
 	two.release()
-	if s.held != 0 || s.sources["shop"].held != 0 || s.sources["shop"].requests != 0 {
-		t.Errorf("after both requests, %d bytes are held, and the source has %+v, want none", s.held, s.sources["shop"])
+	if shop := s.holders[holderKey{source: "shop"}]; s.held != 0 || shop.held != 0 || shop.requests != 0 {
+		t.Errorf("after both requests, %d bytes are held, and the source has %+v, want none", s.held, shop)
 	}
 }
 
@@ -110,8 +109,8 @@ func TestIdleHoldersAreForgotten(t *testing.T) {
 		}
 		m.release()
 	}
-	if a, b := len(s.addresses), len(s.sources); a != idleHolders || b != idleHolders {
-		t.Errorf("%d addresses and %d sources are in memory, want %d each", a, b, idleHolders)
+	if n := len(s.holders); n != idleHolders {
+		t.Errorf("%d addresses and sources are in memory, want %d", n, idleHolders)
 	}
 }
 
@@ -299,22 +298,25 @@ func TestCountsOfSharesAddUp(t *testing.T) {
 
 				s.mu.Lock()
 				held, taken := int64(0), 0
-				by := map[netip.Prefix]holder{}
+				by := map[holderKey]holder{} // addresses
 				for _, w := range slices.Concat(all, working) {
 					held += w.held
-					h := by[w.address]
+					h := by[w.client.key]
 					h.held += w.held
 					h.requests++
 					if w.slot {
 						taken++
 					}
 					h.running += w.weight
-					by[w.address] = h
+					by[w.client.key] = h
 				}
 				if s.held != held || s.held > memory || s.slots+taken != slots || s.slots < 0 {
 					t.Fatalf("seed %d: %d bytes are held of %d, and the requests have %d; %d slots are free and %d taken", seed, s.held, memory, held, s.slots, taken)
 				}
-				for key, h := range s.addresses {
+				for key, h := range s.holders {
+					if key.source != "" {
+						continue
+					}
 					want := by[key]
 					if h.held != want.held || h.requests != want.requests || h.running != want.running || h.running > perAddress+slots {
 						t.Fatalf("seed %d: the address %v has %+v, want the sum of its requests, %+v", seed, key, h, want)
