@@ -59,18 +59,17 @@ func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// Servers returns the URLs of the NATS servers, and the URLs without credentials for the log. The
-// errors contain no part of a URL.
-func (q *Queue) Servers() (urls, hosts []string, err error) {
+// Servers returns the URLs of the NATS servers without credentials, for the log. The errors contain
+// no part of a URL.
+func (q *Queue) Servers() (hosts []string, err error) {
 	for text := range strings.SplitSeq(q.URL.Reveal(), ",") {
-		text = strings.TrimSpace(text)
-		u, err := url.Parse(text)
+		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-			return nil, nil, errors.New("want nats://USER:PASSWORD@HOST:PORT, or tls://, and more of them after commas")
+			return nil, errors.New("want nats://USER:PASSWORD@HOST:PORT, or tls://, and more of them after commas")
 		}
-		urls, hosts = append(urls, text), append(hosts, u.Scheme+"://"+u.Host)
+		hosts = append(hosts, u.Scheme+"://"+u.Host)
 	}
-	return urls, hosts, nil
+	return hosts, nil
 }
 
 // checkQueue checks the settings of the store, and other settings that depend on the kind of store.
@@ -83,7 +82,7 @@ func checkQueue(r *reader, s *Settings) {
 		_, err := q.Pool("") // the text of the error may have the password
 		r.refuse(err != nil, "queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
 	case JetStream:
-		_, _, err := q.Servers()
+		_, err := q.Servers()
 		r.refuse(err != nil, "queue.url", "%v", err)
 	}
 	r.refuse(q.Shared() && s.Limits.Store != 0, "limits.store", "is for the store in the data folder; with queue.url the database has its own limits")

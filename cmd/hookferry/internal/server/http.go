@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
-	"net/url"
 	"runtime/debug"
 	"time"
 
@@ -70,15 +68,14 @@ func profiles() http.Handler {
 // localURL returns the URL at which this machine reaches a listener. The argument addr is the
 // address of the listener, and listen is the setting for which the listener was opened.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
-	u := url.URL{Scheme: "http", Host: addr.String()}
+	scheme := "http"
 	if cert != nil {
-		u.Scheme = "https"
+		scheme = "https"
 	}
-	host, _, _ := net.SplitHostPort(listen)
-	ap, err := netip.ParseAddrPort(addr.String())
-	if err == nil && (host == "localhost" || ap.Addr().IsUnspecified()) {
-		_, port, _ := net.SplitHostPort(addr.String())
-		u.Host = net.JoinHostPort("localhost", port)
+	asked, _, _ := net.SplitHostPort(listen)
+	host, port, _ := net.SplitHostPort(addr.String())
+	if asked == "localhost" || net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
 	}
-	return u.String()
+	return scheme + "://" + net.JoinHostPort(host, port)
 }

@@ -155,7 +155,7 @@ const (
 )
 
 func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
-	urls, hosts, err := c.Servers()
+	hosts, err := c.Servers()
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 	if c.NATS.TLS != nil {
 		options = append(options, nats.Secure(c.NATS.TLS.Config()))
 	}
-	nc, err := nats.Connect(strings.Join(urls, ","), options...)
+	nc, err := nats.Connect(c.URL.Reveal(), options...)
 	if err != nil {
 		return nil, err
 	}
