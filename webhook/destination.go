@@ -119,7 +119,7 @@ type Endpoint struct {
 func (d *Destination) Validate() error {
 	_, wrong := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
-	}, nil)
+	})
 	return wrong.join()
 }
 

@@ -12,8 +12,7 @@ type destinations struct {
 	config    *Config
 	static    map[string]*target // from Config.Destinations; does not change after New
 	filtering bool               // some destination may have filters or a Transform
-	tls       *tlsConfigs
-	ctx       context.Context // parent of the contexts that Config.Lookup gets
+	ctx       context.Context    // parent of the contexts that Config.Lookup gets
 }
 
 // add compiles the destinations of a Config, and makes g trust the addresses in their URLs.
@@ -40,7 +39,7 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 
 // compile checks d and returns its target.
 func (ds *destinations) compile(d *Destination) (*target, error) {
-	t, wrong := compile(d, ds.config, ds.tls.of(d.TLS))
+	t, wrong := compile(d, ds.config)
 	return t, wrong.join()
 }
 

@@ -48,8 +48,7 @@ func newEngine(c Config) (*engine, error) {
 	e.client = newClient(&e.config, g, e.attempts)
 	e.destinations = destinations{
 		config: &e.config, ctx: e.attempts,
-		static: make(map[string]*target, len(c.Destinations)),
-		tls:    newTLSConfigs(c.TLSClientConfig), filtering: c.LookupFilters,
+		static: make(map[string]*target, len(c.Destinations)), filtering: c.LookupFilters,
 	}
 	if err := e.destinations.add(c.Destinations, g); err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 					return near, nil
 				}
 			}
-			ds := &destinations{config: config, tls: newTLSConfigs(nil)}
+			ds := &destinations{config: config}
 			to, err := ds.compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP})
 			must(t, err)
 			c := newClient(config, new(guard), t.Context())

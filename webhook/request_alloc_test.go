@@ -43,7 +43,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
 		Secret:          "shh",
 		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
-	}, config, nil)
+	}, config)
 	if wrong != nil {
 		t.Fatal(wrong)
 	}

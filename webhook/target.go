@@ -48,8 +48,7 @@ type endpoint struct {
 }
 
 // compile checks d against the limits of c and makes a target of it, or returns all faults of d.
-// The connections use config, or that of the client if it is nil.
-func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
+func compile(d *Destination, c *Config) (*target, faults) {
 	var wrong faults
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
@@ -64,8 +63,10 @@ func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
 		wrong.refuse(d.Transform != nil, "Transform", "is set, but Config.LookupFilters is not")
 		wrong.refuse(d.Transform == nil && d.filters(), "Filter", "is set, but Config.LookupFilters is not")
 	}
+	var ownTLS *tls.Config // nil: that of the client
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
+		ownTLS = d.TLS.config(c.TLSClientConfig)
 	}
 	t := &target{source: d, pace: pace{cmp.Or(d.Timeout, c.Timeout), cmp.Or(d.Window, c.Window), d.Schedule}}
 	interval, burst, err := checkRate(d.MaxRate, d.MaxBurst)
@@ -94,7 +95,7 @@ func compile(d *Destination, c *Config, config *tls.Config) (*target, faults) {
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
 		wrong.refuse(twice, field+".URL", "is given twice")
 		e.timeout, e.signer, e.standard, e.authorize = t.timeout, signer, standard, d.Authorize
-		e.wire = wire.NewTarget(e.url, e.header, config)
+		e.wire = wire.NewTarget(e.url, e.header, ownTLS)
 		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}

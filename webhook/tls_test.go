@@ -48,20 +48,15 @@ func TestDestinationsShareConnectionsOnlyIfTLSSettingsAreEqual(t *testing.T) {
 			crm := r.network.Receiver(url, "")
 			crm.SetTLS(webhooktest.TLS{HTTP2: h2})
 			acme, beta := clientCertificate(t, "acme"), clientCertificate(t, "beta")
+			roots := r.network.TLSClientConfig().RootCAs
 			settings := map[string]*webhook.TLS{
-				"none":       nil,
-				"empty":      {},
-				"acme":       {Certificates: []tls.Certificate{acme}},
-				"acme again": {Certificates: []tls.Certificate{acme}},
-				"beta":       {Certificates: []tls.Certificate{beta}},
-				"acme, with roots": {
-					Certificates: []tls.Certificate{acme},
-					RootCAs:      r.network.TLSClientConfig().RootCAs,
-				},
-				"acme, with roots again": {
-					Certificates: []tls.Certificate{acme},
-					RootCAs:      r.network.TLSClientConfig().RootCAs,
-				},
+				"none":                   nil,
+				"empty":                  {},
+				"acme":                   {Certificates: []tls.Certificate{acme}},
+				"acme again":             {Certificates: []tls.Certificate{acme}},
+				"beta":                   {Certificates: []tls.Certificate{beta}},
+				"acme, with roots":       {Certificates: []tls.Certificate{acme}, RootCAs: roots},
+				"acme, with roots again": {Certificates: []tls.Certificate{acme}, RootCAs: roots},
 			}
 			var c webhook.Config
 			for id, s := range settings {

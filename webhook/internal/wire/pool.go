@@ -20,6 +20,7 @@ const idleTimeout = 90 * time.Second
 // A host is the receiver that all connections with the same key lead to.
 type host struct {
 	key key
+	own *tls.Config // configuration of its Targets; nil: that of the Client
 	tls *tls.Config // configuration of its connections; nil without TLS
 	h2  atomic.Bool // the latest connection to it spoke HTTP/2
 
@@ -35,15 +36,15 @@ type host struct {
 func (c *Client) acquire(t *Target) (*host, *conn) {
 	k := t.key
 	if c.config.Proxy != nil {
-		k = key{tls: k.tls} // all connections lead to the proxy
+		k = key{identity: k.identity} // all connections lead to the proxy
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.hosts[k]
 	if h == nil {
-		h = &host{key: k}
+		h = &host{key: k, own: t.tls}
 		if k.secure {
-			h.tls = c.hostTLS(k)
+			h.tls = c.hostTLS(h)
 		}
 		c.hosts[k] = h
 		if c.sweeps == nil {
@@ -57,17 +58,17 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 	return h, c.pop(h)
 }
 
-// baseTLS returns the TLS configuration for k, without the parts that depend on the host.
-func (c *Client) baseTLS(k key) *tls.Config {
-	return cmp.Or(k.tls, c.config.TLS, new(tls.Config)).Clone()
+// baseTLS returns the TLS configuration for h, without the parts that depend on its address.
+func (c *Client) baseTLS(h *host) *tls.Config {
+	return cmp.Or(h.own, c.config.TLS, new(tls.Config)).Clone()
 }
 
-// hostTLS returns the TLS configuration of connections to k. Each host has a session cache of its
+// hostTLS returns the TLS configuration of connections to h. Each host has a session cache of its
 // own, so that it resumes no session that was verified by the rules of another configuration.
-func (c *Client) hostTLS(k key) *tls.Config {
-	config := c.baseTLS(k)
+func (c *Client) hostTLS(h *host) *tls.Config {
+	config := c.baseTLS(h)
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(k.addr)
+		config.ServerName, _, _ = net.SplitHostPort(h.key.addr)
 	}
 	config.NextProtos = c.protos
 	if config.ClientSessionCache == nil {

@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,25 +23,44 @@ type Target struct {
 
 	url     *url.URL
 	header  http.Header
+	tls     *tls.Config // nil: the configuration of the Client
 	key     key
 	foreign bool   // only net/http can send the host: in punycode, or without its IPv6 zone
 	head    []byte // head of a request, up to the value of Content-Length
 }
 
-// A key identifies the connections that requests can share. Connections with different
-// TLS configurations are never shared.
+// A key identifies the connections that requests can share.
 type key struct {
-	secure bool
-	addr   string      // host:port
-	tls    *tls.Config // configuration of the Target; nil: that of the Client
+	secure   bool
+	addr     string // host:port
+	identity identity
+}
+
+// An identity stands for a TLS configuration: connections with different client certificates or
+// different roots are never shared. The zero identity is that of the Client.
+type identity struct {
+	certificates [sha256.Size]byte // a digest of the client certificates
+	roots        *x509.CertPool
+}
+
+func identityOf(c *tls.Config) identity {
+	if c == nil {
+		return identity{}
+	}
+	h := sha256.New()
+	for _, certificate := range c.Certificates {
+		fmt.Fprintf(h, "%x", certificate.Certificate) // the brackets and spaces keep chains and certificates apart
+	}
+	return identity{[sha256.Size]byte(h.Sum(nil)), c.RootCAs}
 }
 
 // NewTarget returns a Target for u, an http or https URL with a host. header is sent with
 // each request. Its names and values must be valid, and it must have User-Agent and
-// Content-Type. tls replaces the Client's configuration, unless it is nil. The caller
-// must not change the three arguments afterwards.
+// Content-Type. tls replaces the Client's configuration, unless it is nil. Targets with the same
+// client certificates and the same RootCAs must have configurations that are equal otherwise, too.
+// The caller must not change the three arguments afterwards.
 func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
-	t := &Target{url: u, header: header, key: key{secure: u.Scheme == "https", tls: tls}}
+	t := &Target{url: u, header: header, tls: tls, key: key{secure: u.Scheme == "https", identity: identityOf(tls)}}
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
 	t.foreign = strings.Trim(u.Host, hostBytes) != ""

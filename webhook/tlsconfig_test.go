@@ -2,31 +2,8 @@ package webhook
 
 import (
 	"crypto/tls"
-	"runtime"
 	"testing"
 )
-
-// The configurations of TLS values that Lookup returned and that nothing uses any more are dropped.
-func TestUnusedTLSConfigsAreDropped(t *testing.T) {
-	cs := newTLSConfigs(nil)
-	kept := &TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("kept")}}}}
-	config := cs.of(kept)
-	for i := range 50 {
-		cs.of(&TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{{byte(i)}}}}})
-	}
-	number := func() int {
-		cs.mu.Lock()
-		defer cs.mu.Unlock()
-		return len(cs.own)
-	}
-	for number() > 1 { // if the others are not dropped, the time limit of the test ends this loop
-		runtime.GC()
-	}
-	if number() != 1 || cs.of(kept) != config {
-		t.Error("a configuration in use was dropped, want it kept")
-	}
-	runtime.KeepAlive(config)
-}
 
 // If a destination has TLS settings, the client certificates and the session cache of Config are
 // not used for it. Otherwise its connections could have the identity of another destination.
