@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -27,10 +26,9 @@ func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 	}{{name: "own client"}, {name: "net/http", netHTTP: true}, {name: "HTTP/2", http2: true}} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			var calls atomic.Int64
-			d := webhook.Destination{ID: "crm", NetHTTP: tt.netHTTP, Authorize: func(_ context.Context, url string, h http.Header) error {
-				h.Set("Authorization", fmt.Sprintf("Bearer token-%d of %s", calls.Add(1), url))
-				h.Set("X-Tenant", "acme")
-				return nil
+			d := webhook.Destination{ID: "crm", NetHTTP: tt.netHTTP, Authorize: func(_ context.Context, url string) (map[string]string, error) {
+				token := fmt.Sprintf("Bearer token-%d of %s", calls.Add(1), url)
+				return map[string]string{"Authorization": token, "X-Tenant": "acme"}, nil
 			}}
 			recv := r.network.Receiver("https://crm.example/", "", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
 				return webhooktest.Answer(503).WithBody("bad "+q.Header.Get("Authorization")).With("X-Echo", q.Header.Get("Authorization"))
@@ -81,37 +79,38 @@ func TestAuthorizeSetsHeadersOfEachRequest(t *testing.T) {
 // The forwarder sends no request and retries the delivery later.
 func TestAuthorizeFailureFailsTheAttemptWithoutARequest(t *testing.T) {
 	const secret = "t0ken-1234"
-	set := func(h http.Header, names ...string) error {
+	headers := func(names ...string) map[string]string {
+		h := make(map[string]string)
 		for _, name := range names {
-			h[name] = []string{"Bearer " + secret}
+			h[name] = "Bearer " + secret
 		}
-		return nil
+		return h
+	}
+	set := func(names ...string) func(context.Context) (map[string]string, error) {
+		return func(context.Context) (map[string]string, error) { return headers(names...), nil }
 	}
 	for _, tt := range []struct {
 		name      string
-		authorize func(context.Context, http.Header) error
+		authorize func(context.Context) (map[string]string, error)
 		want      string // the error of the attempt
 	}{
-		{"error", func(_ context.Context, h http.Header) error {
-			set(h, "Authorization")
-			return errors.New("no token, but had " + secret)
+		{"error", func(context.Context) (map[string]string, error) {
+			return headers("Authorization"), errors.New("no token, but had " + secret)
 		}, "no token, but had [redacted]"},
-		{"error with a URL", func(context.Context, http.Header) error {
-			return &url.Error{Op: "Post", URL: "https://id:" + secret + "@auth.example/", Err: errors.New("is away")}
+		{"error with a URL", func(context.Context) (map[string]string, error) {
+			return nil, &url.Error{Op: "Post", URL: "https://id:" + secret + "@auth.example/", Err: errors.New("is away")}
 		}, "is away"},
-		{"panic", func(context.Context, http.Header) error { panic("out of tokens") }, "webhook: Authorize panicked: out of tokens"},
-		{"too late", func(ctx context.Context, _ http.Header) error { <-ctx.Done(); return nil }, "no complete answer in time"},
-		{"signature", func(_ context.Context, h http.Header) error { return set(h, "x-signature") }, `webhook: Authorize["x-signature"]: may not be replaced`},
-		{"host", func(_ context.Context, h http.Header) error { return set(h, "Host") }, `webhook: Authorize["Host"]: may not be replaced`},
-		{"id", func(_ context.Context, h http.Header) error { return set(h, "Webhook-Id") }, `webhook: Authorize["Webhook-Id"]: may not be replaced`},
-		{"trace", func(_ context.Context, h http.Header) error { return set(h, "Traceparent") }, `webhook: Authorize["Traceparent"]: may not be replaced`},
-		{"static header", func(_ context.Context, h http.Header) error { return set(h, "X-Key") }, `webhook: Authorize["X-Key"]: may not be replaced`},
-		{"twice", func(_ context.Context, h http.Header) error { return set(h, "X-A", "x-a") }, `webhook: Authorize["x-a"]: is given twice`},
-		{"two values", func(_ context.Context, h http.Header) error { h["X-A"] = []string{"1", "2"}; return nil }, `webhook: Authorize["X-A"]: has 2 values; 1 is allowed`},
-		{"no value", func(_ context.Context, h http.Header) error { h["X-A"] = nil; return nil }, `webhook: Authorize["X-A"]: has 0 values; 1 is allowed`},
-		{"line end", func(_ context.Context, h http.Header) error { h["X-A"] = []string{"1\r\nX-B: 2"}; return nil }, `webhook: Authorize["X-A"]: has a value with a control character`},
-		{"name", func(_ context.Context, h http.Header) error { return set(h, "X A") }, `webhook: Authorize["X A"]: is not a header name`},
-		{"too many", func(_ context.Context, h http.Header) error { return set(h, "A", "B", "C", "D", "E", "F") }, "webhook: Authorize: has set 6 headers; at most 5 are allowed"},
+		{"panic", func(context.Context) (map[string]string, error) { panic("out of tokens") }, "webhook: Authorize panicked: out of tokens"},
+		{"too late", func(ctx context.Context) (map[string]string, error) { <-ctx.Done(); return nil, nil }, "no complete answer in time"},
+		{"signature", set("x-signature"), `webhook: Authorize["x-signature"]: may not be replaced`},
+		{"host", set("Host"), `webhook: Authorize["Host"]: may not be replaced`},
+		{"id", set("Webhook-Id"), `webhook: Authorize["Webhook-Id"]: may not be replaced`},
+		{"trace", set("Traceparent"), `webhook: Authorize["Traceparent"]: may not be replaced`},
+		{"static header", set("X-Key"), `webhook: Authorize["X-Key"]: is given twice`},
+		{"twice", set("X-A", "x-a"), `webhook: Authorize["x-a"]: is given twice`},
+		{"line end", func(context.Context) (map[string]string, error) { return map[string]string{"X-A": "1\r\nX-B: 2"}, nil }, `webhook: Authorize["X-A"]: has a value with a control character`},
+		{"name", set("X A"), `webhook: Authorize["X A"]: is not a header name`},
+		{"too many", set("A", "B", "C", "D", "E", "F"), "webhook: Authorize: 6 given; at most 5 are allowed"},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver("http://crm.example/", "")
@@ -119,12 +118,12 @@ func TestAuthorizeFailureFailsTheAttemptWithoutARequest(t *testing.T) {
 			r.start(webhook.Config{Destinations: []webhook.Destination{{
 				ID:        "crm",
 				Endpoints: []webhook.Endpoint{{URL: "http://crm.example/", Headers: map[string]string{"X-Key": "k"}}},
-				Authorize: func(ctx context.Context, _ string, h http.Header) error {
+				Authorize: func(ctx context.Context, _ string) (map[string]string, error) {
 					if !failing {
-						return set(h, "Authorization")
+						return headers("Authorization"), nil
 					}
 					failures++
-					return tt.authorize(ctx, h)
+					return tt.authorize(ctx)
 				},
 			}}})
 			r.track("m1")

@@ -77,17 +77,17 @@ type Destination struct {
 	// that it cannot change as they are. Transform is called concurrently, but not for replayed
 	// deliveries, deletion notices and audiences. Nil stores events as they are.
 	Transform func(context.Context, event.Event) (event.Event, error)
-	// Authorize sets headers of one request, such as an access token that expires. It is called
-	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
-	// may set up to MaxHeaders headers, each with one value. It must not set traceparent,
-	// tracestate, a header that Endpoint.Headers may not set, or one that the endpoint has already.
+	// Authorize returns headers of one request, such as an access token that expires. It is called
+	// before each request, with the endpoint's URL as it is in Endpoints. It may return up to
+	// MaxHeaders headers, but not traceparent, tracestate, a header that Endpoint.Headers may not
+	// set, or one that the endpoint has already.
 	//
 	// Authorize may take as long as the attempt, and must return when its context ends. If it
-	// returns an error, panics or sets a header that is not allowed, the attempt fails with
+	// returns an error, panics or returns a header that is not allowed, the attempt fails with
 	// ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the error are stored and
-	// logged, without the values that were set. Authorize is called concurrently, also by Try. Nil
-	// sets nothing.
-	Authorize func(ctx context.Context, url string, header http.Header) error
+	// logged, without the values that were returned. Authorize is called concurrently, also by Try.
+	// Nil adds nothing.
+	Authorize func(ctx context.Context, url string) (map[string]string, error)
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
 	MaxConcurrent int
 	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, which is one a day, to

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
@@ -34,13 +33,9 @@ func ExampleDestination() {
 			return e, err
 		},
 		// Once for each request, before it is sent.
-		Authorize: func(ctx context.Context, url string, header http.Header) error {
+		Authorize: func(ctx context.Context, url string) (map[string]string, error) {
 			t, err := token(ctx)
-			if err != nil {
-				return err
-			}
-			header.Set("Authorization", "Bearer "+t)
-			return nil
+			return map[string]string{"Authorization": "Bearer " + t}, err
 		},
 	}
 

@@ -32,7 +32,7 @@ const (
 	// ReasonAddress: the address guard refused the endpoint's address. No request was sent.
 	ReasonAddress Reason = "address"
 	// ReasonAuthorize: Destination.Authorize failed, panicked, took all the time of the
-	// attempt or set a header that it may not set. No request was sent.
+	// attempt or returned a header that it may not set. No request was sent.
 	ReasonAuthorize Reason = "authorize"
 	// ReasonRedirect: the answer was 3xx, and redirects are not followed.
 	ReasonRedirect Reason = "redirect"

@@ -56,8 +56,8 @@ type sender struct {
 	keepAll bool // keeps the Answer of a request even if it was delivered
 
 	// The fields below are about the latest request.
-	secrets    []string    // texts to redact: endpoint.secrets, and the values in authorized
-	authorized http.Header // the headers that Authorize has set; nil without Authorize
+	secrets    []string          // texts to redact: endpoint.secrets, and the values in authorized
+	authorized map[string]string // the headers that Authorize has returned
 }
 
 // send posts d to e. The request ends with ctx and with the timeout of e.
@@ -118,46 +118,53 @@ func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err err
 	return result{outcome: out, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
 }
 
-// authorize calls Destination.Authorize for one request to e. It appends to s.lines the headers
-// that Authorize has set, and adds their values to s.secrets, which are redacted.
+// authorize calls Destination.Authorize for one request to e. It appends the headers that Authorize
+// returns to s.lines, and adds their values to s.secrets, which are redacted.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
-	s.authorized = make(http.Header)
-	err := noPanic("Authorize", func() error { return e.authorize(ctx, e.raw, s.authorized) })
+	err := noPanic("Authorize", func() (err error) {
+		s.authorized, err = e.authorize(ctx, e.raw)
+		return err
+	})
 	if err == nil {
 		err = context.Cause(ctx) // Authorize took all the time of the attempt
 	}
-	if n := len(s.authorized); err == nil && n > MaxHeaders {
-		err = refuse("Authorize", "has set %d headers; at most %d are allowed", n, MaxHeaders)
+	var wrong faults
+	header := e.header.Clone()
+	secrets := addHeaders(header, "Authorize", s.authorized, &wrong)
+	s.secrets = redactable(slices.Concat(e.secrets, secrets))
+	for _, name := range []string{headerTraceParent, headerTraceState} {
+		wrong.refuse(header[name] != nil && e.header[name] == nil, fmt.Sprintf("Authorize[%q]", name), "may not be replaced")
 	}
-	secrets := slices.Clone(e.secrets)
-	seen := make(map[string]bool)
-	for _, name := range slices.Sorted(maps.Keys(s.authorized)) {
-		field, canonical := fmt.Sprintf("Authorize[%q]", name), http.CanonicalHeaderKey(name)
-		var value string
-		for _, value = range s.authorized[name] {
-			secrets = append(secrets, headerSecrets(canonical, value)...)
-		}
-		n := len(s.authorized[name])
-		wrong := checkHeader(field, name, value)
-		switch {
-		case err != nil:
-			continue
-		case n != 1:
-			err = refuse(field, "has %d values; 1 is allowed", n)
-		case wrong != nil:
-			err = wrong
-		case e.header[canonical] != nil, canonical == headerTraceParent, canonical == headerTraceState:
-			err = refuse(field, "may not be replaced")
-		case seen[canonical]:
-			err = refuse(field, "is given twice")
-		}
-		seen[canonical] = true
-		s.lines = appendHeader(s.lines, canonical, value)
+	switch {
+	case err != nil:
+		return err
+	case wrong != nil:
+		return wrong[0]
 	}
-	s.secrets = redactable(secrets)
-	return err
+	for name, value := range s.authorized {
+		s.lines = appendHeader(s.lines, http.CanonicalHeaderKey(name), value)
+	}
+	return nil
+}
+
+// addHeaders adds the headers in given to header, and returns their secret texts. It adds to wrong a
+// fault for each one that is not allowed. The argument field is the path of given.
+func addHeaders(header http.Header, field string, given map[string]string, wrong *faults) (secrets []string) {
+	wrong.refuse(len(given) > MaxHeaders, field, "%d given; at most %d are allowed", len(given), MaxHeaders)
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		value, field, canonical := given[name], fmt.Sprintf("%s[%q]", field, name), http.CanonicalHeaderKey(name)
+		err := checkHeader(field, name, value)
+		wrong.add(err)
+		wrong.refuse(err == nil && header[canonical] != nil, field, "is given twice")
+		header[canonical] = []string{value}
+		secrets = append(secrets, value)
+		if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
+			secrets = append(secrets, credentials) // without the scheme
+		}
+	}
+	return secrets
 }
 
 // noPanic calls f, and turns a panic in it into an error.
@@ -211,15 +218,6 @@ func redactEnd(s string, secrets []string) string {
 		return s
 	}
 	return s[:len(s)-most] + redacted
-}
-
-// headerSecrets returns the texts to redact for a header: its value and, for Authorization, also
-// the credentials behind the scheme.
-func headerSecrets(canonical, value string) []string {
-	if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
-		return []string{value, credentials}
-	}
-	return []string{value}
 }
 
 // redactable returns the secrets that are long enough to be redacted, the longest first.

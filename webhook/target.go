@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,8 +38,8 @@ type endpoint struct {
 	standard *signature.StandardSigner // nil: no headers of Standard Webhooks
 	traced   bool                      // header has a static traceparent or tracestate
 
-	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
-	raw       string                                                          // the URL as it was given, for authorize
+	authorize func(ctx context.Context, url string) (map[string]string, error) // nil: no more headers
+	raw       string                                                           // the URL as it was given, for authorize
 
 	// secrets are the secret texts of a request. They are redacted if the endpoint sends them back.
 	// The longest come first, because a secret may contain a shorter one.
@@ -110,20 +109,11 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var wrong faults
 	u, err := checkURL("URL", e.URL)
 	wrong.add(err)
-	wrong.refuse(len(e.Headers) > MaxHeaders, "Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
 	}
-	var secrets []string
-	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-		value, field, canonical := e.Headers[name], fmt.Sprintf("Headers[%q]", name), http.CanonicalHeaderKey(name)
-		err := checkHeader(field, name, value)
-		wrong.add(err)
-		wrong.refuse(err == nil && len(h[canonical]) > 0, field, "is given twice")
-		h[canonical] = []string{value}
-		secrets = append(secrets, headerSecrets(canonical, value)...)
-	}
+	secrets := addHeaders(h, "Headers", e.Headers, &wrong)
 	if wrong != nil {
 		return nil, wrong
 	}

@@ -41,13 +41,12 @@ func Example() {
 	acme := webhook.Destination{
 		ID:        "acme",
 		Endpoints: []webhook.Endpoint{{URL: crm.URL}},
-		Authorize: func(_ context.Context, _ string, header http.Header) error {
+		Authorize: func(context.Context, string) (map[string]string, error) {
 			token, err := tokens.Token()
 			if err != nil {
-				return err
+				return nil, err
 			}
-			header.Set("Authorization", token.Type()+" "+token.AccessToken)
-			return nil
+			return map[string]string{"Authorization": token.Type() + " " + token.AccessToken}, nil
 		},
 	}
 
