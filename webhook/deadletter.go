@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync/atomic"
 	"time"
 )
 
@@ -56,7 +55,7 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 // with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
 // replay to an endpoint that refuses everything would never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return f.allDead(ctx, filter, nil, f.Replay)
+	return f.allDead(ctx, filter, f.Replay)
 }
 
 // Discard removes the dead letters with these keys, and returns how many there were.
@@ -67,44 +66,46 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 // DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
 // while the caller ranges over the result, and yields how many it has removed so far.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return f.allDead(ctx, filter, nil, f.Discard)
+	return f.allDead(ctx, filter, f.Discard)
 }
 
 // allDead calls do with the keys of the dead letters that filter selects, and that died before the
-// loop began. It ends when the function more, unless it is nil, returns false for a dead letter.
-func (e *engine) allDead(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+// loop began.
+func (f *Forwarder) allDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	keys := func(yield func(string, error) bool) {
 		filter := filter
-		if now := e.now(); filter.To.IsZero() || filter.To.After(now) {
-			filter.To = now
-		}
-		for d, err := range e.config.Store.Dead(ctx, filter, "") {
-			if err == nil && more != nil && !more(&d) || !yield(d.Key, err) {
+		filter.To = earlierEnd(filter.To, f.now())
+		for d, err := range f.Dead(ctx, filter) {
+			if !yield(d.Key, err) {
 				return
 			}
 		}
 	}
-	return inChunks(keys, func(string) int { return 0 }, func(keys []string) (int, error) { return do(ctx, keys...) })
+	return inChunks(keys, chunk, func(keys []string) (int, error) { return do(ctx, keys...) })
 }
 
-// One commit replays, discards or resends at most chunk deliveries. A commit that resends has
-// bodies of roughly chunkBytes at most.
-const (
-	chunk      = 256
-	chunkBytes = 4 << 20
-)
+// earlierEnd returns the earlier of the times to and now. A zero to stands for no end.
+func earlierEnd(to, now time.Time) time.Time {
+	if to.IsZero() || to.After(now) {
+		return now
+	}
+	return to
+}
 
-// inChunks passes the values of seq to the function do, in pieces of up to chunk values or about
-// chunkBytes, where the function size returns the bytes of a value. After each call it yields the
-// sum of the numbers that do has returned so far. An error, which it yields with the sum, ends it.
-func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (int, error)) iter.Seq2[int, error] {
+// chunk is how many dead letters one commit replays or discards at most.
+const chunk = 256
+
+// inChunks passes the values of seq to the function do, in pieces of up to n values. After each
+// call it yields the sum of the numbers that do has returned so far. An error, which it yields with
+// the sum, ends it.
+func inChunks[T any](seq iter.Seq2[T, error], n int, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
-		total, bytes := 0, 0
+		total := 0
 		var gathered []T
 		flush := func() bool {
-			n, err := do(gathered)
-			total += n
-			gathered, bytes = gathered[:0], 0
+			done, err := do(gathered)
+			total += done
+			gathered = gathered[:0]
 			return yield(total, err) && err == nil
 		}
 		for v, err := range seq {
@@ -112,8 +113,7 @@ func inChunks[T any](seq iter.Seq2[T, error], size func(T) int, do func([]T) (in
 				yield(total, err)
 				return
 			}
-			gathered, bytes = append(gathered, v), bytes+size(v)
-			if (len(gathered) == chunk || bytes >= chunkBytes) && !flush() {
+			if gathered = append(gathered, v); len(gathered) == n && !flush() {
 				return
 			}
 		}
@@ -136,64 +136,67 @@ type Forgotten struct {
 
 // keepBounds calls sweep. The forwarder enforces the bounds, not the store, so that they are the
 // same for every store. Several forwarders on one store may do so.
-func (e *engine) keepBounds(ctx context.Context) {
-	if err := e.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-		e.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+func (f *Forwarder) keepBounds(ctx context.Context) {
+	if err := f.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		f.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
 	}
 }
 
-// sweep discards the dead letters that exceed the bounds now. If the counts of the store show that
-// no dead letter exceeds a bound, sweep reads none.
-func (e *engine) sweep(ctx context.Context) error {
-	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
-		return nil
-	}
-	counts, err := e.config.Store.Count(ctx)
+// sweep discards the dead letters that exceed the bounds now, and counts and logs them. If the
+// counts of the store show that no dead letter exceeds a bound, sweep reads none.
+func (f *Forwarder) sweep(ctx context.Context) error {
+	counts, err := f.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
 		return err
 	}
-	if e.config.DeadMaxAge != Unlimited {
-		if oldest := e.now().Add(-e.config.DeadMaxAge); counts.OldestDead.Before(oldest) {
-			if err := e.forget(ctx, DeadFilter{To: oldest}, nil, "age", &e.count.forgottenAge); err != nil {
-				return err
+	var oldest time.Time // dead letters that died before it are too old
+	if f.config.DeadMaxAge != Unlimited {
+		oldest = f.now().Add(-f.config.DeadMaxAge)
+	}
+	excess := int64(0) // bytes
+	if f.config.DeadMaxBytes != Unlimited {
+		excess = counts.DeadBytes - f.config.DeadMaxBytes
+		if counts.DeadBytes < 0 { // the store does not know the total
+			excess = -f.config.DeadMaxBytes
+			for d, err := range f.Dead(ctx, DeadFilter{}) {
+				if err != nil {
+					return err
+				}
+				excess += d.Size()
 			}
 		}
 	}
-	if e.config.DeadMaxBytes == Unlimited {
+	if excess <= 0 && !counts.OldestDead.Before(oldest) {
 		return nil
 	}
-	if counts, err = e.config.Store.Count(ctx); err != nil {
-		return err
-	}
-	excess := counts.DeadBytes - e.config.DeadMaxBytes
-	if counts.DeadBytes < 0 { // the store does not know the total
-		excess = -e.config.DeadMaxBytes
-		for d, err := range e.config.Store.Dead(ctx, DeadFilter{}, "") {
-			if err != nil {
-				return err
+	aged := 0 // dead letters that are too old: the first ones
+	keys := func(yield func(string, error) bool) {
+		for d, err := range f.Dead(ctx, DeadFilter{}) {
+			switch {
+			case err != nil:
+			case d.Died.Before(oldest):
+				aged++
+			case excess <= 0:
+				return
 			}
-			excess += d.Size()
+			excess -= d.Size()
+			if !yield(d.Key, err) {
+				return
+			}
 		}
 	}
-	if excess <= 0 {
-		return nil
-	}
-	more := func(d *DeadLetter) bool {
-		was := excess
-		excess -= d.Size()
-		return was > 0
-	}
-	return e.forget(ctx, DeadFilter{}, more, "size", &e.count.forgottenSize)
-}
-
-// forget discards dead letters as allDead does. It counts and logs them.
-func (e *engine) forget(ctx context.Context, filter DeadFilter, more func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
 	total := 0
-	for total, err = range e.allDead(ctx, filter, more, e.config.Store.Discard) {
+	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return f.Discard(ctx, keys...) }) {
 	}
-	count.Add(int64(total))
-	if total > 0 {
-		e.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", total)
+	aged = min(aged, total)
+	f.count(func(s *Stats) {
+		s.Forgotten.Age += int64(aged)
+		s.Forgotten.Size += int64(total - aged)
+	})
+	for bound, n := range map[string]int{"age": aged, "size": total - aged} {
+		if n > 0 {
+			f.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
+		}
 	}
 	return err
 }

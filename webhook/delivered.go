@@ -20,6 +20,9 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 	return h.Delivered(ctx, filter, after)
 }
 
+// resendChunk is how many deliveries one commit resends at most. Their bodies have up to 4 MB.
+const resendChunk = 4 << 20 / maxTransformed
+
 // Resend sends again the deliveries in the store's History that filter selects. Each becomes a new
 // delivery with the same body and an ID of its own, so a receiver that deduplicates by webhook-id
 // takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
@@ -28,9 +31,7 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
-		if now := f.now(); filter.To.IsZero() || filter.To.After(now) {
-			filter.To = now
-		}
+		filter.To = earlierEnd(filter.To, f.now())
 		for d, err := range f.Delivered(ctx, filter, "") {
 			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
 				continue // d is a copy that an earlier Resend has made
@@ -46,7 +47,7 @@ func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq
 		}
 	}
 	var b batch
-	return inChunks(again, func(p Put) int { return len(p.Body) }, func(ps []Put) (int, error) {
+	return inChunks(again, resendChunk, func(ps []Put) (int, error) {
 		if f.open.Err() != nil {
 			return 0, ErrClosed
 		}

@@ -15,7 +15,7 @@ const overdueTimeouts = 3
 
 // A fetcher claims deliveries in the store for the scheduler.
 type fetcher struct {
-	*engine
+	*Forwarder
 	started bool // the pauses and all heads of the store were read
 	changed bool // Store.Heads may report changes
 	plan    []schedule.Want
@@ -30,15 +30,14 @@ type fetcher struct {
 // run supplies the scheduler with deliveries until ctx is done. It returns an error only if the
 // store was closed.
 func (r *fetcher) run(ctx context.Context) error {
-	e := r.engine
-	timer := time.NewTimer(e.config.Poll)
+	timer := time.NewTimer(r.config.Poll)
 	defer timer.Stop()
-	poll := time.NewTicker(e.config.Poll)
+	poll := time.NewTicker(r.config.Poll)
 	defer poll.Stop()
-	overdue := time.NewTicker(e.config.Timeout)
+	overdue := time.NewTicker(r.config.Timeout)
 	defer overdue.Stop()
 	for {
-		e.moved.Store(time.Now().UnixNano())
+		r.moved.Store(time.Now().UnixNano())
 		pause, err := r.fetch(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -47,7 +46,7 @@ func (r *fetcher) run(ctx context.Context) error {
 			return fmt.Errorf("webhook: fetching: %w", err)
 		case err != nil:
 			if r.trouble.failed() {
-				e.config.Logger.Error("webhook: the store fails; nothing is delivered until it works again", "error", err)
+				r.config.Logger.Error("webhook: the store fails; nothing is delivered until it works again", "error", err)
 			}
 			select {
 			case <-time.After(r.trouble.pause):
@@ -56,23 +55,23 @@ func (r *fetcher) run(ctx context.Context) error {
 		}
 		timer.Reset(pause)
 		select {
-		case <-e.news:
-		case <-e.config.Store.Changed():
+		case <-r.news:
+		case <-r.config.Store.Changed():
 			r.changed = true
 		case <-timer.C:
 		case <-poll.C:
 			r.changed = true
 		case <-overdue.C:
-			hanging, ready := e.schedule.Overdue(overdueTimeouts * e.config.Timeout)
+			hanging, ready := r.schedule.Overdue(overdueTimeouts * r.config.Timeout)
 			if n := len(hanging) + len(ready); n > 0 {
-				e.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
+				r.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
 			}
 			for i := range hanging {
 				d := *hanging[i].Value.(*Delivery) // the attempt may still use the delivery
 				d.Body = nil                       // the scheduler counts its bytes until the attempt has ended
-				e.settler.giveBack(&d)
+				r.settler.giveBack(&d)
 			}
-			e.returnAll(ready)
+			r.returnAll(ready)
 		case <-ctx.Done():
 			return nil
 		}

@@ -4,20 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // A Forwarder accepts events, keeps them in a Store, and delivers them to the endpoints of their
 // destinations while Run runs. Its methods may be called concurrently.
+//
+//	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type Forwarder struct {
-	*engine
-	open    context.Context    // done after Shutdown: nothing more is accepted
-	close   context.CancelFunc // ends open
-	running atomic.Bool
+	config       Config
+	destinations destinations
+	client       *wire.Client
+	schedule     *schedule.Scheduler
+	settler      *settler
+	readings     atomic.Uint64  // counts the calls of learnPauses
+	senders      sync.Pool      // of *sender
+	workers      sync.WaitGroup // the workers, and the requests that outlast their attempt
+	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
+	total        account        // of all destinations
+	accounts     accounts
+
+	mu    sync.Mutex // guards stats
+	stats Stats      // only the counts that total does not have
+
+	open          context.Context    // done after Shutdown: nothing more is accepted
+	close         context.CancelFunc // ends open
+	attempts      context.Context    // parent of every request
+	abortAttempts context.CancelCauseFunc
+	running       atomic.Bool   // Run was called
+	moved         atomic.Int64  // when the fetcher last made progress, in nanoseconds since 1970
+	ended         chan struct{} // closed at the end of Run
 }
 
 // New returns a Forwarder, which delivers nothing until Run is called, or a *ConfigError.
@@ -26,105 +48,31 @@ func New(c Config) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEngine(c)
-	if err != nil {
-		return nil, err
-	}
-	f := &Forwarder{engine: e}
+	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
-	return f, nil
-}
-
-// Forward accepts calls for a destination, and returns nil once they are durable in the store. From
-// then on each is delivered, or becomes a dead letter. With an error it has accepted none of them.
-// A call is a message of the root package, or an event.JSON. Forward does not need Run: deliveries
-// wait for the next Run.
-//
-// Forward leaves out a call, and counts it in Stats, if
-//
-//   - the integrations of the call switch Webhooks off,
-//   - the destination's Filter leaves it out,
-//   - the destination's Transform fails for it, or
-//   - the store remembers its messageId for the destination.
-//
-// The error for a call that is not valid is a *event.CallError, or an error of the root package.
-// Other errors are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the
-// store. With a Lookup an unknown destination is no error: its deliveries wait until Lookup knows
-// it. The caller may repeat a call that the store refused.
-func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
-	events, err := encode(calls)
-	if err != nil {
-		return err
+	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
+	g := &guard{allow: c.AllowAddresses, operator: c.TrustLookup, literals: make(map[netip.Addr]bool)}
+	f.client = newClient(&f.config, g, f.attempts)
+	f.destinations = destinations{
+		config: &f.config, ctx: f.attempts,
+		static: make(map[string]*target, len(c.Destinations)), filtering: c.LookupFilters,
 	}
-	return f.ForwardEvents(ctx, []string{destination}, events...)
-}
-
-// encode turns calls that arrive now into events.
-func encode(calls []analytics.Message) ([]event.Event, error) {
-	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
-	if err != nil {
+	if err := f.destinations.add(c.Destinations, g); err != nil {
 		return nil, err
 	}
-	events := make([]event.Event, len(calls))
-	for i, call := range calls {
-		if events[i], err = encoder.Encode(call); err != nil {
-			if len(calls) > 1 {
-				return nil, fmt.Errorf("call %d: %w", i, err)
-			}
-			return nil, err
-		}
-	}
-	return events, nil
-}
-
-// ForwardEvents is Forward for several destinations, and for events that the caller has made with
-// package event. It stores all deliveries in one commit.
-func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	return forward(f, ctx, destinations, events, true, f.put)
-}
-
-// Announce is ForwardEvents without filters and Transforms. It is for the events of audiences and
-// deletions, which package audience makes.
-func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
-	return forward(f, ctx, destinations, events, false, f.put)
-}
-
-// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event
-// is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
-//
-//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-//		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
-//			return err
-//		}
-//		return forwarder.ForwardTx(ctx, tx, "acme", &analytics.Track{UserId: order.User, Event: "Order Placed"})
-//	})
-//
-// ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
-// an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
-// deliveries in InTransaction, and as Accepted on the node that is the first to claim them.
-func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
-	events, err := encode(calls)
-	if err != nil {
-		return err
-	}
-	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
-}
-
-// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made
-// with package event. Event.NoDedup has no effect.
-func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
-	outbox, ok := f.config.Store.(Outbox)
-	if !ok {
-		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
-	}
-	return forward(f, ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
-		stored, err := outbox.PutTx(ctx, tx, b.deliveries())
-		if err == nil {
-			f.count.inTransaction.Add(int64(stored))
-			f.count.duplicates.Add(int64(len(b.puts) - stored))
-		}
-		return stored, err
+	f.senders.New = func() any { return &sender{client: f.client} }
+	f.schedule = schedule.New(schedule.Config{
+		Slots:   c.MaxInFlight,
+		Bytes:   c.MaxBytesInFlight,
+		Window:  c.Window,
+		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
+		Start:   func() { f.workers.Go((&worker{Forwarder: f, sender: &sender{client: f.client}}).run) },
+		Wake:    f.wake,
+		Now:     c.Store.Now,
+		Jitter:  jitter,
 	})
+	f.settler = &settler{Forwarder: f, news: make(chan struct{}, 1)}
+	return f, nil
 }
 
 // Run delivers until ctx is done or Shutdown is called. Then it waits for the attempts in flight,
@@ -135,11 +83,51 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("webhook: Run was called before")
 	}
+	defer close(f.ended)
 	if f.open.Err() != nil { // after Shutdown
-		close(f.ended)
 		return nil
 	}
-	return f.run(ctx, f.open)
+	defer f.client.Close()
+	defer f.abortAttempts(nil)
+
+	// The settler stops last.
+	drained := make(chan struct{})
+	settled := make(chan error, 1)
+	go func() { settled <- f.settler.run(context.WithoutCancel(ctx), drained) }() // ends below
+
+	fetching, stopFetching := context.WithCancel(ctx)
+	defer stopFetching()
+	defer context.AfterFunc(f.open, stopFetching)()
+	var aside sync.WaitGroup
+	aside.Go(func() { every(fetching, firstSweep, sweepEvery, f.keepBounds) })
+	// While the store fails, the pauses stay as they are, and the fetcher logs the failure.
+	aside.Go(func() {
+		every(fetching, time.Second, time.Second, func(ctx context.Context) { _ = f.learnPauses(ctx) })
+	})
+	shared, isShared := f.config.Store.(Shared)
+	if isShared {
+		f.moved.Store(time.Now().UnixNano())
+		shared.Present(f.present)
+	}
+	err := (&fetcher{Forwarder: f}).run(fetching)
+	stopFetching()
+	aside.Wait()
+
+	// Give back the deliveries that are not being attempted, so that other nodes can take them.
+	f.returnAll(f.schedule.Close())
+	if isShared {
+		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.config.Timeout)
+		if err := shared.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
+			f.config.Logger.Warn("webhook: could not give deliveries back to the store; other processes get them when this one exits", "error", err)
+		}
+		cancel()
+	}
+	f.workers.Wait()
+	close(drained)
+	if failed := <-settled; failed != nil && err == nil {
+		err = fmt.Errorf("webhook: storing the last outcomes: %w", failed)
+	}
+	return err
 }
 
 // Shutdown ends the forwarder: Forward accepts nothing more, and Run stops. Shutdown returns when
@@ -163,3 +151,52 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// wake makes the fetcher look for deliveries to fetch. It does not block.
+func (f *Forwarder) wake() {
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+// every calls do after the time first, and then at intervals, until ctx is done.
+func every(ctx context.Context, first, interval time.Duration, do func(context.Context)) {
+	t := time.NewTimer(first)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			do(ctx)
+			t.Reset(interval)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
+// the fetcher has made no progress for three times Config.Timeout plus Config.Poll. After Run has
+// ended it counts as alive, because it has no claims left.
+func (f *Forwarder) present() (note []byte, alive bool) {
+	if f.config.Note != nil {
+		note = f.config.Note()
+	}
+	select {
+	case <-f.ended:
+		return note, true
+	default:
+	}
+	still := time.Since(time.Unix(0, f.moved.Load()))
+	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll
+}
+
+// returnAll returns claimed deliveries to the store, by way of the settler.
+func (f *Forwarder) returnAll(items []schedule.Item) {
+	for i := range items {
+		f.settler.giveBack(items[i].Value.(*Delivery))
+	}
+}
+
+// now is the time by the clock of the store.
+func (f *Forwarder) now() time.Time { return f.config.Store.Now() }

@@ -105,9 +105,9 @@ func TestRequestIsResentWhenAKeptConnectionEnds(t *testing.T) {
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i, want := range []webhook.Stats{
-			{Delivered: 1, Accepted: 1},
-			{Delivered: 2, Accepted: 2, Resent: 1},
-			{Delivered: 3, Accepted: 3, Resent: 2, Retried: 1}, // the new connection ends as well
+			{Counters: webhook.Counters{Delivered: 1}, Accepted: 1},
+			{Counters: webhook.Counters{Delivered: 2}, Accepted: 2, Resent: 1},
+			{Counters: webhook.Counters{Delivered: 3, Retried: 1}, Accepted: 3, Resent: 2}, // the new connection ends as well
 		} {
 			r.track(fmt.Sprint("m", i))
 			time.Sleep(2 * time.Second)

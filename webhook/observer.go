@@ -67,12 +67,58 @@ type Ended struct {
 	At       time.Time // when its end was stored
 }
 
-// tell calls f with the observer, if there is one, and recovers a panic in f.
-func (e *engine) tell(f func(Observer)) {
-	if e.config.Observer == nil {
+// requested counts a request that has ended, and tells the observer. due is when the delivery is
+// attempted again, zero if it is not.
+func (f *Forwarder) requested(l *lane, d *Delivery, r *result, due time.Time) {
+	if r.outcome != OutcomeCutOff {
+		f.accounts.of(l.ID).requested(r.attempt.Took)
+		f.total.requested(r.attempt.Took)
+	}
+	f.tell(func(o Observer) {
+		o.Attempted(Attempted{
+			Destination: l.ID, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Trace: d.Trace,
+			Attempt: r.attempt, Outcome: r.outcome, Due: due,
+		})
+	})
+}
+
+// stored counts settlements that are stored. It tells the scheduler which of their deliveries wait
+// again, and the observer which ones have ended.
+func (f *Forwarder) stored(ss []Settlement) {
+	now := time.Now()
+	bytes := int64(0)
+	for i := range ss {
+		s := &ss[i]
+		d := &s.Delivery
+		bytes += int64(len(d.Body))
+		if s.Verdict != Return {
+			f.total.settled(s, now)
+			f.accounts.of(d.Destination).settled(s, now)
+		}
+		switch {
+		case s.Verdict == Done || s.Verdict == Bury:
+			f.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: s.Reason, At: now.UTC()}) })
+		case d.Expires.IsZero():
+			f.schedule.Note(d.Destination, d.Due, time.Time{})
+		default:
+			f.schedule.Note(d.Destination, time.Time{}, d.Due)
+		}
+	}
+	f.schedule.Settled(bytes)
+}
+
+// tell calls call with the observer, if there is one, and recovers a panic in it.
+func (f *Forwarder) tell(call func(Observer)) {
+	if f.config.Observer == nil {
 		return
 	}
-	if err := noPanic("Observer", func() error { f(e.config.Observer); return nil }); err != nil && e.count.observerPanics.Add(1) == 1 {
-		e.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
+	err := noPanic("Observer", func() error { call(f.config.Observer); return nil })
+	if err == nil {
+		return
+	}
+	var panics int64
+	f.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
+	if panics == 1 {
+		f.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
 	}
 }

@@ -17,7 +17,7 @@ func (nullObserver) Ended(Ended)         {}
 
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
-	f := &engine{schedule: schedule.New(schedule.Config{})}
+	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
 	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
 	d := &Delivery{ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}

@@ -56,40 +56,40 @@ type pause struct {
 
 // setPause pauses a destination in the store, unless it is paused already, and then calls
 // learnPauses. stored reports whether this call has stored the pause, even if learnPauses fails.
-func (e *engine) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
-	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: why})
+func (f *Forwarder) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
+	value, err := json.Marshal(pause{Since: f.now().UTC(), Reason: why})
 	if err == nil {
-		_, err = e.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: value})
+		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: value})
 	}
 	stored = err == nil
 	if stored || errors.Is(err, ErrConflict) { // on a conflict, another call has paused it
-		err = e.learnPauses(ctx)
+		err = f.learnPauses(ctx)
 	}
 	return stored, err
 }
 
 // clearPause removes the pause of a destination from the store, and then calls learnPauses.
-func (e *engine) clearPause(ctx context.Context, destination string) error {
+func (f *Forwarder) clearPause(ctx context.Context, destination string) error {
 	name := pausePrefix + destination
-	for s, err := range e.config.Store.Settings(ctx, name) {
+	for s, err := range f.config.Store.Settings(ctx, name) {
 		if err == nil && s.Name == name {
-			if _, err = e.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
-				e.enabled(destination, s.Value)
+			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
+				f.enabled(destination, s.Value)
 			}
 		}
 		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
 			return err
 		}
 	}
-	return e.learnPauses(ctx)
+	return f.learnPauses(ctx)
 }
 
 // learnPauses reads the pauses from the store, and passes them to the scheduler. After an error the
 // scheduler keeps the pauses that it has.
-func (e *engine) learnPauses(ctx context.Context) error {
-	reading := e.readings.Add(1)
+func (f *Forwarder) learnPauses(ctx context.Context) error {
+	reading := f.readings.Add(1)
 	paused := make(map[string]schedule.Pause)
-	for s, err := range e.config.Store.Settings(ctx, pausePrefix) {
+	for s, err := range f.config.Store.Settings(ctx, pausePrefix) {
 		if err != nil {
 			return err
 		}
@@ -98,9 +98,9 @@ func (e *engine) learnPauses(ctx context.Context) error {
 			return fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 		}
 		id := strings.TrimPrefix(s.Name, pausePrefix)
-		paused[id] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && e.config.BuryDisabled}
+		paused[id] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && f.config.BuryDisabled}
 	}
-	e.returnAll(e.schedule.SetPaused(paused, reading))
+	f.returnAll(f.schedule.SetPaused(paused, reading))
 	return nil
 }
 
@@ -184,14 +184,14 @@ type EnableObserver interface {
 
 // enabled logs that Resume has enabled a destination, and tells the observer, unless Pause stored
 // the setting that Resume has removed. The argument setting is its value.
-func (e *engine) enabled(destination string, setting []byte) {
+func (f *Forwarder) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
 		return
 	}
-	e.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
+	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", destination, "reason", string(was.Reason))
-	e.tell(func(o Observer) {
+	f.tell(func(o Observer) {
 		if o, ok := o.(EnableObserver); ok {
 			o.Enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
 		}
@@ -227,27 +227,27 @@ func (w *worker) disableIfDue(l *lane, s *Settlement) {
 
 // disable stores that a destination is disabled, logs it and tells the observer. If the store
 // fails, the next failed attempt of the destination tries again.
-func (e *engine) disable(d Disabled) {
-	ctx, cancel := context.WithTimeout(e.attempts, e.config.Timeout)
+func (f *Forwarder) disable(d Disabled) {
+	ctx, cancel := context.WithTimeout(f.attempts, f.config.Timeout)
 	defer cancel()
-	stored, err := e.setPause(ctx, d.Destination, d.Reason)
+	stored, err := f.setPause(ctx, d.Destination, d.Reason)
 	if err != nil {
-		e.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", d.Destination, "error", err)
+		f.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", d.Destination, "error", err)
 	} else {
-		e.accounts.of(d.Destination).forgive()
+		f.accounts.of(d.Destination).forgive()
 	}
 	if !stored { // the destination was paused, or another node has disabled it
 		return
 	}
 	text := "webhook: destination disabled; its deliveries wait until it is resumed"
-	if e.config.BuryDisabled {
+	if f.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
 		// Make the deliveries that wait for a later time due now, so that they are buried at once.
 		// If that fails, each delivery is buried when it becomes due.
-		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
+		_, _, _ = f.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
 	}
-	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
-	e.tell(func(o Observer) {
+	f.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
+	f.tell(func(o Observer) {
 		if o, ok := o.(DisableObserver); ok {
 			o.Disabled(d)
 		}

@@ -8,8 +8,103 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 )
+
+// Forward accepts calls for a destination, and returns nil once they are durable in the store. From
+// then on each is delivered, or becomes a dead letter. With an error it has accepted none of them.
+// A call is a message of the root package, or an event.JSON. Forward does not need Run: deliveries
+// wait for the next Run.
+//
+// Forward leaves out a call, and counts it in Stats, if
+//
+//   - the integrations of the call switch Webhooks off,
+//   - the destination's Filter leaves it out,
+//   - the destination's Transform fails for it, or
+//   - the store remembers its messageId for the destination.
+//
+// The error for a call that is not valid is a *event.CallError, or an error of the root package.
+// Other errors are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the
+// store. With a Lookup an unknown destination is no error: its deliveries wait until Lookup knows
+// it. The caller may repeat a call that the store refused.
+func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
+	events, err := encode(calls)
+	if err != nil {
+		return err
+	}
+	return f.ForwardEvents(ctx, []string{destination}, events...)
+}
+
+// encode turns calls that arrive now into events.
+func encode(calls []analytics.Message) ([]event.Event, error) {
+	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
+	if err != nil {
+		return nil, err
+	}
+	events := make([]event.Event, len(calls))
+	for i, call := range calls {
+		if events[i], err = encoder.Encode(call); err != nil {
+			if len(calls) > 1 {
+				return nil, fmt.Errorf("call %d: %w", i, err)
+			}
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// ForwardEvents is Forward for several destinations, and for events that the caller has made with
+// package event. It stores all deliveries in one commit.
+func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
+	return f.forward(ctx, destinations, events, true, f.put)
+}
+
+// Announce is ForwardEvents without filters and Transforms. It is for the events of audiences and
+// deletions, which package audience makes.
+func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
+	return f.forward(ctx, destinations, events, false, f.put)
+}
+
+// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event
+// is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
+//			return err
+//		}
+//		return forwarder.ForwardTx(ctx, tx, "acme", &analytics.Track{UserId: order.User, Event: "Order Placed"})
+//	})
+//
+// ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
+// an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
+// deliveries in InTransaction, and as Accepted on the node that is the first to claim them.
+func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
+	events, err := encode(calls)
+	if err != nil {
+		return err
+	}
+	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
+}
+
+// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made
+// with package event. Event.NoDedup has no effect.
+func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
+	outbox, ok := f.config.Store.(Outbox)
+	if !ok {
+		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
+	}
+	return f.forward(ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
+		stored, err := outbox.PutTx(ctx, tx, b.deliveries())
+		if err == nil {
+			f.count(func(s *Stats) {
+				s.InTransaction += int64(stored)
+				s.Duplicates += int64(len(b.puts) - stored)
+			})
+		}
+		return stored, err
+	})
+}
 
 // A batch holds the deliveries of one call, and the store's results for them.
 type batch struct {
@@ -30,7 +125,7 @@ type route struct {
 
 // forward makes a delivery of each event for each destination, and calls the function store with
 // all of them. If filter is set, forward applies the filters and Transforms of the destinations.
-func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
+func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -55,14 +150,14 @@ func forward(f *Forwarder, ctx context.Context, destinations []string, events []
 		}
 	}()
 	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
-	off, err := appendDeliveries(f, ctx, b, routes, events)
+	off, err := f.appendDeliveries(ctx, b, routes, events)
 	if err == nil && len(b.puts) > 0 {
 		_, err = store(ctx, b)
 	}
 	if err != nil {
 		return err
 	}
-	f.count.off.Add(int64(off))
+	f.count(func(s *Stats) { s.Off += int64(off) })
 	for i := range routes {
 		r := &routes[i]
 		if r.filtered+r.transformErrors > 0 {
@@ -96,7 +191,7 @@ func (ds *destinations) route(ctx context.Context, id string, filter bool) (rout
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that
 // the route leaves out, and returns how many events are Off. If ctx ends during a Transform,
 // appendDeliveries returns the error of ctx.
-func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
+func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
 	for i := range events {
@@ -136,9 +231,9 @@ func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, routes []rout
 }
 
 // trace returns the Trace for the context of a call of Forward.
-func (e *engine) trace(ctx context.Context) event.Trace {
-	if e.config.Trace != nil {
-		if parent, state := e.config.Trace(ctx); parent != "" {
+func (f *Forwarder) trace(ctx context.Context) event.Trace {
+	if f.config.Trace != nil {
+		if parent, state := f.config.Trace(ctx); parent != "" {
 			t, _ := event.ParseTrace(parent, state)
 			return t
 		}
@@ -149,13 +244,13 @@ func (e *engine) trace(ctx context.Context) event.Trace {
 // put stores the deliveries of b, and returns how many had not been put before. It asks the store
 // to claim the deliveries that the scheduler can attempt at once, and starts them. It tells the
 // scheduler when the other deliveries are due.
-func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
+func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {
-		ps[i].Keep = e.schedule.Reserve(ps[i].Destination, int64(len(ps[i].Body)))
+		ps[i].Keep = f.schedule.Reserve(ps[i].Destination, int64(len(ps[i].Body)))
 	}
 	b.results = append(b.results[:0], make([]Result, len(ps))...)
-	if err = e.config.Store.Put(ctx, ps, b.results); err != nil {
+	if err = f.config.Store.Put(ctx, ps, b.results); err != nil {
 		clear(b.results) // after an error nothing is claimed, and nothing counts as stored
 	}
 	for i := range ps {
@@ -166,24 +261,26 @@ func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
 		if r.Claim != 0 {
 			d := p.Delivery
 			d.Body, d.Claim = bytes.Clone(d.Body), r.Claim
-			if !e.schedule.Start(itemOf(&d)) {
-				e.settler.giveBack(&d)
+			if !f.schedule.Start(itemOf(&d)) {
+				f.settler.giveBack(&d)
 			}
 			continue
 		}
 		if p.Keep {
-			e.schedule.Release(p.Destination, int64(len(p.Body)))
+			f.schedule.Release(p.Destination, int64(len(p.Body)))
 		}
 		if r.Stored {
-			e.schedule.Note(p.Destination, p.Due, time.Time{})
+			f.schedule.Note(p.Destination, p.Due, time.Time{})
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	e.count.accepted.Add(int64(stored))
-	e.count.duplicates.Add(int64(len(ps) - stored))
-	e.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
+	f.count(func(s *Stats) {
+		s.Accepted += int64(stored)
+		s.Duplicates += int64(len(ps) - stored)
+	})
+	f.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
 	return stored, nil
 }
 

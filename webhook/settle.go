@@ -13,11 +13,7 @@ import (
 // next ones gather, so that under load one commit holds many. The settler sets aside an outcome
 // that the store refuses, and offers it again later, so that it does not hold up the others.
 type settler struct {
-	store  Store
-	logger *slog.Logger
-	stored func(ss []Settlement) // called after each commit; must not keep the settlements
-	wake   func()                // called when behind has returned true and the store works now
-	calm   func() bool           // reports whether run pauses for calmPause after each commit
+	*Forwarder
 
 	// Only the goroutine of run uses these fields.
 	left    []Settlement // to be offered to the store again later
@@ -29,7 +25,7 @@ type settler struct {
 	mu      sync.Mutex // guards the fields below
 	pending []Settlement
 	failing bool          // the last flush could store nothing
-	late    bool          // wake is to be called
+	late    bool          // behind has returned true, so the fetcher is to be woken
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
@@ -75,8 +71,11 @@ func (s *settler) behind(limit int) bool {
 }
 
 // run stores outcomes until the channel stop is closed and everything is stored. While the store
-// fails, run keeps trying. If ctx is done before everything is stored, run returns an error.
+// fails, run keeps trying. It returns an error if not everything is stored Config.Timeout after
+// stop was closed.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	again := time.NewTimer(longestPause) // ends the wait after a failure
 	defer again.Stop()
 	for stopping := false; ; {
@@ -90,6 +89,7 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 		case <-again.C:
 		case <-stop:
 			stop, stopping = nil, true
+			defer time.AfterFunc(s.config.Timeout, giveUp).Stop()
 		case <-ctx.Done():
 			return cmp.Or(s.failure, ctx.Err())
 		}
@@ -100,7 +100,7 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 			return nil
 		}
 		pause := time.Duration(0)
-		if s.calm() {
+		if s.schedule.Draining() {
 			pause = calmPause
 		} else if n >= busyOutcomes {
 			pause = busyPause
@@ -127,7 +127,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	var refused []Settlement
 	ss, refusals, progress := all, 0, len(all) == 0
 	for len(ss) > 0 && refusals < 2 && ctx.Err() == nil {
-		n, err := s.store.Settle(ctx, ss)
+		n, err := s.config.Store.Settle(ctx, ss)
 		if n > 0 {
 			progress, refusals = true, 0
 			s.stored(ss[:n])
@@ -159,13 +159,13 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	switch {
 	case len(s.left) == 0:
 		s.failure = nil
-		s.trouble.over(s.logger)
+		s.trouble.over(s.config.Logger)
 	case s.trouble.failed() && ctx.Err() == nil:
 		text := "webhook: the store fails; deliveries may be sent again"
 		if progress {
 			text = "webhook: the store refuses some outcomes; these deliveries may be sent again"
 		}
-		s.logger.Error(text, "error", s.failure)
+		s.config.Logger.Error(text, "error", s.failure)
 	}
 	return len(all)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -52,21 +51,19 @@ func settled(id string) Settlement {
 	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id}}
 }
 
+func (q *fakeSettles) Now() time.Time { return time.Now() }
+
 // newTestSettler returns a settler, and functions that start and stop it. stop ends it in the way
 // that Forwarder.Run does, and returns the result of run.
 func newTestSettler(t *testing.T, q *fakeSettles) (s *settler, start func(), stop func() error) {
-	s = &settler{
-		store: q, logger: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
-		stored: func([]Settlement) {}, wake: func() {}, calm: func() bool { return false },
-	}
-	ctx, cancel := context.WithCancel(t.Context())
+	f, err := New(Config{Store: q, Destinations: []Destination{{ID: "crm", Endpoints: []Endpoint{{URL: "http://crm.example/"}}}}})
+	must(t, err)
+	s = f.settler
 	stopped, ended := make(chan struct{}), make(chan error, 1)
 	start = func() {
-		go func() { ended <- s.run(ctx, stopped) }() // stop waits for it
+		go func() { ended <- s.run(t.Context(), stopped) }() // stop waits for it
 	}
 	return s, start, func() error {
-		defer cancel()
-		time.AfterFunc(5*time.Second, cancel)
 		close(stopped)
 		return <-ended
 	}
@@ -78,8 +75,6 @@ func TestSettlementsGatherDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{}
 		s, start, stop := newTestSettler(t, q)
-		woken := 0
-		s.wake = func() { woken++ }
 		q.refuse = func(d *Settlement) error {
 			if d.Delivery.ID == "first" {
 				time.Sleep(time.Second)
@@ -100,8 +95,8 @@ func TestSettlementsGatherDuringACommit(t *testing.T) {
 		if calls, _ := q.seen(); fmt.Sprint(calls) != "[1 100]" {
 			t.Errorf("got calls of %v settlements, want [1 100]", calls)
 		}
-		if s.behind(0) || woken == 0 {
-			t.Errorf("behind = %v, woken %d times; want false, and woken", s.behind(0), woken)
+		if s.behind(0) || len(s.Forwarder.news) == 0 {
+			t.Errorf("behind = %v, woken = %v; want false and true", s.behind(0), len(s.Forwarder.news) > 0)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -9,24 +9,17 @@ import (
 
 // Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
 type Stats struct {
+	Counters
 	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the
 	// node that is the first to claim them. InTransaction counts the deliveries that ForwardTx has
 	// stored on this node, whether their transactions were committed or not.
 	Accepted, InTransaction int64
 	Duplicates              int64 // deliveries left out because the store remembers their IDs
 	Off                     int64 // events left out because their integrations switch Webhooks off
-	// Filtered counts the deliveries that their destination's filter or Transform left out, and
-	// TransformErrors those left out because the Transform failed.
-	Filtered, TransformErrors int64
-	// Delivered counts the deliveries that an endpoint took, and Retried the attempts that failed
-	// and are repeated later.
-	Delivered, Retried int64
 	// Resent counts the requests that were made twice within an attempt, because the receiver
 	// closed the kept connection without an answer, or with the 408 or 400 that some receivers send
 	// on an idle connection. The receiver may have got both requests.
-	Resent int64
-	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
-	Dead           map[Reason]int64
+	Resent         int64
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
@@ -34,7 +27,19 @@ type Stats struct {
 	// InFlight counts the deliveries that are being attempted now, and Ready those that are claimed
 	// and wait in memory for an attempt.
 	InFlight, Ready int
-	Latency         Latency
+}
+
+// Counters counts what became of the deliveries of one destination, or of all.
+type Counters struct {
+	// Filtered counts the deliveries that their destination's filter or Transform left out, and
+	// TransformErrors those left out because the Transform failed.
+	Filtered, TransformErrors int64
+	// Delivered counts the deliveries that an endpoint took, and Retried the attempts that failed
+	// and are repeated later.
+	Delivered, Retried int64
+	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
+	Dead    map[Reason]int64
+	Latency Latency
 }
 
 // Latency says how long requests took, from the dial to the end of the answer, whatever its status.
@@ -51,13 +56,10 @@ type DestinationStats struct {
 	Destination string
 
 	// Since is when this node began to count for the destination, zero if there was nothing to
-	// count. The fields down to TransformErrors count from then on; see Stats. If over 16,384
-	// destinations are in use, the counts of those used least recently start again from zero.
-	Since                     time.Time
-	Delivered, Retried        int64
-	Dead                      map[Reason]int64
-	Latency                   Latency
-	Filtered, TransformErrors int64
+	// count. The Counters count from then on. If over 16,384 destinations are in use, the counts of
+	// those used least recently start again from zero.
+	Since time.Time
+	Counters
 
 	// Outcome is that of the latest attempt whose outcome is stored: OutcomeDelivered,
 	// OutcomeRetryable or OutcomePermanent, empty if there was no attempt after Since.
@@ -119,26 +121,21 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 
 // Stats returns the counts. It may be called at any time.
 func (f *Forwarder) Stats() Stats {
-	c, t := &f.count, f.total.stats()
-	s := Stats{
-		Accepted:        c.accepted.Load(),
-		InTransaction:   c.inTransaction.Load(),
-		Duplicates:      c.duplicates.Load(),
-		Off:             c.off.Load(),
-		Filtered:        t.Filtered,
-		TransformErrors: t.TransformErrors,
-		Delivered:       t.Delivered,
-		Retried:         t.Retried,
-		Resent:          f.client.Resent(),
-		Dead:            t.Dead,
-		Discarded:       c.discarded.Load(),
-		Forgotten:       Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
-		ObserverPanics:  c.observerPanics.Load(),
-		Latency:         t.Latency,
-	}
+	f.mu.Lock()
+	s := f.stats
+	f.mu.Unlock()
+	s.Counters = f.total.stats().Counters
+	s.Resent = f.client.Resent()
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
 	return s
+}
+
+// count calls add, which adds to the counts in its argument.
+func (f *Forwarder) count(add func(*Stats)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	add(&f.stats)
 }

@@ -72,7 +72,7 @@ func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after str
 func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
 	n, claimed, err = f.config.Store.Change(ctx, filter, to)
 	if to == Discarded {
-		f.count.discarded.Add(int64(n))
+		f.count(func(s *Stats) { s.Discarded += int64(n) })
 	}
 	return n, claimed, err
 }

@@ -26,7 +26,7 @@ func itemOf(d *Delivery) schedule.Item {
 
 // A worker attempts one delivery after another.
 type worker struct {
-	*engine
+	*Forwarder
 	sender  *sender
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
