@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
@@ -16,14 +17,14 @@ import (
 type disabledObserver struct {
 	webhook.Observer
 	disabled []webhook.Disabled
-	enabled  []webhook.Enabled
+	enabled  []webhook.Disabled
 }
 
 func (*disabledObserver) Accepted(webhook.Accepted)     {}
 func (*disabledObserver) Attempted(webhook.Attempted)   {}
 func (*disabledObserver) Ended(webhook.Ended)           {}
 func (o *disabledObserver) Disabled(d webhook.Disabled) { o.disabled = append(o.disabled, d) }
-func (o *disabledObserver) Enabled(e webhook.Enabled)   { o.enabled = append(o.enabled, e) }
+func (o *disabledObserver) Enabled(e webhook.Disabled)  { o.enabled = append(o.enabled, e) }
 
 // With BuryDisabled, all waiting deliveries of a disabled destination become dead letters, before
 // their retry windows end. So do new deliveries until Resume, also after a restart.
@@ -123,9 +124,9 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			synctest.Wait()
 			var want []webhook.Disabled
 			if tt.after >= 0 {
-				want = []webhook.Disabled{{Destination: "crm", Reason: tt.reason, Status: tt.status, Since: begin.UTC()}}
+				want = []webhook.Disabled{{Destination: "crm", Reason: tt.reason, Status: tt.status, FailingSince: begin.UTC()}}
 			}
-			if diff := cmp.Diff(want, observer.disabled); diff != "" {
+			if diff := cmp.Diff(want, observer.disabled, cmpopts.IgnoreFields(webhook.Disabled{}, "Since")); diff != "" {
 				t.Fatalf("%s: calls of Observer.Disabled (-want +got):\n%s", tt.name, diff)
 			}
 			if tt.after < 0 {
@@ -154,7 +155,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			if err := r.Resume(t.Context(), "crm"); err != nil { // ends only the pause
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff([]webhook.Enabled{{Destination: "crm", Reason: tt.reason, Since: disabledAt}}, observer.enabled); diff != "" {
+			if diff := cmp.Diff([]webhook.Disabled{{Destination: "crm", Reason: tt.reason, Status: tt.status, FailingSince: begin.UTC(), Since: disabledAt}}, observer.enabled); diff != "" {
 				t.Errorf("%s: calls of Observer.Enabled (-want +got):\n%s", tt.name, diff)
 			}
 			time.Sleep(time.Hour)

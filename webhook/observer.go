@@ -12,8 +12,7 @@ import (
 // first one is logged. A method must not call runtime.Goexit, as FailNow of a test does.
 //
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
-// change them, and must copy what it keeps. An Observer may also be a DisableObserver and an
-// EnableObserver.
+// change them, and must copy what it keeps. An Observer may also be a DisableObserver.
 type Observer interface {
 	// Accepted is called when events are durable, before Forward or ForwardEvents returns. Under
 	// load, Attempted may be called for these events before Accepted.

@@ -24,7 +24,7 @@ import (
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)
 	if err == nil {
-		_, err = f.setPause(ctx, destination, "")
+		_, err = f.setPause(ctx, Disabled{Destination: destination, Since: f.now().UTC()})
 	}
 	if err != nil {
 		return fmt.Errorf("webhook: pausing: %w", err)
@@ -45,21 +45,16 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	return nil
 }
 
-// pausePrefix, followed by the id of a destination, is the name of the setting that pauses it.
+// pausePrefix, followed by the id of a destination, is the name of the setting that pauses it. Its
+// value is a Disabled as JSON, without a Reason if Pause was called.
 const pausePrefix = "pause/"
-
-// A pause is the value of the setting that pauses a destination, as JSON.
-type pause struct {
-	Since  time.Time `json:"since"`
-	Reason Reason    `json:"reason,omitempty"` // why the forwarder has disabled the destination, "" if Pause was called
-}
 
 // setPause pauses a destination in the store, unless it is paused already, and then calls
 // learnPauses. stored reports whether this call has stored the pause, even if learnPauses fails.
-func (f *Forwarder) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
-	value, err := json.Marshal(pause{Since: f.now().UTC(), Reason: why})
+func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err error) {
+	value, err := json.Marshal(p)
 	if err == nil {
-		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: value})
+		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + p.Destination, Value: value})
 	}
 	stored = err == nil
 	if stored || errors.Is(err, ErrConflict) { // on a conflict, another call has paused it
@@ -74,7 +69,7 @@ func (f *Forwarder) clearPause(ctx context.Context, destination string) error {
 	for s, err := range f.config.Store.Settings(ctx, name) {
 		if err == nil && s.Name == name {
 			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
-				f.enabled(destination, s.Value)
+				f.enabled(s)
 			}
 		}
 		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
@@ -93,15 +88,22 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var p pause
-		if err := json.Unmarshal(s.Value, &p); err != nil {
-			return fmt.Errorf("webhook: setting %q: %w", s.Name, err)
+		p, err := readPause(s)
+		if err != nil {
+			return err
 		}
-		id := strings.TrimPrefix(s.Name, pausePrefix)
-		paused[id] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && f.config.BuryDisabled}
+		paused[p.Destination] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && f.config.BuryDisabled}
 	}
 	f.returnAll(f.schedule.SetPaused(paused, reading))
 	return nil
+}
+
+func readPause(s Setting) (p Disabled, err error) {
+	if err := json.Unmarshal(s.Value, &p); err != nil {
+		return p, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
+	}
+	p.Destination = strings.TrimPrefix(s.Name, pausePrefix)
+	return p, nil
 }
 
 // A Hold says why the deliveries of a destination wait.
@@ -157,97 +159,73 @@ func (f *Forwarder) Held() []Held {
 
 // Disabled describes a destination that the forwarder has disabled; see Config.DisableAfter.
 type Disabled struct {
-	Destination string
-	Reason      Reason    // why the latest attempt failed
-	Status      int       // its HTTP status, 0 if there was none
-	Since       time.Time // when the attempts of the destination began to fail
+	Destination  string    `json:"-"`
+	Since        time.Time `json:"since"`                 // when it was disabled
+	FailingSince time.Time `json:"failingSince,omitzero"` // when its attempts began to fail
+	Reason       Reason    `json:"reason,omitempty"`      // why the latest attempt failed
+	Status       int       `json:"status,omitempty"`      // the HTTP status of that attempt, 0 if there was none
 }
 
-// A DisableObserver is an Observer that is told when the forwarder disables a destination. It is
-// called once, on the node that disables the destination.
+// A DisableObserver is an Observer that is told when the forwarder disables a destination, and when
+// Resume enables it again, before Resume returns. Each method is called once, on the node that
+// disables or resumes the destination.
 type DisableObserver interface {
 	Disabled(Disabled)
-}
-
-// Enabled describes a destination that the forwarder had disabled and Resume has enabled.
-type Enabled struct {
-	Destination string
-	Reason      Reason    // why it was disabled
-	Since       time.Time // when it was disabled
-}
-
-// An EnableObserver is an Observer that is told when Resume enables a destination that the
-// forwarder had disabled. It is called once, on the node of the Resume, before Resume returns.
-type EnableObserver interface {
-	Enabled(Enabled)
+	Enabled(Disabled)
 }
 
 // enabled logs that Resume has enabled a destination, and tells the observer, unless Pause stored
-// the setting that Resume has removed. The argument setting is its value.
-func (f *Forwarder) enabled(destination string, setting []byte) {
-	var was pause
-	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
+// the setting that Resume has removed.
+func (f *Forwarder) enabled(removed Setting) {
+	was, err := readPause(removed)
+	if err != nil || was.Reason == "" {
 		return
 	}
 	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
-		"destination", destination, "reason", string(was.Reason))
+		"destination", was.Destination, "reason", string(was.Reason))
 	f.tell(func(o Observer) {
-		if o, ok := o.(EnableObserver); ok {
-			o.Enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
+		if o, ok := o.(DisableObserver); ok {
+			o.Enabled(was)
 		}
 	})
 }
 
 // disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
-// after a failed attempt, in which a request was made. s is the settlement of the attempt.
-func (w *worker) disableIfDue(l *lane, s *Settlement) {
-	now := w.now()
-	gone := w.config.DisableGone && s.Verdict == Bury
-	for i := range w.open {
-		gone = gone && w.results[i].attempt.Status == http.StatusGone
-	}
-	since := now
-	if w.config.DisableAfter > 0 {
-		since = w.accounts.of(l.ID).failingSince(now)
-	}
-	if !gone && (w.config.DisableAfter == 0 || now.Sub(since) < w.config.DisableAfter) {
-		return
-	}
-	last := &w.results[len(w.open)-1].attempt
-	d := Disabled{Destination: l.ID, Reason: lastReason(&s.Delivery), Status: last.Status, Since: since.UTC()}
-	if !l.disabling.CompareAndSwap(false, true) {
-		return
-	}
-	// The store may be slow. Shutdown waits for this goroutine as for a request.
-	w.workers.Go(func() {
-		defer l.disabling.Store(false)
-		w.disable(d)
-	})
-}
-
-// disable stores that a destination is disabled, logs it and tells the observer. If the store
+// after a failed attempt with these results. s is the settlement of the attempt. If the store
 // fails, the next failed attempt of the destination tries again.
-func (f *Forwarder) disable(d Disabled) {
-	ctx, cancel := context.WithTimeout(f.attempts, f.config.Timeout)
+func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
+	now := w.now().UTC()
+	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
+	if w.config.DisableAfter > 0 {
+		d.FailingSince = w.accounts.of(l.ID).failingSince(now)
+	}
+	gone := w.config.DisableGone && s.Verdict == Bury
+	for i := range results {
+		gone = gone && results[i].attempt.Status == http.StatusGone
+	}
+	if !gone && (w.config.DisableAfter == 0 || now.Sub(d.FailingSince) < w.config.DisableAfter) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.attempts, w.config.Timeout)
 	defer cancel()
-	stored, err := f.setPause(ctx, d.Destination, d.Reason)
+	stored, err := w.setPause(ctx, d)
 	if err != nil {
-		f.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", d.Destination, "error", err)
+		w.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", l.ID, "error", err)
 	} else {
-		f.accounts.of(d.Destination).forgive()
+		w.accounts.of(l.ID).forgive()
 	}
 	if !stored { // the destination was paused, or another node has disabled it
 		return
 	}
 	text := "webhook: destination disabled; its deliveries wait until it is resumed"
-	if f.config.BuryDisabled {
+	if w.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
 		// Make the deliveries that wait for a later time due now, so that they are buried at once.
 		// If that fails, each delivery is buried when it becomes due.
-		_, _, _ = f.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
+		_, _, _ = w.config.Store.Change(ctx, WaitingFilter{Destination: l.ID}, DueNow)
 	}
-	f.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
-	f.tell(func(o Observer) {
+	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)
+	w.tell(func(o Observer) {
 		if o, ok := o.(DisableObserver); ok {
 			o.Disabled(d)
 		}

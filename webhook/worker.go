@@ -14,7 +14,6 @@ type lane struct {
 
 	target     atomic.Pointer[target] // nil until the destination was looked up
 	stragglers atomic.Int32           // deliveries that one endpoint has taken while requests to others are in flight
-	disabling  atomic.Bool            // the destination is being disabled
 	failures   logState
 	deaths     logState
 }
@@ -56,27 +55,23 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 		w.schedule.Use(l.Lane, t.limits)
 		l.target.Store(t)
 	}
-	tries := d.Tries
 	s := w.attempt(l, d, t)
 	var due time.Time
 	if s.Verdict == Retry {
 		due = s.Delivery.Due
 	}
-	for i := range w.open {
-		if r := &w.results[i]; r.attempt.Try > 0 { // the request has ended
+	results := w.results[:len(w.open)]
+	for i := range results {
+		if r := &results[i]; r.attempt.Try > 0 { // the request has ended
 			w.requested(l, d, r, due)
 		}
 	}
-	var f schedule.Failure
-	failing := false
-	if answered = s.Verdict == Done; !answered && s.Delivery.Tries > tries {
-		f, failing = failureOf(w.results[:len(w.open)], &s)
-		answered = !failing
-		if w.config.DisableGone || w.config.DisableAfter > 0 {
-			w.disableIfDue(l, &s)
-		}
-	}
+	failed := s.Delivery.Tries > d.Tries
 	w.settle(l, d, s)
+	if !failed {
+		return s.Verdict == Done
+	}
+	f, failing := failureOf(results, &s)
 	if failing {
 		back, opened := w.schedule.Fail(l.Lane, f)
 		w.returnAll(back)
@@ -85,7 +80,10 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 				"destination", l.ID, "reason", f.Reason)
 		}
 	}
-	return answered
+	if w.config.DisableGone || w.config.DisableAfter > 0 {
+		w.disableIfDue(l, results, &s)
+	}
+	return !failing
 }
 
 // settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one

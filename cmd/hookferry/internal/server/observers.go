@@ -36,11 +36,11 @@ func (o *observers) Ended(e webhook.Ended) {
 
 func (o *observers) Disabled(d webhook.Disabled) {
 	o.tell("Destination Disabled", d.Destination, map[string]any{
-		"destination": d.Destination, "reason": string(d.Reason), "status": d.Status, "failingSince": d.Since,
+		"destination": d.Destination, "reason": string(d.Reason), "status": d.Status, "failingSince": d.FailingSince,
 	})
 }
 
-func (o *observers) Enabled(e webhook.Enabled) {
+func (o *observers) Enabled(e webhook.Disabled) {
 	o.tell("Destination Enabled", e.Destination, map[string]any{
 		"destination": e.Destination, "reason": string(e.Reason), "disabledSince": e.Since,
 	})
