@@ -25,7 +25,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 		return postpone(d, opens)
 	}
 	if d.Expires.IsZero() {
-		d.Expires = now.Add(t.window).UTC()
+		d.Expires = now.Add(t.limits.Window).UTC()
 	}
 	if len(w.open) == 1 {
 		w.results[0] = w.sender.send(w.attempts, d, w.open[0])

@@ -13,7 +13,7 @@ func TestAnEndpointIsOpenWhenItsDeliveryIsDue(t *testing.T) {
 	d := &Delivery{Expires: now.Add(DefaultWindow)}
 	endpoints := []*endpoint{{hash: 1}, {hash: 2}}
 	results := []result{{outcome: OutcomeRetryable, retryAfter: time.Minute}, {outcome: OutcomeRetryable, retryAfter: time.Hour}}
-	to := &target{pace: pace{timeout: DefaultTimeout}, endpoints: endpoints}
+	to := &target{source: new(Destination), timeout: DefaultTimeout, endpoints: endpoints}
 	s := to.decide(d, endpoints, results, now)
 	due := s.Delivery.Due.Truncate(time.Microsecond)
 	open, first := to.open(&s.Delivery, due, nil)

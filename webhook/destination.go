@@ -58,13 +58,10 @@ type Destination struct {
 	Schedule Schedule // how long a delivery waits between its attempts
 	Disabled bool     // stops the attempts of this destination; its deliveries stay in the store
 	// Filter selects the events that Forward and its variants store for this destination, but not
-	// deletion notices and audiences. Stats counts the events that Filter or FilterFunc leaves out
-	// as Filtered. With Config.Lookup, these filters and Transform need Config.LookupFilters.
+	// deletion notices and audiences. Stats counts the events that Filter leaves out as Filtered.
+	// With Config.Lookup, a Filter or a Transform needs Config.LookupFilters.
 	Filter Filter
-	// FilterFunc is a second filter, for events that Filter takes. It is called concurrently, and
-	// must not change the event. Nil takes all events.
-	FilterFunc func(*event.Event) bool
-	// Transform makes the body that this destination gets for an event that the filters take. It
+	// Transform makes the body that this destination gets for an event that Filter takes. It
 	// may change the event that it is given. The Body of its result must be a JSON object of at
 	// most 128 KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the
 	// destination does not get the event, and Stats counts the event as Filtered. The other fields

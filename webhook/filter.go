@@ -84,14 +84,9 @@ func (f *Filter) faults() (wrong faults) {
 	return wrong
 }
 
-// takes reports whether the filters of the destination take the event.
-func (d *Destination) takes(e *event.Event) bool {
-	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
-}
-
 // filters reports whether the destination has a filter or a Transform.
 func (d *Destination) filters() bool {
-	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil || d.Transform != nil
+	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.Transform != nil
 }
 
 const (

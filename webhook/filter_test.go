@@ -64,7 +64,10 @@ func TestForwardStoresOnlyWhatFiltersAccept(t *testing.T) {
 	destinations := []webhook.Destination{
 		{ID: "all", Endpoints: endpoints},
 		{ID: "orders", Endpoints: endpoints, Filter: webhook.Filter{Include: []string{"track:Order *"}}},
-		{ID: "u1", Endpoints: endpoints, FilterFunc: func(e *event.Event) bool { return e.User == "u1" }},
+		{ID: "u1", Endpoints: endpoints, Transform: func(_ context.Context, e event.Event) (event.Event, error) {
+			e.Off = e.User != "u1"
+			return e, nil
+		}},
 	}
 	failure := errors.New("database is away")
 	var failing error

@@ -2,13 +2,14 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -52,8 +53,8 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	literal, err := netip.ParseAddr(host)
 	written := err == nil && (g.operator || g.literals[literal.Unmap()])
 
-	var mu sync.Mutex // IPv4 and IPv6 are dialled at once
-	var passed []string
+	var refused atomic.Pointer[netip.Addr]
+	var passed atomic.Bool // some address
 	d := net.Dialer{
 		KeepAlive: 30 * time.Second,
 		Resolver:  g.resolver,
@@ -64,30 +65,23 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 			}
 			ip := ap.Addr().Unmap().WithZone("")
 			if !written && !(localhost && ip.IsLoopback()) && !contains(g.allow, ip) && !IsPublic(ip) {
-				return &AddressError{Addr: ip}
+				refused.Store(&ip)
+				return errNotPublic
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			passed = append(passed, address)
+			passed.Store(true)
 			return nil
 		},
 	}
 	c, err := d.DialContext(ctx, network, addr)
-	if !isA[*AddressError](err) {
-		return c, err
-	}
-	// The dialer returns the error of the first address that it dialled, and the guard may have
-	// refused only that one. The errors of the allowed addresses matter more, so dial them again.
-	mu.Lock()
-	others := passed
-	mu.Unlock()
-	for _, address := range others {
-		if c, err = d.DialContext(ctx, network, address); err == nil {
-			break
-		}
+	if errors.Is(err, errNotPublic) && !passed.Load() {
+		return nil, &AddressError{Addr: *refused.Load()}
 	}
 	return c, err
 }
+
+// errNotPublic is the error of a dial if the guard has refused an address of the host. Other
+// addresses of the host may have been dialled, too.
+var errNotPublic = errors.New("address is not public")
 
 func contains(ps []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })

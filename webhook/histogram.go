@@ -1,22 +1,21 @@
 package webhook
 
 import (
-	"math/bits"
+	"math"
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes in 232 buckets. The width of a
-// bucket is at most an eighth of the durations in it. At maxSamples durations it halves all counts,
-// so that later durations weigh more.
+// A histogram counts durations from a microsecond to 35 minutes in buckets, of which each begins at
+// 1.09 times, the eighth root of two, the beginning of the one before it. At maxSamples durations it
+// halves all counts, so that later durations weigh more.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint16
 }
 
 const (
-	maxSamples       = 8192 // fits in the uint16 of a bucket
-	histogramBits    = 31   // bits of the longest duration, in microseconds
-	histogramBuckets = (histogramBits - 2) * 8
+	maxSamples       = 8192   // fits in the uint16 of a bucket
+	histogramBuckets = 8 * 31 // the last one ends at 2^31 microseconds
 )
 
 func (h *histogram) add(d time.Duration) {
@@ -31,25 +30,14 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 }
 
-// bucketOf returns the bucket of d. The range from each power of two to
-// the next has eight buckets of the same width.
 func bucketOf(d time.Duration) int {
-	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
-	if us < 8 {
-		return int(us)
-	}
-	shift := bits.Len64(us) - 4
-	return (shift+1)*8 + int(us>>shift&7)
+	us := max(float64(d)/float64(time.Microsecond), 1)
+	return min(int(8*math.Log2(us)), histogramBuckets-1)
 }
 
-// endOf returns the largest duration in a bucket, to the microsecond.
+// endOf returns the end of a bucket.
 func endOf(bucket int) time.Duration {
-	us := bucket
-	if bucket >= 8 {
-		shift := bucket/8 - 1
-		us = (8+bucket%8+1)<<shift - 1
-	}
-	return time.Duration(us) * time.Microsecond
+	return time.Duration(math.Ceil(math.Exp2(float64(bucket+1)/8) * float64(time.Microsecond)))
 }
 
 // quantile returns a duration that the share q of all durations does not exceed. It is longer than

@@ -268,18 +268,17 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 // not be in a header are percent-encoded. So are percent signs, and full stops, because a full stop
 // ends the webhook-id in the signed text.
 func standardID(id string) string {
-	if !strings.ContainsFunc(id, func(c rune) bool { return !isPlain(c) }) {
+	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '.' || c == '%' }
+	if !strings.ContainsFunc(id, escaped) {
 		return id
 	}
-	var b strings.Builder
-	for i := range len(id) {
-		if isPlain(rune(id[i])) {
-			b.WriteByte(id[i])
+	var b []byte
+	for _, c := range []byte(id) {
+		if escaped(rune(c)) {
+			b = fmt.Appendf(b, "%%%02X", c)
 		} else {
-			fmt.Fprintf(&b, "%%%02X", id[i])
+			b = append(b, c)
 		}
 	}
-	return b.String()
+	return string(b)
 }
-
-func isPlain(c rune) bool { return c > ' ' && c < 0x7f && c != '.' && c != '%' }

@@ -36,12 +36,6 @@ const (
 	longWait  = 10 * time.Minute
 )
 
-// A pace holds the settings that say when and for how long a delivery is attempted.
-type pace struct {
-	timeout, window time.Duration
-	schedule        Schedule
-}
-
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]
 
@@ -54,11 +48,11 @@ func (s Schedule) longestWait(n int) time.Duration {
 // nextAttempt returns when a delivery is due again after its attempt n has failed. It waits at
 // least for retryAfter, as the endpoints asked for. The last attempt starts early enough to end
 // within the window. If it is too late for such an attempt, nextAttempt returns false.
-func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
-	last := expires.Add(-p.timeout)
+func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
+	last := expires.Add(-t.timeout)
 	if !now.Before(last) {
 		return time.Time{}, false
 	}
-	wait := max(jitter(p.schedule.longestWait(n)+1), retryAfter)
+	wait := max(jitter(t.source.Schedule.longestWait(n)+1), retryAfter)
 	return now.Add(min(wait, last.Sub(now))), true
 }

@@ -30,6 +30,7 @@ func TestEagerAndPatientScheduleWaits(t *testing.T) {
 func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	const timeout = 5 * time.Second
+	target := &target{source: new(Destination), timeout: timeout}
 	for _, tt := range []struct {
 		name       string
 		left       time.Duration // until the retry window ends
@@ -52,7 +53,7 @@ func TestNextAttemptIsJitteredWithinItsBounds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var least, most time.Duration = 1 << 62, -1
 			for range 2000 {
-				due, ok := (pace{timeout: timeout}).nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter)
+				due, ok := target.nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter)
 				if ok == tt.dead {
 					t.Fatalf("nextAttempt() = %v, %v; want %v", due, ok, !tt.dead)
 				}

@@ -123,8 +123,8 @@ func TestTransformErrorStaysWithItsDestination(t *testing.T) {
 		}
 		fails, takes, leaves, makes := destination("fails"), destination("takes"), destination("leaves"), destination("makes")
 		fails.Transform = func(context.Context, event.Event) (event.Event, error) { return event.Event{}, errors.New("no rate") }
-		takes.FilterFunc = func(*event.Event) bool { return true }
-		leaves.FilterFunc = func(*event.Event) bool { return false }
+		takes.Filter.Include = []string{"track"}
+		leaves.Filter.Exclude = []string{"track"}
 		makes.Transform = func(_ context.Context, e event.Event) (event.Event, error) { return e, nil }
 		taker, maker := r.network.Receiver("http://takes.example/", ""), r.network.Receiver("http://makes.example/", "")
 		r.start(webhook.Config{Destinations: []webhook.Destination{fails, leaves, takes, makes}})

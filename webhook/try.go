@@ -79,7 +79,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	for i, e := range target.endpoints {
 		requests.Go(func() {
 			exchanges[i] = exchange(ctx, client, &d, e)
-			exchanges[i].Filtered = left || !t.Destination.takes(&t.Event)
+			exchanges[i].Filtered = left || !t.Destination.Filter.Match(&t.Event)
 		})
 	}
 	requests.Wait()
