@@ -131,8 +131,8 @@ type Config struct {
 	// larger than the bound. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// Poll is how often the forwarder looks for deliveries that another process has put into the
-	// store. Zero means DefaultPoll.
+	// Poll is how often the forwarder looks for deliveries and pauses that another process has put
+	// into the store. Zero means DefaultPoll.
 	Poll time.Duration
 
 	// AllowAddresses lists addresses that the address guard allows although they are not public;

@@ -123,22 +123,25 @@ func inChunks[T any](seq iter.Seq2[T, error], n int, do func([]T) (int, error)) 
 	}
 }
 
-const (
-	firstSweep = time.Minute // after the start of Run, which a sweep would slow down
-	sweepEvery = time.Hour
-)
-
 // Forgotten counts the dead letters that the forwarder has discarded.
 type Forgotten struct {
 	Age  int64 // older than Config.DeadMaxAge
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// keepBounds calls sweep. The forwarder enforces the bounds, not the store, so that they are the
+// sweepHourly calls sweep each hour until ctx is done, but first after a minute, because a sweep
+// would slow down the start. The forwarder enforces the bounds, not the store, so that they are the
 // same for every store. Several forwarders on one store may do so.
-func (f *Forwarder) keepBounds(ctx context.Context) {
-	if err := f.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-		f.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+func (f *Forwarder) sweepHourly(ctx context.Context) {
+	for wait := time.Minute; ; wait = time.Hour {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		if err := f.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			f.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+		}
 	}
 }
 

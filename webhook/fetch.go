@@ -61,6 +61,7 @@ func (r *fetcher) run(ctx context.Context) error {
 		case <-timer.C:
 		case <-poll.C:
 			r.changed = true
+			_ = r.learnPauses(ctx) // after an error the pauses stay as they are
 		case <-overdue.C:
 			hanging, ready := r.schedule.Overdue(overdueTimeouts * r.config.Timeout)
 			if n := len(hanging) + len(ready); n > 0 {

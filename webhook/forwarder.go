@@ -98,12 +98,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	fetching, stopFetching := context.WithCancel(ctx)
 	defer stopFetching()
 	defer context.AfterFunc(f.open, stopFetching)()
-	var aside sync.WaitGroup
-	aside.Go(func() { every(fetching, firstSweep, sweepEvery, f.keepBounds) })
-	// While the store fails, the pauses stay as they are, and the fetcher logs the failure.
-	aside.Go(func() {
-		every(fetching, time.Second, time.Second, func(ctx context.Context) { _ = f.learnPauses(ctx) })
-	})
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { f.sweepHourly(fetching) })
 	shared, isShared := f.config.Store.(Shared)
 	if isShared {
 		f.moved.Store(time.Now().UnixNano())
@@ -111,7 +107,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	err := (&fetcher{Forwarder: f}).run(fetching)
 	stopFetching()
-	aside.Wait()
+	sweeping.Wait()
 
 	// Give back the deliveries that are not being attempted, so that other nodes can take them.
 	f.returnAll(f.schedule.Close())
@@ -157,21 +153,6 @@ func (f *Forwarder) wake() {
 	select {
 	case f.news <- struct{}{}:
 	default:
-	}
-}
-
-// every calls do after the time first, and then at intervals, until ctx is done.
-func every(ctx context.Context, first, interval time.Duration, do func(context.Context)) {
-	t := time.NewTimer(first)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			do(ctx)
-			t.Reset(interval)
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 // delivery the window goes on. If it ends during the pause, the delivery is attempted once more
 // after Resume. The same holds while a destination is disabled or unknown.
 //
-// A pause is a setting of the store. It applies to all nodes that share the store, within about a
-// second, and survives restarts. After an error of the store the destination may be paused or not.
+// A pause is a setting of the store. It applies to all nodes that share the store, after Config.Poll
+// at the latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	err := f.destinations.known(destination)

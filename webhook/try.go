@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/event"
@@ -88,38 +89,30 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 
 // exchange makes one request of a Trial.
 func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
-	var (
-		mu                           sync.Mutex // IPv4 and IPv6 are dialled at once
-		resolved, connected, secured time.Time
-	)
-	now := func(t *time.Time, err error) {
+	start := time.Now()
+	var resolved, connected, secured atomic.Int64 // a dial may outlast the request
+	since := func(took *atomic.Int64, err error) {
 		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			*t = time.Now()
+			took.Store(int64(time.Since(start)))
 		}
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSDone:          func(i httptrace.DNSDoneInfo) { now(&resolved, i.Err) },
-		ConnectDone:      func(_, _ string, err error) { now(&connected, err) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
+		DNSDone:          func(i httptrace.DNSDoneInfo) { since(&resolved, i.Err) },
+		ConnectDone:      func(_, _ string, err error) { since(&connected, err) },
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { since(&secured, err) },
 	})
 	s := &sender{client: client, keepAll: true}
 	var notes wire.Notes
 	s.buffer.Note(&notes)
 	res := s.send(ctx, d, to)
 
-	x := Exchange{Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body)}
-	after := func(t time.Time) time.Duration {
-		if t.IsZero() {
-			return 0
-		}
-		return t.Sub(x.At)
+	x := Exchange{
+		Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(d.Body),
+		Resolved: time.Duration(resolved.Load()), Connected: time.Duration(connected.Load()), Secured: time.Duration(secured.Load()),
 	}
-	x.FirstByte = after(notes.FirstByte)
-	mu.Lock() // a dial may outlast the request
-	x.Resolved, x.Connected, x.Secured = after(resolved), after(connected), after(secured)
-	mu.Unlock()
+	if !notes.FirstByte.IsZero() {
+		x.FirstByte = notes.FirstByte.Sub(start)
+	}
 	if notes.Header != nil {
 		x.AnswerHeader = make(http.Header, len(notes.Header))
 		for name, values := range notes.Header {
