@@ -1,25 +1,21 @@
 package webhook
 
 import (
-	"cmp"
 	"maps"
 	"math/bits"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// maxAccounts bounds the accounts in memory. At this number, a new account evicts an eighth of the
-// accounts: the least recently used ones.
+// maxAccounts is how many destinations may be in use without losing counts. Up to twice as many
+// accounts are in memory.
 const maxAccounts = 16 << 10
 
 // An account holds the statistics of one destination, or of all destinations together. It takes
 // about 900 bytes, and up to 512 more for the latest failure.
 type account struct {
-	id            string
-	used          atomic.Int64 // seconds since 1970
 	untransformed logState
 
 	mu      sync.Mutex // guards the fields below
@@ -47,7 +43,6 @@ func (a *account) leftOut(filtered, transformErrors int) {
 
 // settled counts a settlement that is stored, and updates the condition of the destination.
 func (a *account) settled(s *Settlement, now time.Time) {
-	a.used.Store(now.Unix())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := &a.counts
@@ -120,38 +115,36 @@ func (a *account) forgive() {
 	a.failing = time.Time{}
 }
 
-// accounts holds the accounts of the destinations. It is safe for concurrent use.
+// accounts holds the accounts of the destinations. It is safe for concurrent use. When there are
+// maxAccounts recent ones, they become the older ones. The accounts that were the older ones until
+// then are dropped: they were not used since the previous time.
 type accounts struct {
-	mu   sync.Mutex
-	byID map[string]*account
+	mu            sync.Mutex
+	recent, older map[string]*account
 }
 
 // of returns the account of a destination, and creates it if there is none.
 func (as *accounts) of(destination string) *account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	if a := as.byID[destination]; a != nil {
+	if a := as.recent[destination]; a != nil {
 		return a
 	}
-	if len(as.byID) >= maxAccounts {
-		used := func(a, b *account) int { return cmp.Compare(a.used.Load(), b.used.Load()) }
-		for _, a := range slices.SortedFunc(maps.Values(as.byID), used)[:maxAccounts/8] {
-			delete(as.byID, a.id)
-		}
+	if as.recent == nil || len(as.recent) >= maxAccounts {
+		as.recent, as.older = make(map[string]*account), as.recent
 	}
-	now := time.Now()
-	a := &account{id: strings.Clone(destination)}
-	a.counts.Destination, a.counts.Since = a.id, now
-	a.used.Store(now.Unix())
-	if as.byID == nil {
-		as.byID = make(map[string]*account)
+	a := as.older[destination]
+	if a == nil {
+		a = new(account)
+		a.counts.Destination, a.counts.Since = strings.Clone(destination), time.Now()
 	}
-	as.byID[a.id] = a
+	delete(as.older, destination)
+	as.recent[a.counts.Destination] = a
 	return a
 }
 
 func (as *accounts) all() []*account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	return slices.Collect(maps.Values(as.byID))
+	return slices.AppendSeq(slices.Collect(maps.Values(as.recent)), maps.Values(as.older))
 }

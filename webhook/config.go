@@ -268,7 +268,7 @@ func orDefault[T int | int64 | time.Duration](field string, value *T, least, byD
 }
 
 // withDefaults returns a copy of c with defaults in place of zeros, or an error for the first
-// setting that is not valid. It does not check the destinations: newEngine does.
+// setting that is not valid. It does not check the destinations.
 func (c Config) withDefaults() (Config, error) {
 	var wrong faults
 	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)

@@ -114,10 +114,10 @@ type Endpoint struct {
 // Validate checks the destination as New does. It returns everything that is wrong: one
 // *ConfigError, or several, joined by errors.Join.
 func (d *Destination) Validate() error {
-	_, wrong := compile(d, &Config{
+	_, err := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
 	})
-	return wrong.join()
+	return err
 }
 
 // forbiddenHeaders are the headers, in canonical form, that carry the message or are about the

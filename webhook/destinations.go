@@ -19,49 +19,13 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// destinations finds destinations by their ids, and compiles them into targets.
-type destinations struct {
-	config    *Config
-	static    map[string]*target // from Config.Destinations; does not change after New
-	filtering bool               // some destination may have filters or a Transform
-	ctx       context.Context    // parent of the contexts that Config.Lookup gets
-}
-
-// add compiles the destinations of a Config, and makes g trust the addresses in their URLs.
-func (ds *destinations) add(all []Destination, g *guard) error {
-	for i := range all {
-		d := all[i]
-		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
-		field := fmt.Sprintf("Destinations[%d]", i)
-		t, err := ds.compile(&d)
-		if err != nil {
-			return under(field, err)
-		}
-		if ds.static[d.ID] != nil {
-			return refuse(field+".ID", "%q is given twice", d.ID)
-		}
-		ds.static[d.ID] = t
-		ds.filtering = ds.filtering || d.filters()
-		for _, e := range t.endpoints {
-			g.trust(e.url)
-		}
-	}
-	return nil
-}
-
-// compile checks d and returns its target.
-func (ds *destinations) compile(d *Destination) (*target, error) {
-	t, wrong := compile(d, ds.config)
-	return t, wrong.join()
-}
-
 // known returns an error if Forward refuses events for a destination. It does not call
 // Config.Lookup: a worker calls Lookup before each attempt, and so finds unknown destinations.
-func (ds *destinations) known(id string) error {
+func (f *Forwarder) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
 	}
-	if ds.config.Lookup == nil && ds.static[id] == nil {
+	if f.config.Lookup == nil && f.static[id] == nil {
 		return fmt.Errorf("%w %q", ErrUnknownDestination, id)
 	}
 	return nil
@@ -70,12 +34,12 @@ func (ds *destinations) known(id string) error {
 // resolve returns the target for the present settings of the destination. If the settings have not
 // changed, that is l.target. If the destination cannot be used, resolve returns an error, and the
 // Hold of its deliveries.
-func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
-	t := ds.static[l.ID]
-	if ds.config.Lookup != nil {
-		ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
+func (f *Forwarder) resolve(l *lane) (*target, Hold, error) {
+	t := f.static[l.ID]
+	if f.config.Lookup != nil {
+		ctx, cancel := context.WithTimeout(f.attempts, f.config.Timeout)
 		defer cancel()
-		d, hold, err := ds.ask(ctx, l.ID)
+		d, hold, err := f.ask(ctx, l.ID)
 		if err != nil {
 			return nil, hold, err
 		}
@@ -83,7 +47,7 @@ func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
 			if d.ID != l.ID {
 				return nil, HoldInvalid, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.ID, d.ID)
 			}
-			if t, err = ds.compile(d); err != nil {
+			if t, err = compile(d, &f.config); err != nil {
 				return nil, HoldInvalid, fmt.Errorf("webhook: destination is not valid: %w", err)
 			}
 		}
@@ -98,9 +62,9 @@ func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
 }
 
 // ask calls Config.Lookup. With an error, it returns the Hold that this error stands for.
-func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
+func (f *Forwarder) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
 	err = noPanic("Lookup", func() (err error) {
-		d, err = ds.config.Lookup(ctx, id)
+		d, err = f.config.Lookup(ctx, id)
 		return err
 	})
 	switch {
@@ -119,31 +83,29 @@ type target struct {
 	source    *Destination // the Destination that was compiled
 	timeout   time.Duration
 	limits    schedule.Limits
+	signer    *signature.Signer         // nil: no X-Signature
+	standard  *signature.StandardSigner // nil: no headers of Standard Webhooks
 	endpoints []*endpoint
 }
 
-// An endpoint is a checked Endpoint, with the settings of its destination that its requests need.
+// An endpoint is an Endpoint of a target.
 type endpoint struct {
-	url      *url.URL
-	hash     uint64      // names the URL in Delivery.Closed
-	name     string      // the URL without user, query and fragment, for logs and Attempt
-	header   http.Header // header of each request, without the signatures
-	timeout  time.Duration
-	wire     *wire.Target
-	signer   *signature.Signer         // nil: no X-Signature
-	standard *signature.StandardSigner // nil: no headers of Standard Webhooks
-	traced   bool                      // header has a static traceparent or tracestate
-
-	authorize func(ctx context.Context, url string) (map[string]string, error) // nil: no more headers
-	raw       string                                                           // the URL as it was given, for authorize
+	*target
+	raw    string      // the URL as it was given
+	url    *url.URL    // without the fragment
+	hash   uint64      // names the URL in Delivery.Closed
+	name   string      // the URL without user, query and fragment, for logs and Attempt
+	header http.Header // header of each request, without the signatures
+	traced bool        // header has a static traceparent or tracestate
+	wire   *wire.Target
 
 	// secrets are the secret texts of a request. They are redacted if the endpoint sends them back.
 	// The longest come first, because a secret may contain a shorter one.
 	secrets []string
 }
 
-// compile checks d against the limits of c and makes a target of it, or returns all faults of d.
-func compile(d *Destination, c *Config) (*target, faults) {
+// compile checks d against the limits of c and makes a target of it. An error has all faults of d.
+func compile(d *Destination, c *Config) (*target, error) {
 	var wrong faults
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
@@ -154,10 +116,7 @@ func compile(d *Destination, c *Config) (*target, faults) {
 	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
 	wrong.refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
 	wrong.addUnder("Filter", d.Filter.faults())
-	if c.Lookup != nil && !c.LookupFilters {
-		wrong.refuse(d.Transform != nil, "Transform", "is set, but Config.LookupFilters is not")
-		wrong.refuse(d.Transform == nil && d.filters(), "Filter", "is set, but Config.LookupFilters is not")
-	}
+	wrong.refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
 	var ownTLS *tls.Config // nil: that of the client
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
@@ -169,9 +128,8 @@ func compile(d *Destination, c *Config) (*target, faults) {
 	t.limits.Interval, t.limits.Burst, err = checkRate(d.MaxRate, d.MaxBurst)
 	wrong.add(err)
 
-	var signer *signature.Signer
 	if d.Secret != "" {
-		signer, err = signature.NewSigner(d.Secret)
+		t.signer, err = signature.NewSigner(d.Secret)
 		wrong.refuse(err != nil, "Secret", "%v", err)
 	}
 	n = len(d.StandardSecrets)
@@ -180,7 +138,7 @@ func compile(d *Destination, c *Config) (*target, faults) {
 		_, err := signature.NewStandardSigner(s)
 		wrong.refuse(err != nil, fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
 	}
-	standard, _ := signature.NewStandardSigner(d.StandardSecrets...) // nil without secrets
+	t.standard, _ = signature.NewStandardSigner(d.StandardSecrets...) // nil without secrets
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
 		e, faults := compileEndpoint(&d.Endpoints[i], c.ServiceName)
@@ -190,13 +148,13 @@ func compile(d *Destination, c *Config) (*target, faults) {
 		}
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
 		wrong.refuse(twice, field+".URL", "is given twice")
-		e.timeout, e.signer, e.standard, e.authorize = t.timeout, signer, standard, d.Authorize
+		e.target = t
 		e.wire = wire.NewTarget(e.url, e.header, ownTLS)
 		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}
 	if wrong != nil {
-		return nil, wrong
+		return nil, wrong.join()
 	}
 	return t, nil
 }

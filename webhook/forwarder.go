@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,17 +18,17 @@ import (
 //
 //	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type Forwarder struct {
-	config       Config
-	destinations destinations
-	client       *wire.Client
-	schedule     *schedule.Scheduler
-	settler      *settler
-	readings     atomic.Uint64  // counts the calls of learnPauses
-	senders      sync.Pool      // of *sender
-	workers      sync.WaitGroup // the workers, and the requests that outlast their attempt
-	news         chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
-	total        account        // of all destinations
-	accounts     accounts
+	config   Config
+	static   map[string]*target // of Config.Destinations, by id; does not change after New
+	client   *wire.Client
+	schedule *schedule.Scheduler
+	settler  *settler
+	readings atomic.Uint64  // counts the calls of learnPauses
+	senders  sync.Pool      // of *sender
+	workers  sync.WaitGroup // the workers, and the requests that outlast their attempt
+	news     chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
+	total    account        // of all destinations
+	accounts accounts
 
 	mu    sync.Mutex // guards stats
 	stats Stats      // only the counts that total does not have
@@ -48,17 +48,23 @@ func New(c Config) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
+	f := &Forwarder{config: c, static: make(map[string]*target), news: make(chan struct{}, 1), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
-	g := &guard{allow: c.AllowAddresses, operator: c.TrustLookup, literals: make(map[netip.Addr]bool)}
+	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
+	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
 	f.client = newClient(&f.config, g, f.attempts)
-	f.destinations = destinations{
-		config: &f.config, ctx: f.attempts,
-		static: make(map[string]*target, len(c.Destinations)), filtering: c.LookupFilters,
-	}
-	if err := f.destinations.add(c.Destinations, g); err != nil {
-		return nil, err
+	for i := range c.Destinations {
+		d, field := c.Destinations[i], fmt.Sprintf("Destinations[%d]", i)
+		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
+		t, err := compile(&d, &f.config)
+		if err != nil {
+			return nil, under(field, err)
+		}
+		if f.static[d.ID] != nil {
+			return nil, refuse(field+".ID", "%q is given twice", d.ID)
+		}
+		f.static[d.ID] = t
 	}
 	f.senders.New = func() any { return &sender{client: f.client} }
 	f.schedule = schedule.New(schedule.Config{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,22 +23,11 @@ func (e *AddressError) Error() string { return fmt.Sprintf("address %v is not pu
 // A guard opens connections to public addresses only. It checks each address at the dial, after the
 // name was resolved: a name that is checked earlier may resolve to another address at the dial.
 type guard struct {
-	allow     []netip.Prefix
-	operator  bool                // the operator wrote all URLs
-	literals  map[netip.Addr]bool // addresses in URLs that the operator wrote
-	localhost bool                // the operator wrote "localhost"
-	resolver  *net.Resolver       // nil: net.DefaultResolver
-}
-
-// trust makes the guard allow the host of u, a URL that the operator wrote, if the host is an
-// address or "localhost". The operator does not decide what other names resolve to.
-func (g *guard) trust(u *url.URL) {
-	host := u.Hostname()
-	if strings.EqualFold(host, "localhost") {
-		g.localhost = true
-	} else if ip, err := netip.ParseAddr(host); err == nil {
-		g.literals[ip.Unmap()] = true
-	}
+	allow []netip.Prefix
+	// operator says that the operator wrote all hosts. Then the guard allows a host that is an
+	// address or "localhost". The operator does not decide what other names resolve to.
+	operator bool
+	resolver *net.Resolver // nil: net.DefaultResolver
 }
 
 // dial connects to addr as a net.Dialer does, but never to an address that the guard refuses. The
@@ -49,9 +37,9 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	localhost := (g.operator || g.localhost) && strings.EqualFold(host, "localhost")
-	literal, err := netip.ParseAddr(host)
-	written := err == nil && (g.operator || g.literals[literal.Unmap()])
+	localhost := g.operator && strings.EqualFold(host, "localhost")
+	_, err = netip.ParseAddr(host)
+	literal := g.operator && err == nil
 
 	var refused atomic.Pointer[netip.Addr]
 	var passed atomic.Bool // some address
@@ -64,7 +52,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 				return err
 			}
 			ip := ap.Addr().Unmap().WithZone("")
-			if !written && !(localhost && ip.IsLoopback()) && !contains(g.allow, ip) && !IsPublic(ip) {
+			if !literal && !(localhost && ip.IsLoopback()) && !contains(g.allow, ip) && !IsPublic(ip) {
 				refused.Store(&ip)
 				return errNotPublic
 			}

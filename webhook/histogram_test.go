@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -50,22 +51,20 @@ func TestHistogramQuantiles(t *testing.T) {
 	}
 }
 
-// The number of accounts is bounded. The account that was used least recently is dropped first.
+// The number of accounts is bounded. An account that is in use is not dropped.
 func TestAccountsAreBounded(t *testing.T) {
 	var as accounts
 	busy, idle := as.of("busy"), as.of("idle")
-	busy.used.Store(math.MaxInt64)
-	idle.used.Store(0)
-	for i := range 2 * maxAccounts {
-		as.of(string(rune('a'+i%26)) + time.Duration(i).String())
-		if len(as.byID) > maxAccounts {
-			t.Fatalf("got %d accounts, want at most %d", len(as.byID), maxAccounts)
+	for i := range 3 * maxAccounts {
+		as.of(fmt.Sprint(i))
+		if n := len(as.recent) + len(as.older); n > 2*maxAccounts {
+			t.Fatalf("got %d accounts, want at most %d", n, 2*maxAccounts)
+		}
+		if as.of("busy") != busy {
+			t.Fatalf("the account in use was dropped after %d others, want it kept", i)
 		}
 	}
-	if as.of("busy") != busy {
-		t.Error("the account in use was dropped, want it kept")
-	}
 	if as.of("idle") == idle {
-		t.Error("the account that was used least recently is kept, want it dropped")
+		t.Error("the account that was not used is kept, want it dropped")
 	}
 }

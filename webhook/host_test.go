@@ -87,7 +87,7 @@ func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			e.wire, e.timeout = wire.NewTarget(e.url, e.header, nil), Never
+			e.wire, e.target = wire.NewTarget(e.url, e.header, nil), &target{source: new(Destination), timeout: Never}
 			res := s.send(t.Context(), &Delivery{ID: "id", Body: []byte("{}")}, e)
 			if res.outcome != OutcomePermanent || res.attempt.Reason != ReasonAddress {
 				t.Errorf("%s%s: got the error %s and the reason %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)

@@ -47,8 +47,7 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 					return near, nil
 				}
 			}
-			ds := &destinations{config: config}
-			to, err := ds.compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP})
+			to, err := compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP}, config)
 			must(t, err)
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()

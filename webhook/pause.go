@@ -22,7 +22,7 @@ import (
 // at the latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
-	err := f.destinations.known(destination)
+	err := f.known(destination)
 	if err == nil {
 		_, err = f.setPause(ctx, Disabled{Destination: destination, Since: f.now().UTC()})
 	}
@@ -35,7 +35,7 @@ func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 // Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
 // a destination that the forwarder has disabled; see Config.DisableAfter.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
-	err := f.destinations.known(destination)
+	err := f.known(destination)
 	if err == nil {
 		err = f.clearPause(ctx, destination)
 	}

@@ -135,7 +135,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	var space [8]route // saves an allocation for calls with few destinations
 	routes := space[:0]
 	for _, id := range destinations {
-		r, err := f.destinations.route(ctx, id, filter)
+		r, err := f.route(ctx, id, filter)
 		if err != nil {
 			return err
 		}
@@ -170,17 +170,19 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 
 // route returns the route to a destination, or an error if Forward refuses events for it. Without
 // filter, the destination takes every event.
-func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
+func (f *Forwarder) route(ctx context.Context, id string, filter bool) (route, error) {
 	r := route{id: id}
-	if err := ds.known(id); err != nil || !filter || !ds.filtering {
+	if err := f.known(id); err != nil || !filter {
 		return r, err
 	}
-	if ds.config.Lookup == nil {
-		r.Destination = ds.static[id].source
-	} else if d, hold, err := ds.ask(ctx, id); err == nil {
+	if t := f.static[id]; t != nil {
+		r.Destination = t.source
+	} else if f.config.LookupFilters {
+		d, hold, err := f.ask(ctx, id)
+		if err != nil && hold != HoldUnknown {
+			return r, err
+		}
 		r.Destination = d
-	} else if hold != HoldUnknown {
-		return r, err
 	}
 	if r.Destination != nil && !r.filters() {
 		r.Destination = nil

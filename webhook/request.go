@@ -75,7 +75,7 @@ func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
 func (s *sender) roundTrip(ctx context.Context, now time.Time, d *Delivery, e *endpoint) result {
 	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
 	deadline := now.Add(e.timeout)
-	if e.authorize != nil {
+	if e.source.Authorize != nil {
 		if err := s.authorize(ctx, deadline, e); err != nil {
 			return s.failed(ctx, OutcomeRetryable, ReasonAuthorize, err)
 		}
@@ -124,7 +124,7 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
 	err := noPanic("Authorize", func() (err error) {
-		s.authorized, err = e.authorize(ctx, e.raw)
+		s.authorized, err = e.source.Authorize(ctx, e.raw)
 		return err
 	})
 	if err == nil {

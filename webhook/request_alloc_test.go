@@ -38,15 +38,13 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	defer client.Close()
 	defer cancel()
 
-	target, wrong := compile(&Destination{
+	target, err := compile(&Destination{
 		ID:              "crm",
 		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
 		Secret:          "shh",
 		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
 	}, config)
-	if wrong != nil {
-		t.Fatal(wrong)
-	}
+	must(t, err)
 	e := target.endpoints[0]
 	s := &sender{client: client}
 	body := bytes.Repeat([]byte("x"), 450)

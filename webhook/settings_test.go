@@ -50,7 +50,7 @@ func FuzzSettings(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is accepted, but url.Parse() = %v, want nil", rawURL, err)
 		}
-		e.signer, e.standard, e.timeout = signer, standard, Never
+		e.target = &target{source: new(Destination), signer: signer, standard: standard, timeout: Never}
 		e.wire = wire.NewTarget(e.url, e.header, nil)
 
 		client, server := net.Pipe()

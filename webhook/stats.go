@@ -97,7 +97,8 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 		return byID[id]
 	}
 	for _, a := range f.accounts.all() {
-		*of(a.id) = a.stats()
+		s := a.stats()
+		*of(s.Destination) = s
 	}
 	f.schedule.Loads(func(id string, active, ready int) { of(id).InFlight, of(id).Ready = active, ready })
 	for _, h := range f.Held() {

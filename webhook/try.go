@@ -61,7 +61,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if t.Event.Body == nil {
 		return nil, errors.New("webhook: the event has no body")
 	}
-	target, err := f.destinations.compile(t.Destination)
+	target, err := compile(t.Destination, &f.config)
 	if err != nil {
 		return nil, under("Destination", err)
 	}

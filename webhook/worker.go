@@ -46,7 +46,7 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
 		return true // so that the deliveries behind d do not wait for a probe
 	}
-	t, hold, err := w.destinations.resolve(l)
+	t, hold, err := w.resolve(l)
 	if err != nil {
 		w.hold(l, d, hold, err)
 		return false
