@@ -62,13 +62,10 @@ func (a *account) settled(s *Settlement, now time.Time) {
 			c.Outcome = OutcomePermanent
 			a.refused |= 1
 		}
-		// A later version of this package may have stored a reason that is not in the list.
-		if slices.Contains(reasons[:], s.Reason) {
-			if c.Dead == nil {
-				c.Dead = make(map[Reason]int64)
-			}
-			c.Dead[s.Reason]++
+		if c.Dead == nil {
+			c.Dead = make(map[Reason]int64)
 		}
+		c.Dead[s.Reason]++
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {

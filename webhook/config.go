@@ -242,13 +242,6 @@ func (f *faults) refuse(broken bool, field, format string, args ...any) {
 	}
 }
 
-// addUnder adds the faults of others, and puts "field." before their Fields.
-func (f *faults) addUnder(field string, others faults) {
-	for _, err := range others {
-		f.add(under(field, err))
-	}
-}
-
 // join returns nil if there are no faults, the fault itself if there is one, and otherwise all
 // faults, joined by errors.Join.
 func (f faults) join() error {

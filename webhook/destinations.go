@@ -115,7 +115,8 @@ func compile(d *Destination, c *Config) (*target, error) {
 	wrong.refuse(d.Timeout < 0 || d.Timeout > c.Timeout, "Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
 	wrong.refuse(d.Window < 0 || d.Window > c.Window, "Window", "%v is given; up to %v is allowed", d.Window, c.Window)
 	wrong.refuse(!known, "Schedule", `is not known; "eager", "patient" and "" (the default) are allowed`)
-	wrong.addUnder("Filter", d.Filter.faults())
+	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
+	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
 	wrong.refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
 	var ownTLS *tls.Config // nil: that of the client
 	if d.TLS != nil {
@@ -141,9 +142,8 @@ func compile(d *Destination, c *Config) (*target, error) {
 	t.standard, _ = signature.NewStandardSigner(d.StandardSecrets...) // nil without secrets
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
-		e, faults := compileEndpoint(&d.Endpoints[i], c.ServiceName)
-		wrong.addUnder(field, faults)
-		if faults != nil {
+		e := compileEndpoint(field, &d.Endpoints[i], c.ServiceName, &wrong)
+		if e == nil {
 			continue
 		}
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
@@ -159,18 +159,19 @@ func compile(d *Destination, c *Config) (*target, error) {
 	return t, nil
 }
 
-// compileEndpoint checks e and makes an endpoint of it, or returns all faults of e.
-func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
-	var wrong faults
-	u, err := checkURL("URL", e.URL)
+// compileEndpoint checks the endpoint given and makes an endpoint of it. If it has faults,
+// compileEndpoint adds them to wrong and returns nil. The argument field is the path of given.
+func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *faults) *endpoint {
+	before := len(*wrong)
+	u, err := checkURL(field+".URL", given.URL)
 	wrong.add(err)
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
 	}
-	secrets := addHeaders(h, "Headers", e.Headers, &wrong)
-	if wrong != nil {
-		return nil, wrong
+	secrets := addHeaders(h, field+".Headers", given.Headers, wrong)
+	if len(*wrong) > before {
+		return nil
 	}
 	secrets = append(secrets, u.RawQuery)
 	secrets = append(secrets, queryValues(u.RawQuery)...)
@@ -183,13 +184,13 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 		secrets = append(secrets, basic, u.User.Username(), password)
 	}
 	hash := fnv.New64a()
-	hash.Write([]byte(e.URL))
+	hash.Write([]byte(given.URL))
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	return &endpoint{
-		url: u, raw: e.URL, hash: hash.Sum64(), name: shown.String(), header: h, secrets: redactable(secrets),
+		url: u, raw: given.URL, hash: hash.Sum64(), name: shown.String(), header: h, secrets: redactable(secrets),
 		traced: h[headerTraceParent] != nil || h[headerTraceState] != nil,
-	}, nil
+	}
 }
 
 // queryValues returns the values of a query that may be secrets, both as they are and unescaped. It

@@ -57,31 +57,25 @@ func matchAny(patterns []string, e *event.Event) bool {
 }
 
 // Validate returns nil, a *ConfigError, or several of them, joined by errors.Join.
-func (f *Filter) Validate() error { return f.faults().join() }
+func (f *Filter) Validate() error {
+	var wrong faults
+	checkPatterns("Include", f.Include, &wrong)
+	checkPatterns("Exclude", f.Exclude, &wrong)
+	return wrong.join()
+}
 
-func (f *Filter) faults() (wrong faults) {
-	for _, list := range []struct {
-		field    string
-		patterns []string
-	}{{"Include", f.Include}, {"Exclude", f.Exclude}} {
-		if n := len(list.patterns); n > MaxPatterns {
-			wrong.refuse(true, list.field, "%d given; at most %d are allowed", n, MaxPatterns)
-			continue
-		}
-		for i, p := range list.patterns {
-			field := fmt.Sprintf("%s[%d]", list.field, i)
-			kind, name, named := strings.Cut(p, ":")
-			switch {
-			case len(p) > maxPattern:
-				wrong.add(refuse(field, "has %d bytes, the limit is %d", len(p), maxPattern))
-			case !slices.Contains(filterTypes, kind):
-				wrong.add(refuse(field, "does not begin with a type: %s", strings.Join(filterTypes, ", ")))
-			case named && name == "":
-				wrong.add(refuse(field, "has no event name after the colon"))
-			}
-		}
+func checkPatterns(field string, patterns []string, wrong *faults) {
+	if n := len(patterns); n > MaxPatterns {
+		wrong.refuse(true, field, "%d given; at most %d are allowed", n, MaxPatterns)
+		return
 	}
-	return wrong
+	for i, p := range patterns {
+		kind, name, named := strings.Cut(p, ":")
+		field := fmt.Sprintf("%s[%d]", field, i)
+		wrong.refuse(len(p) > maxPattern, field, "has %d bytes, the limit is %d", len(p), maxPattern)
+		wrong.refuse(!slices.Contains(filterTypes, kind), field, "does not begin with a type: %s", strings.Join(filterTypes, ", "))
+		wrong.refuse(named && name == "", field, "has no event name after the colon")
+	}
 }
 
 // filters reports whether the destination has a filter or a Transform.

@@ -83,8 +83,8 @@ func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
 	s := &sender{client: client}
 	for _, host := range spellings {
 		for _, scheme := range []string{"http://", "https://"} {
-			e, err := compileEndpoint(&Endpoint{URL: scheme + host + "/hook"}, "Test")
-			if err != nil {
+			e := compileEndpoint("", &Endpoint{URL: scheme + host + "/hook"}, "Test", new(faults))
+			if e == nil {
 				continue
 			}
 			e.wire, e.target = wire.NewTarget(e.url, e.header, nil), &target{source: new(Destination), timeout: Never}

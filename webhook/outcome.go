@@ -48,13 +48,6 @@ const (
 	ReasonDisabled Reason = "disabled"
 )
 
-// reasons is the closed list.
-var reasons = [...]Reason{
-	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
-	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
-	ReasonDisabled,
-}
-
 // final reports whether r means that the destination refused the delivery for good.
 func (r Reason) final() bool {
 	switch r {

@@ -13,7 +13,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
@@ -83,20 +82,5 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestReasonsAreAllCounted(t *testing.T) {
-	var c account
-	for _, r := range reasons {
-		c.settled(&Settlement{Verdict: Bury, Reason: r}, time.Now())
-	}
-	for r, n := range c.stats().Dead {
-		if n != 1 {
-			t.Errorf("%s: counted %d times, want once", r, n)
-		}
-	}
-	if n := len(c.stats().Dead); n != len(reasons) {
-		t.Errorf("got counts for %d reasons, want %d", n, len(reasons))
 	}
 }

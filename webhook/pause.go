@@ -22,27 +22,31 @@ import (
 // at the latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
-	err := f.known(destination)
-	if err == nil {
-		_, err = f.setPause(ctx, Disabled{Destination: destination, Since: f.now().UTC()})
+	if err := f.known(destination); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("webhook: pausing: %w", err)
-	}
-	return nil
+	_, err := f.setPause(ctx, Disabled{Destination: destination, Since: f.now().UTC()})
+	return err
 }
 
 // Resume ends the pause of a destination, if there is one, whichever node began it. It also enables
 // a destination that the forwarder has disabled; see Config.DisableAfter.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
-	err := f.known(destination)
-	if err == nil {
-		err = f.clearPause(ctx, destination)
+	if err := f.known(destination); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("webhook: resuming: %w", err)
+	name := pausePrefix + destination
+	for s, err := range f.config.Store.Settings(ctx, name) {
+		if err == nil && s.Name == name {
+			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
+				f.enabled(s)
+			}
+		}
+		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
+			return err
+		}
 	}
-	return nil
+	return f.learnPauses(ctx)
 }
 
 // pausePrefix, followed by the id of a destination, is the name of the setting that pauses it. Its
@@ -61,22 +65,6 @@ func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err 
 		err = f.learnPauses(ctx)
 	}
 	return stored, err
-}
-
-// clearPause removes the pause of a destination from the store, and then calls learnPauses.
-func (f *Forwarder) clearPause(ctx context.Context, destination string) error {
-	name := pausePrefix + destination
-	for s, err := range f.config.Store.Settings(ctx, name) {
-		if err == nil && s.Name == name {
-			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
-				f.enabled(s)
-			}
-		}
-		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
-			return err
-		}
-	}
-	return f.learnPauses(ctx)
 }
 
 // learnPauses reads the pauses from the store, and passes them to the scheduler. After an error the

@@ -9,7 +9,8 @@ import (
 // text before the secret.
 func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	const secret = "Bearer 0123456789abcdef"
-	e, wrong := compileEndpoint(&Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry")
+	var wrong faults
+	e := compileEndpoint("", &Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry", &wrong)
 	must(t, wrong.join())
 	for at := range maxKept + 1 {
 		answer := strings.Repeat("x", at) + secret + strings.Repeat("y", maxKept)
@@ -32,14 +33,15 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 // clean redacts every secret of an endpoint's settings, wherever the endpoint echoes it:
 // credentials, query values and header values. The result is valid UTF-8 of at most maxKept bytes.
 func TestEverySecretIsRedacted(t *testing.T) {
-	e, wrong := compileEndpoint(&Endpoint{
+	var wrong faults
+	e := compileEndpoint("", &Endpoint{
 		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",
 		Headers: map[string]string{
 			"Authorization": "Bearer bearer-1234",
 			"X-Key":         "key-1234",
 			"X-Long":        "prefix-key-1234-suffix",
 		},
-	}, "Hookferry")
+	}, "Hookferry", &wrong)
 	must(t, wrong.join())
 	for _, tt := range []struct{ name, answer, want string }{
 		{"user", "who is user-1234?", "who is [redacted]?"},

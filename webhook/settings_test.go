@@ -33,7 +33,8 @@ func FuzzSettings(f *testing.F) {
 	standard, err := signature.NewStandardSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	must(f, err)
 	f.Fuzz(func(t *testing.T, rawURL, name, value, id string) {
-		e, wrong := compileEndpoint(&Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test")
+		var wrong faults
+		e := compileEndpoint("", &Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test", &wrong)
 		for _, err := range wrong {
 			var ce *ConfigError
 			if !errors.As(err, &ce) {
