@@ -88,11 +88,11 @@ const (
 	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; other bodies have at most half as many
 )
 
-// transform returns the body of e for this destination. The result left says that Transform leaves
-// e out.
+// transform returns the body of e for this destination. The result left says that Filter or
+// Transform leaves e out.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
-	if d.Transform == nil {
-		return e.Body, false, nil
+	if left = !d.Filter.Match(e); left || d.Transform == nil {
+		return e.Body, left, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
 	defer cancel()

@@ -210,10 +210,8 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
 			if r.Destination != nil {
-				left, err := !r.Filter.Match(e), error(nil)
-				if !left {
-					p.Body, left, err = r.transform(ctx, e)
-				}
+				var left bool
+				p.Body, left, err = r.transform(ctx, e)
 				switch {
 				case ctx.Err() != nil:
 					return off, ctx.Err()

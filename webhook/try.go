@@ -80,7 +80,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	for i, e := range target.endpoints {
 		requests.Go(func() {
 			exchanges[i] = exchange(ctx, client, &d, e)
-			exchanges[i].Filtered = left || !t.Destination.Filter.Match(&t.Event)
+			exchanges[i].Filtered = left
 		})
 	}
 	requests.Wait()
@@ -89,7 +89,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 
 // exchange makes one request of a Trial.
 func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
-	start := time.Now()
+	var start time.Time
 	var resolved, connected, secured atomic.Int64 // a dial may outlast the request
 	since := func(took *atomic.Int64, err error) {
 		if err == nil {
@@ -104,6 +104,7 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 	s := &sender{client: client, keepAll: true}
 	var notes wire.Notes
 	s.buffer.Note(&notes)
+	start = time.Now()
 	res := s.send(ctx, d, to)
 
 	x := Exchange{
@@ -111,7 +112,7 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 		Resolved: time.Duration(resolved.Load()), Connected: time.Duration(connected.Load()), Secured: time.Duration(secured.Load()),
 	}
 	if !notes.FirstByte.IsZero() {
-		x.FirstByte = notes.FirstByte.Sub(start)
+		x.FirstByte = notes.FirstByte.Sub(x.At)
 	}
 	if notes.Header != nil {
 		x.AnswerHeader = make(http.Header, len(notes.Header))

@@ -2,9 +2,15 @@ package webhook
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"iter"
+	"slices"
 	"time"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // ErrUnsupported is returned by a method that needs an optional interface which the store does not
@@ -202,4 +208,132 @@ func (f *Forwarder) sweep(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// Delivered yields the deliveries in the store's History that filter selects, as History.Delivered
+// does. The error is ErrUnsupported if the store has no History.
+func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
+	h, ok := f.config.Store.(History)
+	if !ok {
+		return func(yield func(Delivered, error) bool) { yield(Delivered{}, ErrUnsupported) }
+	}
+	return h.Delivered(ctx, filter, after)
+}
+
+// resendChunk is how many deliveries one commit resends at most. Their bodies have up to 4 MB.
+const resendChunk = 4 << 20 / maxTransformed
+
+// Resend sends again the deliveries in the store's History that filter selects. Each becomes a new
+// delivery with the same body and an ID of its own, so a receiver that deduplicates by webhook-id
+// takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
+// an earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store
+// has no History, ErrClosed after Shutdown, or another error of Forward.
+func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
+	again := func(yield func(Put, error) bool) {
+		filter := filter
+		filter.To = earlierEnd(filter.To, f.now())
+		for d, err := range f.Delivered(ctx, filter, "") {
+			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
+				continue // d is a copy that an earlier Resend has made
+			}
+			now := f.now().UTC()
+			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
+			if !yield(Put{NoDedup: true, Delivery: Delivery{
+				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
+				Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
+			}}, err) {
+				return
+			}
+		}
+	}
+	var b batch
+	return inChunks(again, resendChunk, func(ps []Put) (int, error) {
+		if f.open.Err() != nil {
+			return 0, ErrClosed
+		}
+		b.puts = ps
+		return f.put(ctx, &b)
+	})
+}
+
+// A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
+// know that destination. Each of the other fields must match, unless it is empty.
+type WaitingFilter struct {
+	Destination string // is required
+	// ID is compared with both the ID and the MessageID of a delivery, User and Event with the
+	// fields of the same name.
+	ID, User, Event string
+}
+
+// Match reports whether the filter selects d.
+func (f *WaitingFilter) Match(d *Delivery) bool {
+	return f.Destination == d.Destination && (f.ID == "" || f.ID == d.ID || f.ID == d.MessageID) &&
+		(f.User == "" || f.User == d.User) && (f.Event == "" || f.Event == d.Event)
+}
+
+// A Change is an operation on waiting deliveries.
+type Change uint8
+
+const (
+	DueNow    Change = iota + 1 // makes a delivery due now, as Delivery.Hasten does
+	Discarded                   // removes a delivery, which does not become a dead letter
+)
+
+// Check returns an error if a Keeper has to refuse the filter or the change.
+func (c Change) Check(f *WaitingFilter) error {
+	switch {
+	case f.Destination == "":
+		return errors.New("webhook: a WaitingFilter without a destination")
+	case c != DueNow && c != Discarded:
+		return errors.New("webhook: unknown Change")
+	}
+	return nil
+}
+
+// Hasten makes d due at the time now, and opens the endpoints that are closed to d only for some
+// time. It changes nothing and returns false if d is due already.
+func (d *Delivery) Hasten(now time.Time) bool {
+	if !d.Due.After(now) {
+		return false
+	}
+	d.Due = now
+	d.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c Closed) bool { return !c.Until.IsZero() })
+	return true
+}
+
+// Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
+func (f *Forwarder) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
+	return func(yield func(Delivery, error) bool) {
+		for d, err := range f.config.Store.Waiting(ctx, filter.Destination, after) {
+			if (err != nil || filter.Match(&d)) && !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
+// many it has changed, and how many it has skipped because they are being attempted: call it again
+// later. DueNow ends neither a pause nor the probing of a destination that fails.
+func (f *Forwarder) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
+	n, claimed, err = f.config.Store.Change(ctx, filter, to)
+	if to == Discarded {
+		f.count(func(s *Stats) { s.Discarded += int64(n) })
+	}
+	return n, claimed, err
+}
+
+// EraseUser removes a user's deliveries, dead letters and history from the store, for all
+// destinations. It returns how many it has removed, and how many it has skipped because they are
+// claimed: call it again later. The error is a *event.CallError for a user id that does not have 1
+// to 8192 bytes, or one of the store.
+//
+// EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
+// Deliveries of other users that name this user stay, and so do the members of audiences.
+func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
+	e, err := event.Delete(userID, f.now()) // replaces a long id by its digest
+	if err != nil {
+		return 0, 0, err
+	}
+	return f.config.Store.Erase(ctx, e.User)
 }
