@@ -171,14 +171,6 @@ type Config struct {
 	// Observer is told what happens to deliveries. Nil means no observer, which costs nothing.
 	Observer Observer
 
-	// Trace returns the values of the headers traceparent and tracestate, for example by
-	// OpenTelemetry's propagator. The forwarder calls it with the context of each call of Forward,
-	// of its variants and of Try, concurrently. It sends both values with every attempt; see
-	// event.Trace. If traceparent is empty or Trace is nil, the forwarder uses the values of
-	// event.ContextWithTrace. If traceparent is not valid, no trace is sent. A static header
-	// traceparent or tracestate takes the place of both values.
-	Trace func(ctx context.Context) (traceparent, tracestate string)
-
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil
 	// means no logs. Log lines have only these keys:
 	//

@@ -43,7 +43,9 @@ type Delivery struct {
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first; see MaxAttempts.
 	Attempts []Attempt
-	Trace    event.Trace // is sent with every attempt; does not change
+	// Trace is sent with every attempt, unless the endpoint has a static header traceparent or
+	// tracestate. It does not change.
+	Trace event.Trace
 
 	// Claim is the handle on a claimed delivery of the Store value that handed it out. It is not
 	// stored.

@@ -72,8 +72,9 @@
 //
 // [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an alert. An
 // [Observer] is called for each request. The module webhook/webhookprom turns all of this into
-// Prometheus metrics, in three lines. With OpenTelemetry, Attempted of your Observer can make a
-// span from a.At to a.At+a.Took. Its parent is the span context in a.Trace; see [Config.Trace].
+// Prometheus metrics, in three lines. With OpenTelemetry, [event.ContextWithTrace] takes the
+// headers of your span, which every attempt sends. Attempted of your Observer can make a span from
+// a.At to a.At+a.Took. Its parent is the span context in a.Trace.
 //
 // # Security
 //

@@ -195,7 +195,7 @@ func (f *Forwarder) route(ctx context.Context, id string, filter bool) (route, e
 // appendDeliveries returns the error of ctx.
 func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
-	trace := f.trace(ctx)
+	trace := event.TraceOf(ctx)
 	for i := range events {
 		e := &events[i]
 		if e.Off {
@@ -228,17 +228,6 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 		}
 	}
 	return off, nil
-}
-
-// trace returns the Trace for the context of a call of Forward.
-func (f *Forwarder) trace(ctx context.Context) event.Trace {
-	if f.config.Trace != nil {
-		if parent, state := f.config.Trace(ctx); parent != "" {
-			t, _ := event.ParseTrace(parent, state)
-			return t
-		}
-	}
-	return event.TraceOf(ctx)
 }
 
 // put stores the deliveries of b, and returns how many had not been put before. It asks the store

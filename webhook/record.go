@@ -86,11 +86,10 @@ func (d *DeadLetter) UnmarshalBinary(b []byte) error {
 // Check returns an error if a field of the delivery exceeds its limits. Stores refuse such a
 // delivery.
 func (d *Delivery) Check() error {
-	if n := len(d.Destination); n < 1 || n > maxID {
-		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)
-	}
-	if n := len(d.ID); n < 1 || n > maxID {
-		return fmt.Errorf("webhook: delivery with an id of %d bytes, not 1 to %d", n, maxID)
+	for _, s := range [...]string{d.Destination, d.ID} {
+		if n := len(s); n < 1 || n > maxID {
+			return fmt.Errorf("webhook: delivery with a destination or id of %d bytes, not 1 to %d", n, maxID)
+		}
 	}
 	for _, s := range [...]string{d.MessageID, d.Source, d.User, d.Event} {
 		if len(s) > maxID {
@@ -229,23 +228,18 @@ func (r *record) fixed(v *uint64) {
 	}
 }
 
-// time writes or reads microseconds since 1970. The zero time is 0.
+// time writes or reads microseconds since 1970, as binary.AppendVarint writes them. The zero time is 0.
 func (r *record) time(t *time.Time) {
+	v := int64(0)
+	if !t.IsZero() {
+		v = t.UnixMicro()
+	}
+	zigzag := r.uvarint(uint64(v)<<1^uint64(v>>63), math.MaxUint64)
 	if !r.reading {
-		v := int64(0)
-		if !t.IsZero() {
-			v = t.UnixMicro()
-		}
-		r.b = binary.AppendVarint(r.b, v)
 		return
 	}
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return
-	}
-	r.b = r.b[n:]
-	if *t = (time.Time{}); v != 0 {
+	*t = time.Time{}
+	if v = int64(zigzag>>1) ^ -int64(zigzag&1); v != 0 {
 		*t = time.UnixMicro(v).UTC()
 	}
 }

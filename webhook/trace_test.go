@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,8 +47,6 @@ func TestForwardAndTrySendTheTraceOfTheCaller(t *testing.T) {
 
 // Every attempt sends the trace of the context that was passed to Forward.
 func TestTraceIsSentWithEveryAttempt(t *testing.T) {
-	type key struct{}
-	fromConfig := strings.Replace(parent, "4bf9", "aaaa", 1)
 	for _, tt := range []struct {
 		name    string
 		context func(context.Context) context.Context
@@ -69,9 +66,6 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 		{"invalid, in a context that has a trace", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(event.ContextWithTrace(ctx, parent, state), parent[1:], "")
 		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
-		{"by Config.Trace", func(ctx context.Context) context.Context {
-			return context.WithValue(event.ContextWithTrace(ctx, parent, state), key{}, fromConfig)
-		}, nil, map[string][]string{"Traceparent": {fromConfig}, "Tracestate": {"by=config"}}},
 		{"static header replaces the trace", func(ctx context.Context) context.Context {
 			return event.ContextWithTrace(ctx, parent, state)
 		}, map[string]string{"tracestate": "own=1"}, map[string][]string{"Tracestate": {"own=1"}}},
@@ -81,10 +75,6 @@ func TestTraceIsSentWithEveryAttempt(t *testing.T) {
 				crm := r.network.Receiver(hook, "", webhooktest.Answer(503))
 				r.start(webhook.Config{
 					Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook, Headers: tt.header}}}},
-					Trace: func(ctx context.Context) (string, string) {
-						parent, _ := ctx.Value(key{}).(string)
-						return parent, "by=config"
-					},
 				})
 				must(t, r.Forward(tt.context(t.Context()), "crm", call("m1")))
 				time.Sleep(time.Minute)

@@ -74,7 +74,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
 	}
-	d := Delivery{ID: deliveryID(&t.Event), Body: body, Trace: f.trace(ctx)}
+	d := Delivery{ID: deliveryID(&t.Event), Body: body, Trace: event.TraceOf(ctx)}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {

@@ -260,9 +260,6 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if len(watching.all) > 0 || settings.Webhooks.Operations != "" {
 		c.Observer = watching
 	}
-	if s.tracer != nil {
-		c.Trace = s.tracer.Trace
-	}
 	s.forwarder, err = webhook.New(c)
 	return err
 }

@@ -215,18 +215,14 @@ func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	ctx, span := f.tracer.Start(ctx, "put", trace.WithAttributes(
 		attribute.Int("hookferry.events", len(events)), attribute.Int("hookferry.destinations", len(destinations))))
 	defer span.End()
+	headers := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, headers)
+	ctx = event.ContextWithTrace(ctx, headers["traceparent"], headers["tracestate"])
 	err := f.next.ForwardEvents(ctx, destinations, events...)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
 	return err
-}
-
-// Trace returns the headers of the span in ctx. It is the webhook.Config.Trace.
-func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
-	headers := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, headers)
-	return headers["traceparent"], headers["tracestate"]
 }
 
 // parent returns a context with the put span of a delivery, and whether that span is recorded.

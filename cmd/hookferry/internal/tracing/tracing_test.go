@@ -132,7 +132,6 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 		},
 		DialContext: network.DialContext,
 		Observer:    observer,
-		Trace:       tracer.Trace,
 	})
 	if err != nil {
 		t.Fatal(err)
