@@ -28,7 +28,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 		d.Expires = now.Add(t.limits.Window).UTC()
 	}
 	if len(w.open) == 1 {
-		w.results[0] = w.sender.send(w.attempts, d, w.open[0])
+		w.results[0] = w.send(w.attempts, d, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
@@ -55,9 +55,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	of := *d // the caller clears d, perhaps before the last request has ended
 	for i, e := range w.open {
 		w.workers.Go(func() {
-			s := w.senders.Get().(*sender)
-			ends <- ending{i, s.send(ctx, &of, e)}
-			w.senders.Put(s)
+			ends <- ending{i, w.send(ctx, &of, e)}
 		})
 	}
 	clear(w.results[:len(w.open)])
@@ -78,7 +76,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		w.workers.Go(func() {
 			for range left {
 				end := <-ends
-				w.requested(l, &of, &end.result, time.Time{})
+				w.requested(&of, &end.result, time.Time{})
 			}
 			if mayEnd {
 				l.stragglers.Add(-1)

@@ -99,11 +99,16 @@ type DeliveredFilter struct {
 
 // Match reports whether the filter selects d.
 func (f DeliveredFilter) Match(d *Delivered) bool {
-	return (f.Destination == "" || f.Destination == d.Destination) &&
-		(f.MessageID == "" || f.MessageID == d.MessageID) &&
-		(f.User == "" || f.User == d.User) &&
-		(f.From.IsZero() || !d.At.Before(f.From)) &&
-		(f.To.IsZero() || d.At.Before(f.To))
+	return matches(f.Destination, d.Destination) && matches(f.MessageID, d.MessageID) && matches(f.User, d.User) &&
+		within(d.At, f.From, f.To)
+}
+
+// matches reports whether a field has the value that a filter asks for, if it asks for one.
+func matches(want, field string) bool { return want == "" || want == field }
+
+// within reports whether from <= t < to. A bound that is zero does not apply.
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
 
 // A DeadFilter selects dead letters. The zero value selects all.
@@ -119,13 +124,9 @@ type DeadFilter struct {
 
 // Match reports whether the filter selects d.
 func (f DeadFilter) Match(d *DeadLetter) bool {
-	return (f.Destination == "" || f.Destination == d.Destination) &&
-		(f.ID == "" || f.ID == d.ID || f.ID == d.MessageID) &&
-		(f.Type == "" || f.Type == d.Type) &&
-		(f.Reason == "" || f.Reason == d.Reason) &&
-		(f.User == "" || f.User == d.User) &&
-		(f.From.IsZero() || !d.Died.Before(f.From)) &&
-		(f.To.IsZero() || d.Died.Before(f.To))
+	return matches(f.Destination, d.Destination) && (matches(f.ID, d.ID) || f.ID == d.MessageID) &&
+		matches(f.Type, d.Type) && matches(f.User, d.User) && matches(string(f.Reason), string(d.Reason)) &&
+		within(d.Died, f.From, f.To)
 }
 
 // ErrNoDeadLetter says that no dead letter has the key. It may have been revived or discarded.

@@ -72,7 +72,7 @@ func New(c Config) (*Forwarder, error) {
 		Bytes:   c.MaxBytesInFlight,
 		Window:  c.Window,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
-		Start:   func() { f.workers.Go((&worker{Forwarder: f, sender: &sender{client: f.client}}).run) },
+		Start:   func() { f.workers.Go((&worker{Forwarder: f}).run) },
 		Wake:    f.wake,
 		Now:     c.Store.Now,
 		Jitter:  jitter,

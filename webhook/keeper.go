@@ -267,8 +267,8 @@ type WaitingFilter struct {
 
 // Match reports whether the filter selects d.
 func (f *WaitingFilter) Match(d *Delivery) bool {
-	return f.Destination == d.Destination && (f.ID == "" || f.ID == d.ID || f.ID == d.MessageID) &&
-		(f.User == "" || f.User == d.User) && (f.Event == "" || f.Event == d.Event)
+	return f.Destination == d.Destination && (matches(f.ID, d.ID) || f.ID == d.MessageID) &&
+		matches(f.User, d.User) && matches(f.Event, d.Event)
 }
 
 // A Change is an operation on waiting deliveries.

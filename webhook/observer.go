@@ -1,10 +1,6 @@
 package webhook
 
-import (
-	"time"
-
-	"github.com/hookferry/analytics/event"
-)
+import "time"
 
 // An Observer is told everything that happens to deliveries. Its methods are called concurrently,
 // and deliveries wait until they return. A method may call Forwarder.Stats, but no other method of
@@ -48,13 +44,10 @@ const (
 
 // Attempted is one request to one endpoint.
 type Attempted struct {
-	// These fields are those of the delivery.
-	Destination, ID, MessageID, Source, User, Event, Type string
-	Trace                                                 event.Trace
-	// Attempt is the request. It has no Answer if the endpoint took the delivery.
-	Attempt
-	Outcome Outcome
-	Due     time.Time // when the delivery is attempted again, zero if it is not
+	Delivery // as it was before the request
+	Attempt  // the request; it has no Answer if the endpoint took the delivery
+	Outcome  Outcome
+	Due      time.Time // when the delivery is attempted again, zero if it is not
 }
 
 // Ended is the end of a delivery.
@@ -68,17 +61,12 @@ type Ended struct {
 
 // requested counts a request that has ended, and tells the observer. due is when the delivery is
 // attempted again, zero if it is not.
-func (f *Forwarder) requested(l *lane, d *Delivery, r *result, due time.Time) {
+func (f *Forwarder) requested(d *Delivery, r *result, due time.Time) {
 	if r.outcome != OutcomeCutOff {
-		f.accounts.of(l.ID).requested(r.attempt.Took)
+		f.accounts.of(d.Destination).requested(r.attempt.Took)
 		f.total.requested(r.attempt.Took)
 	}
-	f.tell(func(o Observer) {
-		o.Attempted(Attempted{
-			Destination: l.ID, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Trace: d.Trace,
-			Attempt: r.attempt, Outcome: r.outcome, Due: due,
-		})
-	})
+	f.tell(func(o Observer) { o.Attempted(Attempted{*d, r.attempt, r.outcome, due}) })
 }
 
 // stored counts settlements that are stored. It tells the scheduler which of their deliveries wait

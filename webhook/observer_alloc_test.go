@@ -18,14 +18,13 @@ func (nullObserver) Ended(Ended)         {}
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
 	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
-	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
-	d := &Delivery{ID: "m1", Type: "track"}
+	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
 	f.news = make(chan struct{}, 1)
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
-			f.requested(l, d, r, time.Time{})
+			f.requested(d, r, time.Time{})
 			f.stored(ss)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)

@@ -61,6 +61,12 @@ type sender struct {
 }
 
 // send posts d to e. The request ends with ctx and with the timeout of e.
+func (f *Forwarder) send(ctx context.Context, d *Delivery, e *endpoint) result {
+	s := f.senders.Get().(*sender)
+	defer f.senders.Put(s)
+	return s.send(ctx, d, e)
+}
+
 func (s *sender) send(ctx context.Context, d *Delivery, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, d, e)

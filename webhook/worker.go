@@ -27,7 +27,6 @@ func itemOf(d *Delivery) schedule.Item {
 // A worker attempts one delivery after another.
 type worker struct {
 	*Forwarder
-	sender  *sender
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
 }
@@ -64,7 +63,7 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	results := w.results[:len(w.open)]
 	for i := range results {
 		if r := &results[i]; r.attempt.Try > 0 { // the request has ended
-			w.requested(l, d, r, due)
+			w.requested(d, r, due)
 		}
 	}
 	failed := s.Delivery.Tries > d.Tries

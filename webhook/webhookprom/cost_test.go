@@ -14,8 +14,8 @@ import (
 func delivery(m *Metrics) {
 	m.Accepted(webhook.Accepted{Stored: 1})
 	m.Attempted(webhook.Attempted{
-		Destination: "acme", ID: "m1", Type: "track",
-		Attempt: webhook.Attempt{Took: time.Millisecond, Status: http.StatusOK}, Outcome: webhook.OutcomeDelivered,
+		Delivery: webhook.Delivery{Destination: "acme", ID: "m1", Type: "track"},
+		Attempt:  webhook.Attempt{Took: time.Millisecond, Status: http.StatusOK}, Outcome: webhook.OutcomeDelivered,
 	})
 	m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: "acme", Accepted: start}, At: start.Add(time.Second)})
 }

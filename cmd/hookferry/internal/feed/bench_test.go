@@ -49,7 +49,7 @@ func BenchmarkDelivery(b *testing.B) {
 				}
 				d := &batch[i%100]
 				attempt.At = time.Now().Add(-time.Millisecond)
-				f.Attempted(webhook.Attempted{Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Attempt: attempt, Outcome: webhook.OutcomeDelivered})
+				f.Attempted(webhook.Attempted{Delivery: *d, Attempt: attempt, Outcome: webhook.OutcomeDelivered})
 				f.Ended(webhook.Ended{Delivery: *d, At: attempt.At})
 			}
 		})

@@ -33,7 +33,7 @@ func (t recorder) accepts(ds ...webhook.Delivery) {
 
 func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
 	t.Attempted(webhook.Attempted{
-		Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Outcome: webhook.OutcomeDelivered,
+		Delivery: d, Outcome: webhook.OutcomeDelivered,
 		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: took, Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
 	})
 	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
@@ -48,7 +48,7 @@ func (t recorder) fails(d *webhook.Delivery, wait time.Duration) {
 		Status: 503, Reason: webhook.ReasonServerError, Answer: "try later",
 	}
 	d.Attempts = append(d.Attempts, a)
-	attempted := webhook.Attempted{Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
+	attempted := webhook.Attempted{Delivery: *d, Attempt: a, Outcome: webhook.OutcomeRetryable}
 	if wait > 0 {
 		attempted.Due = time.Now().Add(wait).UTC()
 	}
@@ -389,7 +389,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		ds[i] = newDelivery("crm", fmt.Sprint("m", i))
 	}
 	failed := webhook.Attempted{
-		Destination: "crm", ID: "m1", Type: "track", Outcome: webhook.OutcomeRetryable, Due: time.Now(),
+		Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track"}, Outcome: webhook.OutcomeRetryable, Due: time.Now(),
 		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
 	work := func() {

@@ -121,7 +121,7 @@ func TestScrapeReplacesInvalidUTF8(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		m.Attempted(webhook.Attempted{Destination: "c\xffm", Outcome: webhook.OutcomeDelivered})
+		m.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Destination: "c\xffm"}, Outcome: webhook.OutcomeDelivered})
 		lines := scrape(t, h)
 		for _, want := range []string{
 			"hookferry_deliveries_waiting{destination=\"c\uFFFDm\"} 1",

@@ -387,7 +387,7 @@ func TestHangingReceiverDelaysOnlyShutdown(t *testing.T) {
 		network, url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 		defer close(release)
 		tracer := start(t, Config{Tracing: config.Tracing{Endpoint: url, Sample: 1}, Dial: network.DialContext})
-		attempted := webhook.Attempted{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
+		attempted := webhook.Attempted{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}}
 		for range 10_000 { // the queue has room for 2,048
 			tracer.Attempted(attempted)
 		}
@@ -515,7 +515,7 @@ func TestUntracedDeliveriesMakeNoSpans(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
-			tracer.Attempted(webhook.Attempted{Trace: event.Trace{Parent: parent}})
+			tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
 			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
 		}
 		if err := tracer.Shutdown(context.Background()); err != nil {
@@ -594,7 +594,7 @@ func TestSpansReplaceInvalidUTF8(t *testing.T) {
 		r := newReceiver(t)
 		tracer := r.start(t, "", Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		trace, now := event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
-		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
+		tracer.Attempted(webhook.Attempted{Delivery: webhook.Delivery{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace}, Attempt: webhook.Attempt{At: now}})
 		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
 		if err := tracer.Shutdown(t.Context()); err != nil {
 			t.Error(err)
