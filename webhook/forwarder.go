@@ -155,9 +155,12 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 }
 
 // wake makes the fetcher look for deliveries to fetch. It does not block.
-func (f *Forwarder) wake() {
+func (f *Forwarder) wake() { signal(f.news) }
+
+// signal puts a value into a channel of capacity 1, unless it has one.
+func signal(c chan<- struct{}) {
 	select {
-	case f.news <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

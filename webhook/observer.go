@@ -63,8 +63,10 @@ type Ended struct {
 // attempted again, zero if it is not.
 func (f *Forwarder) requested(d *Delivery, r *result, due time.Time) {
 	if r.outcome != OutcomeCutOff {
-		f.accounts.of(d.Destination).requested(r.attempt.Took)
-		f.total.requested(r.attempt.Took)
+		f.countFor(d.Destination, func(a *account) {
+			a.counts.Latency.Requests++
+			a.latency.add(r.attempt.Took)
+		})
 	}
 	f.tell(func(o Observer) { o.Attempted(Attempted{*d, r.attempt, r.outcome, due}) })
 }
@@ -79,8 +81,7 @@ func (f *Forwarder) stored(ss []Settlement) {
 		d := &s.Delivery
 		bytes += int64(len(d.Body))
 		if s.Verdict != Return {
-			f.total.settled(s, now)
-			f.accounts.of(d.Destination).settled(s, now)
+			f.countFor(d.Destination, func(a *account) { a.settled(s) })
 		}
 		switch {
 		case s.Verdict == Done || s.Verdict == Bury:

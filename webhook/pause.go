@@ -200,7 +200,7 @@ func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
 	if err != nil {
 		w.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", l.ID, "error", err)
 	} else {
-		w.accounts.of(l.ID).forgive()
+		w.countFor(l.ID, func(a *account) { a.failing = time.Time{} })
 	}
 	if !stored { // the destination was paused, or another node has disabled it
 		return

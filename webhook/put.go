@@ -161,8 +161,10 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	for i := range routes {
 		r := &routes[i]
 		if r.filtered+r.transformErrors > 0 {
-			f.total.leftOut(r.filtered, r.transformErrors)
-			f.accounts.of(r.id).leftOut(r.filtered, r.transformErrors)
+			f.countFor(r.id, func(a *account) {
+				a.counts.Filtered += int64(r.filtered)
+				a.counts.TransformErrors += int64(r.transformErrors)
+			})
 		}
 	}
 	return nil

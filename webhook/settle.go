@@ -47,10 +47,7 @@ func (s *settler) add(v Settlement) {
 	first := len(s.pending) == 1
 	s.mu.Unlock()
 	if first {
-		select {
-		case s.news <- struct{}{}:
-		default:
-		}
+		signal(s.news)
 	}
 }
 

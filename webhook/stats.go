@@ -160,26 +160,18 @@ type account struct {
 	refused uint8     // one bit for each of the last eight deliveries that ended, the latest in bit 0: 1 means refused for good
 }
 
-// requested counts a request.
-func (a *account) requested(took time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.counts.Latency.Requests++
-	a.latency.add(took)
+// countFor calls add with the account of the destination, and with that of all destinations.
+func (f *Forwarder) countFor(destination string, add func(*account)) {
+	for _, a := range [...]*account{f.accounts.of(destination), &f.total} {
+		a.mu.Lock()
+		add(a)
+		a.mu.Unlock()
+	}
 }
 
-// leftOut counts events that the destination does not get.
-func (a *account) leftOut(filtered, transformErrors int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.counts.Filtered += int64(filtered)
-	a.counts.TransformErrors += int64(transformErrors)
-}
-
-// settled counts a settlement that is stored, and updates the condition of the destination.
-func (a *account) settled(s *Settlement, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// settled counts a settlement that is stored, and updates the condition of the destination. The
+// caller holds a.mu.
+func (a *account) settled(s *Settlement) {
 	c := &a.counts
 	if s.Verdict != Retry {
 		a.refused <<= 1
@@ -204,11 +196,8 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
-		if c.Failure == nil {
-			c.Failure = new(Failure)
-		}
 		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
-		*c.Failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
+		c.Failure = &Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
 			c.Failure.Due = d.Due
 		}
@@ -223,10 +212,6 @@ func (a *account) stats() DestinationStats {
 	maps.Copy(s.Dead, a.counts.Dead)
 	s.Latency.P50, s.Latency.P90, s.Latency.P99 = a.latency.quantile(0.50), a.latency.quantile(0.90), a.latency.quantile(0.99)
 	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
-	if s.Failure != nil {
-		failure := *s.Failure
-		s.Failure = &failure
-	}
 	return s
 }
 
@@ -238,13 +223,6 @@ func (a *account) failingSince(now time.Time) time.Time {
 		a.failing = now
 	}
 	return a.failing
-}
-
-// forgive ends the current series of failures.
-func (a *account) forgive() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.failing = time.Time{}
 }
 
 // accounts holds the accounts of the destinations. It is safe for concurrent use. When there are
