@@ -39,8 +39,6 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	return s
 }
 
-var errTaken = errors.New("webhook: another endpoint has taken the delivery")
-
 // sendToAll sends d to several endpoints at once. It returns when one endpoint has taken d, or when
 // all requests have failed. After an endpoint has taken d, the other requests may run to their end,
 // so that their endpoints get d too, for at most MaxConcurrent deliveries of a destination at a
@@ -71,7 +69,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		mayEnd := int(l.stragglers.Add(1)) <= t.limits.Slots
 		if !mayEnd {
 			l.stragglers.Add(-1)
-			cut(errTaken)
+			cut(errors.New("webhook: another endpoint has taken the delivery"))
 		}
 		w.workers.Go(func() {
 			for range left {

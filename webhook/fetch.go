@@ -18,9 +18,6 @@ type fetcher struct {
 	*Forwarder
 	started bool // the pauses and all heads of the store were read
 	changed bool // Store.Heads may report changes
-	plan    []schedule.Want
-	wants   []Want
-	items   []schedule.Item
 	// buf is space for the next fetch. Lanes keep pointers into its array, so each fetch uses only
 	// the part of the array that no earlier fetch has used.
 	buf     []Delivery
@@ -97,8 +94,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	if r.settler.behind(8 * r.config.MaxInFlight) {
 		return r.config.Poll, nil // the settler wakes the fetcher
 	}
-	plan, maxBytes, again := r.schedule.Plan(r.plan[:0])
-	r.plan = plan
+	plan, maxBytes, again := r.schedule.Plan(nil)
 	if len(plan) > 0 {
 		return 0, r.take(ctx, plan, maxBytes)
 	}
@@ -127,28 +123,27 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 
 // take fetches the deliveries of a plan and hands them to the scheduler.
 func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
-	r.wants = r.wants[:0]
-	for i := range plan {
-		p := &plan[i]
-		r.wants = append(r.wants, Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max})
+	wants := make([]Want, len(plan))
+	for i, p := range plan {
+		wants[i] = Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max}
 	}
 	if cap(r.buf) < 32 {
 		r.buf = make([]Delivery, 0, 256)
 	}
-	ds, err := r.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
+	ds, err := r.config.Store.Fetch(ctx, wants, maxBytes, r.buf)
 	if err != nil {
 		r.schedule.Fetched(plan, nil)
 		return err
 	}
 	r.trouble.over(r.config.Logger)
-	r.items = r.items[:0]
+	items := make([]schedule.Item, len(ds))
 	for i := range ds {
-		r.items = append(r.items, itemOf(&ds[i]))
+		items[i] = itemOf(&ds[i])
 	}
 	for i := range plan {
-		plan[i].Next = r.wants[i].Next
+		plan[i].Next = wants[i].Next
 	}
-	back, lapsed := r.schedule.Fetched(plan, r.items)
+	back, lapsed := r.schedule.Fetched(plan, items)
 	r.returnAll(back)
 	now := r.now()
 	for i := range lapsed {
@@ -156,7 +151,6 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 		r.settler.add(bury(d, ReasonExpired, now))
 		*d = Delivery{}
 	}
-	clear(r.items)
 	r.buf = ds[len(ds):len(ds):cap(ds)]
 	return nil
 }

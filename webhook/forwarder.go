@@ -149,7 +149,7 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 	case <-f.ended:
 		return nil
 	case <-ctx.Done():
-		f.abortAttempts(errStopped)
+		f.abortAttempts(errors.New("webhook: stopped"))
 		return ctx.Err()
 	}
 }

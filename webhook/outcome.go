@@ -57,8 +57,6 @@ func (r Reason) final() bool {
 	return false
 }
 
-var errStopped = errors.New("webhook: stopped")
-
 // statusOutcome returns the outcome and the reason for an answer with this status. One outside the
 // range 100 to 599 is like a 5xx (RFC 9110, section 15).
 func statusOutcome(status int) (Outcome, Reason) {

@@ -38,8 +38,6 @@ const (
 	calmPause    = 10 * time.Millisecond
 )
 
-var errNothingSettled = errors.New("webhook: the store settled nothing and returned no error")
-
 // add queues the outcome of a delivery to be stored. It does not block.
 func (s *settler) add(v Settlement) {
 	s.mu.Lock()
@@ -130,7 +128,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 			s.stored(ss[:n])
 			ss = ss[n:]
 		} else if err == nil {
-			err = errNothingSettled
+			err = errors.New("webhook: the store settled nothing and returned no error")
 		}
 		if err != nil && ctx.Err() == nil {
 			s.failure = err
