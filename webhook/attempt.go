@@ -10,7 +10,7 @@ import (
 // attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
 // returns the settlement of d: Return if the forwarder was stopped before an endpoint took d.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
-	now := w.now()
+	now := w.config.now()
 	w.open = w.open[:0]
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now)
@@ -32,7 +32,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := t.decide(d, w.open, w.results[:len(w.open)], w.now())
+	s := t.decide(d, w.open, w.results[:len(w.open)], w.config.now())
 	if s.Verdict != Done && w.attempts.Err() != nil {
 		return Settlement{Verdict: Return, Delivery: *d}
 	}

@@ -217,7 +217,7 @@ func TestEndpointNameHasNoSecrets(t *testing.T) {
 	target, err := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
 		URL:     "https://user:hunter2@crm.example:8443/hook/a%2Fb?key=hunter2#hunter2",
 		Headers: map[string]string{"x-key": "v"},
-	}}}, &Config{ServiceName: "Acme", MaxConcurrent: 8})
+	}}}, &Config{ServiceName: "Acme", MaxConcurrent: 8}, nil)
 	must(t, err)
 	e := target.endpoints[0]
 	if want := "https://crm.example:8443/hook/a%2Fb"; e.name != want {

@@ -116,7 +116,7 @@ type Endpoint struct {
 func (d *Destination) Validate() error {
 	_, err := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
-	})
+	}, nil)
 	return err
 }
 

@@ -19,13 +19,20 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
+// destinations finds destinations by their ids.
+type destinations struct {
+	config *Config
+	static map[string]*target // of Config.Destinations, by id; does not change after New
+	ctx    context.Context    // parent of the contexts that Config.Lookup gets
+}
+
 // known returns an error if Forward refuses events for a destination. It does not call
 // Config.Lookup: a worker calls Lookup before each attempt, and so finds unknown destinations.
-func (f *Forwarder) known(id string) error {
+func (ds *destinations) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
 	}
-	if f.config.Lookup == nil && f.static[id] == nil {
+	if ds.config.Lookup == nil && ds.static[id] == nil {
 		return fmt.Errorf("%w %q", ErrUnknownDestination, id)
 	}
 	return nil
@@ -34,12 +41,12 @@ func (f *Forwarder) known(id string) error {
 // resolve returns the target for the present settings of the destination. If the settings have not
 // changed, that is l.target. If the destination cannot be used, resolve returns an error, and the
 // Hold of its deliveries.
-func (f *Forwarder) resolve(l *lane) (*target, Hold, error) {
-	t := f.static[l.ID]
-	if f.config.Lookup != nil {
-		ctx, cancel := context.WithTimeout(f.attempts, f.config.Timeout)
+func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
+	t := ds.static[l.ID]
+	if ds.config.Lookup != nil {
+		ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
 		defer cancel()
-		d, hold, err := f.ask(ctx, l.ID)
+		d, hold, err := ds.ask(ctx, l.ID)
 		if err != nil {
 			return nil, hold, err
 		}
@@ -47,7 +54,7 @@ func (f *Forwarder) resolve(l *lane) (*target, Hold, error) {
 			if d.ID != l.ID {
 				return nil, HoldInvalid, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.ID, d.ID)
 			}
-			if t, err = compile(d, &f.config); err != nil {
+			if t, err = compile(d, ds.config, t); err != nil {
 				return nil, HoldInvalid, fmt.Errorf("webhook: destination is not valid: %w", err)
 			}
 		}
@@ -62,9 +69,9 @@ func (f *Forwarder) resolve(l *lane) (*target, Hold, error) {
 }
 
 // ask calls Config.Lookup. With an error, it returns the Hold that this error stands for.
-func (f *Forwarder) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
+func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
 	err = noPanic("Lookup", func() (err error) {
-		d, err = f.config.Lookup(ctx, id)
+		d, err = ds.config.Lookup(ctx, id)
 		return err
 	})
 	switch {
@@ -81,6 +88,7 @@ func (f *Forwarder) ask(ctx context.Context, id string) (d *Destination, hold Ho
 // A target is a Destination that was checked and made ready for attempts. It does not change.
 type target struct {
 	source    *Destination // the Destination that was compiled
+	tls       *tls.Config  // nil: that of the client
 	timeout   time.Duration
 	limits    schedule.Limits
 	signer    *signature.Signer         // nil: no X-Signature
@@ -105,7 +113,9 @@ type endpoint struct {
 }
 
 // compile checks d against the limits of c and makes a target of it. An error has all faults of d.
-func compile(d *Destination, c *Config) (*target, error) {
+// The argument was is the earlier target of the same destination, or nil. If it trusts the same
+// authorities, the new target uses its connections.
+func compile(d *Destination, c *Config, was *target) (*target, error) {
 	var wrong faults
 	n := len(d.Endpoints)
 	_, known := schedules[d.Schedule]
@@ -118,12 +128,14 @@ func compile(d *Destination, c *Config) (*target, error) {
 	checkPatterns("Filter.Include", d.Filter.Include, &wrong)
 	checkPatterns("Filter.Exclude", d.Filter.Exclude, &wrong)
 	wrong.refuse(c.Lookup != nil && !c.LookupFilters && d.filters(), "Filter", "or Transform is set, but Config.LookupFilters is not")
-	var ownTLS *tls.Config // nil: that of the client
+	t := &target{source: d, timeout: cmp.Or(d.Timeout, c.Timeout)}
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
-		ownTLS = d.TLS.config(c.TLSClientConfig)
+		t.tls = d.TLS.config(c.TLSClientConfig)
+		if was != nil && was.tls != nil && was.tls.RootCAs.Equal(t.tls.RootCAs) {
+			t.tls.RootCAs = was.tls.RootCAs // package wire compares the pointers
+		}
 	}
-	t := &target{source: d, timeout: cmp.Or(d.Timeout, c.Timeout)}
 	t.limits = schedule.Limits{Slots: cmp.Or(d.MaxConcurrent, c.MaxConcurrent), Window: cmp.Or(d.Window, c.Window)}
 	var err error
 	t.limits.Interval, t.limits.Burst, err = checkRate(d.MaxRate, d.MaxBurst)
@@ -149,7 +161,7 @@ func compile(d *Destination, c *Config) (*target, error) {
 		twice := slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash })
 		wrong.refuse(twice, field+".URL", "is given twice")
 		e.target = t
-		e.wire = wire.NewTarget(e.url, e.header, ownTLS)
+		e.wire = wire.NewTarget(e.url, e.header, t.tls)
 		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}

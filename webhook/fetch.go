@@ -69,7 +69,7 @@ func (r *fetcher) run(ctx context.Context) error {
 				d.Body = nil                       // the scheduler counts its bytes until the attempt has ended
 				r.settler.giveBack(&d)
 			}
-			r.returnAll(ready)
+			r.settler.returnAll(ready)
 		case <-ctx.Done():
 			return nil
 		}
@@ -100,7 +100,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	}
 	pause = r.config.Poll
 	if !again.IsZero() {
-		pause = min(pause, max(again.Sub(r.now()), 0))
+		pause = min(pause, max(again.Sub(r.config.now()), 0))
 	}
 	return pause, nil
 }
@@ -144,8 +144,8 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 		plan[i].Next = wants[i].Next
 	}
 	back, lapsed := r.schedule.Fetched(plan, items)
-	r.returnAll(back)
-	now := r.now()
+	r.settler.returnAll(back)
+	now := r.config.now()
 	for i := range lapsed {
 		d := lapsed[i].Value.(*Delivery)
 		r.settler.add(bury(d, ReasonExpired, now))

@@ -18,8 +18,10 @@ import (
 //
 //	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type Forwarder struct {
-	config   Config
-	static   map[string]*target // of Config.Destinations, by id; does not change after New
+	config Config
+	destinations
+	ledger
+	keeper
 	client   *wire.Client
 	schedule *schedule.Scheduler
 	settler  *settler
@@ -27,11 +29,6 @@ type Forwarder struct {
 	senders  sync.Pool      // of *sender
 	workers  sync.WaitGroup // the workers, and the requests that outlast their attempt
 	news     chan struct{}  // capacity 1: has a value if the fetcher should look for deliveries
-	total    account        // of all destinations
-	accounts accounts
-
-	mu    sync.Mutex // guards stats
-	stats Stats      // only the counts that total does not have
 
 	open          context.Context    // done after Shutdown: nothing more is accepted
 	close         context.CancelFunc // ends open
@@ -48,16 +45,19 @@ func New(c Config) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forwarder{config: c, static: make(map[string]*target), news: make(chan struct{}, 1), ended: make(chan struct{})}
+	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
+	f.destinations = destinations{config: &f.config, static: make(map[string]*target), ctx: f.attempts}
+	f.ledger.config = &f.config
+	f.keeper = keeper{config: &f.config, ledger: &f.ledger, open: f.open, put: f.put}
 	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
 	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
 	f.client = newClient(&f.config, g, f.attempts)
 	for i := range c.Destinations {
 		d, field := c.Destinations[i], fmt.Sprintf("Destinations[%d]", i)
 		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
-		t, err := compile(&d, &f.config)
+		t, err := compile(&d, &f.config, nil)
 		if err != nil {
 			return nil, under(field, err)
 		}
@@ -116,7 +116,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	sweeping.Wait()
 
 	// Give back the deliveries that are not being attempted, so that other nodes can take them.
-	f.returnAll(f.schedule.Close())
+	f.settler.returnAll(f.schedule.Close())
 	if isShared {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.config.Timeout)
 		if err := shared.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
@@ -181,12 +181,5 @@ func (f *Forwarder) present() (note []byte, alive bool) {
 	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll
 }
 
-// returnAll returns claimed deliveries to the store, by way of the settler.
-func (f *Forwarder) returnAll(items []schedule.Item) {
-	for i := range items {
-		f.settler.giveBack(items[i].Value.(*Delivery))
-	}
-}
-
 // now is the time by the clock of the store.
-func (f *Forwarder) now() time.Time { return f.config.Store.Now() }
+func (c *Config) now() time.Time { return c.Store.Now() }

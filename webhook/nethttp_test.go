@@ -47,7 +47,7 @@ func TestNetHTTPTakesAnswersThatTheOwnClientRefuses(t *testing.T) {
 					return near, nil
 				}
 			}
-			to, err := compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP}, config)
+			to, err := compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP}, config, nil)
 			must(t, err)
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()

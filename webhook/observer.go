@@ -61,52 +61,28 @@ type Ended struct {
 
 // requested counts a request that has ended, and tells the observer. due is when the delivery is
 // attempted again, zero if it is not.
-func (f *Forwarder) requested(d *Delivery, r *result, due time.Time) {
+func (l *ledger) requested(d *Delivery, r *result, due time.Time) {
 	if r.outcome != OutcomeCutOff {
-		f.countFor(d.Destination, func(a *account) {
+		l.countFor(d.Destination, func(a *account) {
 			a.counts.Latency.Requests++
 			a.latency.add(r.attempt.Took)
 		})
 	}
-	f.tell(func(o Observer) { o.Attempted(Attempted{*d, r.attempt, r.outcome, due}) })
-}
-
-// stored counts settlements that are stored. It tells the scheduler which of their deliveries wait
-// again, and the observer which ones have ended.
-func (f *Forwarder) stored(ss []Settlement) {
-	now := time.Now()
-	bytes := int64(0)
-	for i := range ss {
-		s := &ss[i]
-		d := &s.Delivery
-		bytes += int64(len(d.Body))
-		if s.Verdict != Return {
-			f.countFor(d.Destination, func(a *account) { a.settled(s) })
-		}
-		switch {
-		case s.Verdict == Done || s.Verdict == Bury:
-			f.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: s.Reason, At: now.UTC()}) })
-		case d.Expires.IsZero():
-			f.schedule.Note(d.Destination, d.Due, time.Time{})
-		default:
-			f.schedule.Note(d.Destination, time.Time{}, d.Due)
-		}
-	}
-	f.schedule.Settled(bytes)
+	l.tell(func(o Observer) { o.Attempted(Attempted{*d, r.attempt, r.outcome, due}) })
 }
 
 // tell calls call with the observer, if there is one, and recovers a panic in it.
-func (f *Forwarder) tell(call func(Observer)) {
-	if f.config.Observer == nil {
+func (l *ledger) tell(call func(Observer)) {
+	if l.config.Observer == nil {
 		return
 	}
-	err := noPanic("Observer", func() error { call(f.config.Observer); return nil })
+	err := noPanic("Observer", func() error { call(l.config.Observer); return nil })
 	if err == nil {
 		return
 	}
 	var panics int64
-	f.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
+	l.count(func(s *Stats) { s.ObserverPanics++; panics = s.ObserverPanics })
 	if panics == 1 {
-		f.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
+		l.config.Logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", err)
 	}
 }

@@ -18,6 +18,7 @@ func (nullObserver) Ended(Ended)         {}
 // Counting a request and calling the Observer allocates nothing, with and without an Observer.
 func TestObservingAllocatesNothing(t *testing.T) {
 	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
+	f.ledger.config, f.settler = &f.config, &settler{Forwarder: f}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
@@ -25,7 +26,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			f.requested(d, r, time.Time{})
-			f.stored(ss)
+			f.settler.stored(ss)
 		}); n != 0 {
 			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}

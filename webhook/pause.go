@@ -25,7 +25,7 @@ func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	if err := f.known(destination); err != nil {
 		return err
 	}
-	_, err := f.setPause(ctx, Disabled{Destination: destination, Since: f.now().UTC()})
+	_, err := f.setPause(ctx, Disabled{Destination: destination, Since: f.config.now().UTC()})
 	return err
 }
 
@@ -82,7 +82,7 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 		}
 		paused[p.Destination] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && f.config.BuryDisabled}
 	}
-	f.returnAll(f.schedule.SetPaused(paused, reading))
+	f.settler.returnAll(f.schedule.SetPaused(paused, reading))
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (f *Forwarder) enabled(removed Setting) {
 // after a failed attempt with these results. s is the settlement of the attempt. If the store
 // fails, the next failed attempt of the destination tries again.
 func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
-	now := w.now().UTC()
+	now := w.config.now().UTC()
 	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
 	if w.config.DisableAfter > 0 {
 		d.FailingSince = w.accounts.of(l.ID).failingSince(now)

@@ -172,15 +172,15 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 
 // route returns the route to a destination, or an error if Forward refuses events for it. Without
 // filter, the destination takes every event.
-func (f *Forwarder) route(ctx context.Context, id string, filter bool) (route, error) {
+func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
 	r := route{id: id}
-	if err := f.known(id); err != nil || !filter {
+	if err := ds.known(id); err != nil || !filter {
 		return r, err
 	}
-	if t := f.static[id]; t != nil {
+	if t := ds.static[id]; t != nil {
 		r.Destination = t.source
-	} else if f.config.LookupFilters {
-		d, hold, err := f.ask(ctx, id)
+	} else if ds.config.LookupFilters {
+		d, hold, err := ds.ask(ctx, id)
 		if err != nil && hold != HoldUnknown {
 			return r, err
 		}
@@ -196,7 +196,7 @@ func (f *Forwarder) route(ctx context.Context, id string, filter bool) (route, e
 // the route leaves out, and returns how many events are Off. If ctx ends during a Transform,
 // appendDeliveries returns the error of ctx.
 func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
-	now := f.now().UTC()
+	now := f.config.now().UTC()
 	trace := event.TraceOf(ctx)
 	for i := range events {
 		e := &events[i]

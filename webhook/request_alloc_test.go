@@ -43,7 +43,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
 		Secret:          "shh",
 		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
-	}, config)
+	}, config, nil)
 	must(t, err)
 	e := target.endpoints[0]
 	s := &sender{client: client}

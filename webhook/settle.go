@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 // A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the
@@ -53,6 +55,13 @@ func (s *settler) add(v Settlement) {
 func (s *settler) giveBack(d *Delivery) {
 	s.add(Settlement{Verdict: Return, Delivery: *d})
 	*d = Delivery{}
+}
+
+// returnAll is giveBack for the deliveries of items.
+func (s *settler) returnAll(items []schedule.Item) {
+	for i := range items {
+		s.giveBack(items[i].Value.(*Delivery))
+	}
 }
 
 // behind reports whether the store stores nothing at all, or more than limit outcomes wait for it.
@@ -188,4 +197,28 @@ func (o *outage) over(logger *slog.Logger) {
 		logger.Info("webhook: the store works again")
 	}
 	o.pause = 0
+}
+
+// stored counts settlements that are stored. It tells the scheduler which of their deliveries wait
+// again, and the observer which ones have ended.
+func (s *settler) stored(ss []Settlement) {
+	now := time.Now()
+	bytes := int64(0)
+	for i := range ss {
+		v := &ss[i]
+		d := &v.Delivery
+		bytes += int64(len(d.Body))
+		if v.Verdict != Return {
+			s.countFor(d.Destination, func(a *account) { a.settled(v) })
+		}
+		switch {
+		case v.Verdict == Done || v.Verdict == Bury:
+			s.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: v.Reason, At: now.UTC()}) })
+		case d.Expires.IsZero():
+			s.schedule.Note(d.Destination, d.Due, time.Time{})
+		default:
+			s.schedule.Note(d.Destination, time.Time{}, d.Due)
+		}
+	}
+	s.schedule.Settled(bytes)
 }

@@ -137,11 +137,21 @@ func (f *Forwarder) Stats() Stats {
 	return s
 }
 
+// A ledger counts what happens to deliveries, logs it and tells the observer.
+type ledger struct {
+	config   *Config
+	total    account // of all destinations
+	accounts accounts
+
+	mu    sync.Mutex // guards stats
+	stats Stats      // only the counts that total does not have
+}
+
 // count calls add, which adds to the counts in its argument.
-func (f *Forwarder) count(add func(*Stats)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	add(&f.stats)
+func (l *ledger) count(add func(*Stats)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	add(&l.stats)
 }
 
 // maxAccounts is how many destinations may be in use without losing counts. Up to twice as many
@@ -161,8 +171,8 @@ type account struct {
 }
 
 // countFor calls add with the account of the destination, and with that of all destinations.
-func (f *Forwarder) countFor(destination string, add func(*account)) {
-	for _, a := range [...]*account{f.accounts.of(destination), &f.total} {
+func (l *ledger) countFor(destination string, add func(*account)) {
+	for _, a := range [...]*account{l.accounts.of(destination), &l.total} {
 		a.mu.Lock()
 		add(a)
 		a.mu.Unlock()

@@ -18,8 +18,8 @@ type TLS struct {
 	// Config.TLSClientConfig.
 	Certificates []tls.Certificate
 	// RootCAs are the only authorities that may have signed the certificates of the endpoints. Nil
-	// means the authorities of Config.TLSClientConfig. Connections to an endpoint are kept only
-	// while this pointer stays the same.
+	// means the authorities of Config.TLSClientConfig. Destinations share connections to an endpoint
+	// only if they have the same pointer.
 	RootCAs *x509.CertPool
 }
 

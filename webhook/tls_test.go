@@ -144,7 +144,8 @@ func TestRootCAsOfADestinationReplaceThoseOfConfig(t *testing.T) {
 }
 
 // If Lookup returns another client certificate, the next request uses it, on a new connection. If
-// Lookup returns the same certificate in a new TLS value, requests keep their connection.
+// Lookup returns the same certificate and authorities in a new TLS value, requests keep their
+// connection.
 func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 	const url = "https://crm.example/hook"
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -156,7 +157,10 @@ func TestReplacedClientCertificateIsUsedByTheNextRequest(t *testing.T) {
 			return &webhook.Destination{
 				ID:        "crm",
 				Endpoints: []webhook.Endpoint{{URL: url}},
-				TLS:       &webhook.TLS{Certificates: []tls.Certificate{*current.Load()}},
+				TLS: &webhook.TLS{
+					Certificates: []tls.Certificate{*current.Load()},
+					RootCAs:      r.network.TLSClientConfig().RootCAs.Clone(),
+				},
 			}, nil
 		}})
 		for i := range 4 {

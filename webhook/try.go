@@ -61,7 +61,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if t.Event.Body == nil {
 		return nil, errors.New("webhook: the event has no body")
 	}
-	target, err := compile(t.Destination, &f.config)
+	target, err := compile(t.Destination, &f.config, nil)
 	if err != nil {
 		return nil, under("Destination", err)
 	}

@@ -43,7 +43,7 @@ func (w *worker) run() {
 // destination answered, even if it refused the delivery.
 func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	if w.config.BuryDisabled && w.schedule.Buries(l.ID) {
-		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
+		w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
 		return true // so that the deliveries behind d do not wait for a probe
 	}
 	t, hold, err := w.resolve(l)
@@ -74,7 +74,7 @@ func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	f, failing := failureOf(results, &s)
 	if failing {
 		back, opened := w.schedule.Fail(l.Lane, f)
-		w.returnAll(back)
+		w.settler.returnAll(back)
 		if opened {
 			w.config.Logger.Warn("webhook: destination keeps failing; its new deliveries wait, and it is probed at intervals",
 				"destination", l.ID, "reason", f.Reason)
@@ -114,7 +114,7 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, failing boo
 func (w *worker) hold(l *lane, d *Delivery, hold Hold, why error) {
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(l.Lane, string(hold), hold == HoldLookup)
-	w.returnAll(ready)
+	w.settler.returnAll(ready)
 	w.settler.giveBack(d)
 	if context.Cause(w.attempts) != nil {
 		return // the forwarder stops; the destination is not at fault
