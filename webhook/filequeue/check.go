@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -26,8 +25,6 @@ type Report struct {
 
 // counts returns a Report about what was loaded.
 func (ld *loader) counts() Report {
-	ld.index.mu.Lock()
-	defer ld.index.mu.Unlock()
 	x := ld.index
 	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing}
 	r.Bytes, r.Needed = x.segs.bytes()
@@ -40,17 +37,11 @@ func (ld *loader) counts() Report {
 // calls progress now and then, and once at the end, with the number of bytes read and the number of
 // bytes to read. progress may be nil.
 func Check(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
-	f, err := openSource(ctx, dir, progress)
+	ld, err := inspect(ctx, dir, progress)
 	if err != nil {
 		return Report{}, err
 	}
-	ld := f.loader(newStore(f.Disk, f.config, f.lock))
 	defer closeFiles(ld.Store)
-	ld.progress = f.progress
-	if err := ld.load(); err != nil {
-		return Report{}, err
-	}
-	f.progress(f.bytes - f.read)
 	r := ld.counts()
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
@@ -58,74 +49,67 @@ func Check(ctx context.Context, dir string, progress func(read, of int64)) (Repo
 	return r, err
 }
 
-// A source is the folder of a store that Check or Rescue reads. The folder is locked.
-type source struct {
-	disk.Disk
-	ctx         context.Context
-	config      Config
-	lock        io.Closer
-	segments    []disk.Info
-	closed      mark
-	manifest    error // why the manifest cannot be read
-	read, bytes int64 // of the segments
-	tell        func(read, of int64)
-}
-
-// openSource finds the store in a folder, and locks it.
-func openSource(ctx context.Context, dir string, tell func(read, of int64)) (f *source, err error) {
-	f = &source{Disk: disk.Folder(dir), ctx: ctx, tell: tell, lock: io.NopCloser(nil)} // without a lock file, no process has the store open
-	f.config, _ = Config{Logger: slog.New(slog.DiscardHandler), HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults()
-	files, err := f.List()
+// inspect locks and loads the store in a folder, and goes on when something is missing. It writes
+// nothing. The caller closes the files of the store.
+func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld *loader, err error) {
+	d := disk.Folder(dir)
+	files, err := d.List()
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
+	var read, of int64
+	var lock io.Closer = io.NopCloser(nil) // without a lock file, no process has the store open
 	for _, file := range files {
 		if _, ok := parseName(file.Name); ok {
-			f.segments = append(f.segments, file)
-			f.bytes += file.Size
+			of += file.Size
 		}
 	}
-	f.closed, f.manifest = readManifest(f, false)
-	if err := f.manifest; err != nil && (!errors.Is(err, ErrDamaged) || f.bytes == 0) {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+	closed, unread := readManifest(d, false)
+	if unread != nil && (!errors.Is(unread, ErrDamaged) || of == 0) {
+		return nil, fmt.Errorf("%s: %w", dir, unread)
 	}
 	if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name == lockName }) {
-		if f.lock, err = acquire(f, f.config.LockTimeout); err != nil {
+		if lock, err = acquire(d, DefaultLockTimeout); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, dir)
 		}
 	}
-	return f, nil
-}
-
-// loader returns a loader for s that goes on when something is missing.
-func (f *source) loader(s *Store) *loader {
-	ld := newLoader(s)
-	ld.lenient, ld.ctx, ld.closed = true, f.ctx, f.closed
-	if f.manifest != nil {
-		ld.report("%v", f.manifest)
+	ld = newLoader(newStore(d, unbounded(), lock))
+	ld.lenient, ld.ctx, ld.closed = true, ctx, closed
+	if progress != nil {
+		ld.progress = func(n int64) {
+			read += n
+			progress(read, of)
+		}
 	}
-	return ld
-}
-
-// progress reports that n more bytes were read.
-func (f *source) progress(n int64) {
-	if f.read += n; f.tell != nil {
-		f.tell(f.read, f.bytes)
+	if unread != nil {
+		ld.report("%v", unread)
 	}
+	if err := ld.load(); err != nil {
+		closeFiles(ld.Store)
+		return nil, err
+	}
+	ld.progress(of - read) // what could not be opened
+	return ld, nil
 }
 
-// A patient is an io.ReaderAt that goes on after an error of the disk. It returns zeros for each
+// unbounded returns a Config that forgets nothing.
+func unbounded() Config {
+	c, _ := Config{HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults()
+	return c
+}
+
+// A patient is a file whose ReadAt goes on after an error of the disk. It returns zeros for each
 // block of 4,096 bytes that the disk cannot read.
-type patient struct{ io.ReaderAt }
+type patient struct{ disk.File }
 
 func (p patient) ReadAt(b []byte, off int64) (n int, err error) {
-	if n, err = p.ReaderAt.ReadAt(b, off); err == nil || errors.Is(err, io.EOF) {
+	if n, err = p.File.ReadAt(b, off); err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
 	const block = 4096
 	for n = 0; n < len(b); {
 		some := b[n:min(n+block, len(b))]
-		m, err := p.ReaderAt.ReadAt(some, off+int64(n))
+		m, err := p.File.ReadAt(some, off+int64(n))
 		if errors.Is(err, io.EOF) {
 			return n + m, err
 		}

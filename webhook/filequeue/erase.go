@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hookferry/analytics/webhook"
@@ -20,7 +21,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.gate.Leave()
-	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool), claimed: make(map[uint64]bool)}
+	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool)}
 	select {
 	case s.janitor.busy <- struct{}{}:
 	case <-ctx.Done():
@@ -39,8 +40,8 @@ type eraser struct {
 	*Store
 	ctx     context.Context
 	user    string
-	puts    map[uint64]bool // the sequence numbers of the user's puts
-	claimed map[uint64]bool // the claimed ones among puts, which are not erased
+	puts    map[uint64]bool // the sequence numbers of the user's deliveries
+	claimed map[uint64]bool // the claimed ones among them, which are not erased
 	erased  int
 }
 
@@ -61,42 +62,34 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 	e.index.mu.Lock()
 	numbers := e.index.segs.numbers()
 	e.index.mu.Unlock()
-	for _, n := range numbers {
+	for _, n := range numbers { // no segment is removed meanwhile
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
 		e.index.mu.Lock()
 		g := e.index.segs[n]
-		g.pins.Add(1)
 		end := g.end
 		e.index.mu.Unlock()
-		all, err := g.records(end)
-		var rs []record
-		for _, r := range all {
-			if r.user == hash {
-				rs = append(rs, r)
-			}
-		}
-		if err == nil {
-			err = do(g, rs)
-		}
-		g.unpin()
+		rs, err := g.records(end)
 		if err != nil {
+			return err
+		}
+		if err := do(g, slices.DeleteFunc(rs, func(r record) bool { return r.user != hash })); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// find adds the sequence numbers of the user's puts to e.puts. It compares the user ids in the
-// payloads, because two users can have the same hash.
+// find adds the sequence numbers of the user's deliveries to e.puts. It compares the user ids in
+// the payloads, because two users can have the same hash.
 func (e *eraser) find(g *segment, rs []record) error {
 	for _, r := range rs {
-		var d webhook.Delivery
-		if r.kind != kindPut {
+		var d webhook.DeadLetter
+		if !r.whole() {
 			continue
 		}
-		if put, err := g.read(place{g.number, r.off}, int(r.length), r.seq, nil); err == nil && put.readPut(&d) == nil && d.User == e.user {
+		if whole, err := g.read(r.place, int(r.length), r.seq, nil); err == nil && whole.readDelivery(&d) == nil && d.User == e.user {
 			e.puts[r.seq] = true
 		}
 	}
@@ -114,43 +107,36 @@ func (e *eraser) remove() error {
 	}
 	watch(e.puts)
 	defer watch(nil)
-	var spots, held []spot
+	var ts []transition
+	var claimed map[uint64]bool
 	e.index.visit(func(w where, found entry) {
 		if e.puts[found.seq] {
-			spots = append(spots, spot{w, found.point()})
+			ts = append(ts, leaving(w, found.point()))
 		}
 	})
-	for len(spots) > 0 {
-		var ts []transition
-		for _, s := range spots {
-			if s.kind == claimed {
-				held = append(held, s)
-			} else {
-				ts = append(ts, leaving(kindGone, s.where, s.point))
-			}
-		}
+	for more := true; more; more = len(ts) > 0 {
 		for some := range slices.Chunk(ts, page) {
 			n, err := e.transit(e.ctx, some)
 			if e.erased += n; err != nil {
 				return err
 			}
 		}
-		// The constant alone, as the size of the op, gives the op a commit of its own. So every
-		// delivery is in a queue when the op looks for the claimed ones.
+		ts = nil
+		// The constant alone, as the size of the op, gives the op a commit of its own. So each
+		// delivery is in a queue or claimed when the op looks for the claimed ones.
 		err := e.writer.do(e.ctx, func(g *group) error {
-			spots, g.moved = g.moved, nil
-			clear(e.claimed)
-			for _, s := range held {
-				if g.queue(s.where).at(s.point) != nil {
-					e.claimed[s.seq] = true
-				}
+			for _, s := range g.moved {
+				ts = append(ts, leaving(s.where, s.point))
 			}
+			g.moved, claimed = nil, g.claimed()
 			return nil
 		}, alone, false)
 		if err != nil {
 			return err
 		}
 	}
+	maps.DeleteFunc(claimed, func(seq uint64, _ bool) bool { return !e.puts[seq] })
+	e.claimed = claimed
 	return nil
 }
 

@@ -36,7 +36,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	had := len(dst)
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
-	lost, unread, err := s.readPicks(picks, dst[had:])
+	unread, err := s.readPicks(picks, dst[had:])
 	if len(unread) > 0 {
 		s.index.mu.Lock()
 		for _, c := range unread {
@@ -53,22 +53,16 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			return dst[:had], fmt.Errorf("filequeue: %w", err)
 		}
 	}
-	if len(lost) > 0 { // if this commit fails, the lost deliveries stay claimed
-		s.transit(context.Background(), lost)
-	}
-	if len(lost)+len(unread) > 0 {
-		dst = dst[:had+len(slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 }))]
-	}
+	left := slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 }) // without those that cannot be read
 	for i := range wants {
 		wants[i].Next = next[i]
 	}
-	return dst, nil
+	return dst[:had+len(left)], nil
 }
 
-// readPicks reads deliveries into dst, and releases the picks. The deliveries in lost cannot be
-// read. The claims in unread are of deliveries that the disk does not return now; err is the error
-// of the last one.
-func (s *Store) readPicks(picks []picked, dst []webhook.Delivery) (lost []transition, unread []*claim, err error) {
+// readPicks reads deliveries into dst, and releases the picks. The claims in unread are of
+// deliveries that the disk does not return now; err is the error of the last one.
+func (s *Store) readPicks(picks []picked, dst []webhook.Delivery) (unread []*claim, err error) {
 	slices.SortFunc(picks, func(a, b picked) int { // read in the order of the files
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -83,35 +77,26 @@ func (s *Store) readPicks(picks []picked, dst []webhook.Delivery) (lost []transi
 		n, ahead = readAhead(picks, buffer)
 		for i := range picks[:n] {
 			p := &picks[i]
-			var put []byte
+			var whole []byte
 			if ahead != nil {
-				put = ahead[p.entry.put.off-picks[0].entry.put.off:][:recordHeader+int(p.length)]
+				whole = ahead[p.entry.put.off-picks[0].entry.put.off:][:recordHeader+int(p.length)]
 			}
 			var d webhook.DeadLetter
-			lerr := p.load(&d, put)
+			_, lerr := s.load(&p.pinned, &d, whole)
 			p.release()
 			switch {
-			case errors.Is(lerr, errState):
-				// Only the unreadable record said when the retry window ends. The window may be over,
-				// so the delivery gets at most one more attempt.
-				complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, lerr)
-				if p.claim.retry && d.Expires.IsZero() {
-					d.Expires = d.Due
-				}
-			case errors.Is(lerr, errDamaged):
-				complain(s, "a delivery cannot be read and is lost", p.seq, &d, lerr)
-				lost = append(lost, transition{record: record{header: header{kind: kindLost}}, id: p.claim.id})
-				continue
+			case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
+				s.lose(&d, p.seq, lerr, transition{id: p.claim.id})
 			case lerr != nil: // the whole disk may be failing, or only this part of it
 				complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, lerr)
 				unread, err = append(unread, p.claim), lerr
-				continue
+			default:
+				d.Claim = p.claim.id
+				dst[p.order] = d.Delivery
 			}
-			d.Claim = p.claim.id
-			dst[p.order] = d.Delivery
 		}
 	}
-	return lost, unread, err
+	return unread, err
 }
 
 // pick claims due deliveries for wants. Their bodies have at most maxBytes in all, unless the first
@@ -169,7 +154,7 @@ func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
 		}
 		end = next
 	}
-	if n < 2 || first.put == nil {
+	if n < 2 {
 		return 1, nil
 	}
 	b = buffer[:end-from]
@@ -186,10 +171,9 @@ const readAgain = time.Minute
 // the delivery, so that the other deliveries of its queue come first. Only the index has the new
 // due time, not the disk.
 func (x *index) postpone(c *claim, until time.Time) {
-	e := x.unclaim(c)
-	e.due = until.UnixMicro()
-	c.lane.queue(c.retry).push(e)
-	x.watch(where{waitingKind(c.retry), c.lane.name}, &e)
+	x.unclaim(c)
+	c.due = until.UnixMicro()
+	x.push(where{waitingKind(c.retry), c.lane.name}, c.entry)
 	x.announce(c.lane.name)
 }
 

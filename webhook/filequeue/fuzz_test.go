@@ -65,7 +65,7 @@ func FuzzScan(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := scan(r, salt, int64(len(b)), known)
+		c, err := scan(r, segmentID{1, salt}, int64(len(b)), known)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func FuzzScan(f *testing.F) {
 // same bytes.
 func FuzzHint(f *testing.F) {
 	for id, b := range segmentsOf(f) {
-		c, err := scan(bytes.NewReader(b), id.salt, int64(len(b)), false)
+		c, err := scan(bytes.NewReader(b), id, int64(len(b)), false)
 		if err != nil || len(c.records) == 0 {
 			f.Fatalf("scan = %d records, %v; want some", len(c.records), err)
 		}
@@ -101,7 +101,7 @@ func FuzzHint(f *testing.F) {
 			return
 		}
 		binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // a wrong checksum would end the test here
-		rs, ok := decodeHint(b, salt, end, nil)
+		rs, ok := decodeHint(b, segmentID{1, salt}, end, nil)
 		if !ok {
 			return
 		}

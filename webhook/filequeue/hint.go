@@ -21,7 +21,7 @@ func appendHint(b []byte, rs []record, salt uint64) []byte {
 // decodeHint appends the records in the hint b to dst. ok reports whether the hint is valid, and has
 // all records up to the offset end. The payload of each record is only its tag, and shares the
 // memory of b.
-func decodeHint(b []byte, salt uint64, end int64, dst []record) (rs []record, ok bool) {
+func decodeHint(b []byte, id segmentID, end int64, dst []record) (rs []record, ok bool) {
 	n := len(b) - 4
 	if n < recordHeader || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
 		return dst, false
@@ -29,11 +29,11 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) (rs []record, ok
 	off := int64(0)
 	rs = slices.Grow(dst, n/recordHeader)
 	for b = b[:n]; len(b) >= recordHeader; {
-		h, ok := decodeHeader(b, salt, off)
+		h, ok := decodeHeader(b, id.salt, off)
 		if b = b[recordHeader:]; !ok || int64(h.tag) > int64(len(b)) {
 			return dst, false
 		}
-		rs = append(rs, record{header: h, off: uint32(off), payload: b[:h.tag:h.tag]})
+		rs = append(rs, record{header: h, place: place{id.number, uint32(off)}, payload: b[:h.tag:h.tag]})
 		b = b[h.tag:]
 		off += recordSize(int(h.length))
 	}
@@ -51,13 +51,13 @@ func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
 	if _, err := g.file.ReadAt(b, end); err != nil {
 		return dst, false
 	}
-	return decodeHint(b, g.salt, end, dst)
+	return decodeHint(b, g.segmentID, end, dst)
 }
 
 // writeHint writes the hint of a sealed segment. It writes none if a part of the segment cannot be
 // read, so that each Open reads the segment and reports that part.
 func (j *janitor) writeHint(g *segment) error {
-	c, err := scan(g.file, g.salt, g.end, true)
+	c, err := scan(g.file, g.segmentID, g.end, true)
 	if err == nil && c.intact() {
 		if err = g.file.Truncate(g.end); err == nil {
 			_, err = g.file.WriteAt(appendHint(nil, c.records, g.salt), g.end)
@@ -81,6 +81,6 @@ func (g *segment) records(end int64) ([]record, error) {
 	if rs, ok := g.hint(end, nil); ok {
 		return rs, nil
 	}
-	c, err := scan(g.file, g.salt, end, true)
+	c, err := scan(g.file, g.segmentID, end, true)
 	return c.records, err
 }

@@ -11,13 +11,36 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A lane has the waiting deliveries of one destination, claimed ones included.
-type lane struct {
-	name                    string
-	fresh, retries, claimed queue
+// An index is the part of a store that is in memory. The caller of a method holds mu, unless the
+// method's comment says otherwise.
+type index struct {
+	mu        sync.Mutex
+	segs      segments
+	lanes     map[string]*lane
+	news      map[string]struct{} // the destinations that the next Heads(false) yields
+	claims    map[uint64]*claim   // by id
+	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
+	dead      queue
+	history   queue
+	seen      *storekit.Window
+	settings  settings
+	notes     queue           // records of kindSetting
+	losses    int             // lost deliveries, since the folder was created
+	told      map[uint64]bool // see complain
+	tidy      signal          // the janitor may have work
+
+	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
+	moved   []spot          // where watched deliveries went since watched was set
 }
 
-func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed.len }
+// A lane has the waiting deliveries of one destination.
+type lane struct {
+	name           string
+	fresh, retries queue
+	claimed        int // those in index.claims, and in no queue
+}
+
+func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed }
 
 func (l *lane) queue(retries bool) *queue {
 	if retries {
@@ -39,80 +62,53 @@ func dueOf(e *entry) time.Time {
 	return e.dueAt()
 }
 
-// A claim is the right to settle a delivery. The entry of the delivery is in lane.claimed.
+// A claim is the right to settle a delivery.
 type claim struct {
-	point
+	entry
 	id    uint64 // the value of Delivery.Claim
 	lane  *lane
-	retry bool  // the delivery came from lane.retries
-	body  int64 // the length of the body
+	retry bool // the delivery came from lane.retries
 }
 
-// A where names a queue of the index. The destination is empty for a queue that belongs to no
-// lane.
+// claim claims a delivery of lane l. e is its entry, which is in no queue.
+func (x *index) claim(l *lane, e entry, retry bool) *claim {
+	x.lastClaim++
+	c := &claim{entry: e, id: x.lastClaim, lane: l, retry: retry}
+	x.reclaim(c)
+	return c
+}
+
+func (x *index) reclaim(c *claim) {
+	x.claims[c.id] = c
+	c.lane.claimed++
+}
+
+// unclaim ends a claim. The caller adds its entry to a queue or drops it.
+func (x *index) unclaim(c *claim) {
+	delete(x.claims, c.id)
+	c.lane.claimed--
+}
+
+// claimed returns the sequence numbers of the claimed deliveries.
+func (x *index) claimed() map[uint64]bool {
+	all := make(map[uint64]bool, len(x.claims))
+	for _, c := range x.claims {
+		all[c.seq] = true
+	}
+	return all
+}
+
+// A where names a queue of the index: that of a state or, with kindSetting, index.notes. The
+// destination matters only for waiting deliveries.
 type where struct {
-	kind        kind // a state, claimed, kindKeys, or kindSetting for index.notes
+	kind        kind
 	destination string
-}
-
-// claimed, as the kind in a where, names a lane's queue of claimed deliveries. No record has this
-// kind.
-const claimed = kindEnd
-
-// An index is the part of a store that is in memory. The caller of a method holds mu, unless the
-// method's comment says otherwise.
-type index struct {
-	mu        sync.Mutex
-	segs      segments
-	lanes     map[string]*lane
-	news      map[string]struct{} // the destinations that the next Heads(false) yields
-	claims    map[uint64]*claim   // by id
-	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
-	dead      queue
-	history   queue
-	seen      *storekit.Window
-	settings  settings
-	keys      queue           // records of kindKeys, by the time of the latest put
-	losses    int             // deliveries in records of kindLost
-	notes     queue           // records of kindSetting and kindLost
-	told      map[uint64]bool // see complain
-
-	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
-	moved   []spot          // where watched deliveries went since watched was set
 }
 
 // A spot is the place of an entry in the index.
 type spot struct {
 	where
 	point
-}
-
-// watch notes that the entry e was pushed to the queue w. It does so for watched deliveries only.
-func (x *index) watch(w where, e *entry) {
-	if x.watched[e.seq] {
-		x.moved = append(x.moved, spot{w, e.point()})
-	}
-}
-
-// visit calls f for each entry. The caller does not hold mu: visit locks mu while it reads up to
-// 4,096 entries, and unlocks it while it calls f with them. So visit may miss an entry that changes
-// its queue in the meantime, or call f twice for it.
-func (x *index) visit(f func(w where, e entry)) {
-	const some = 4096
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var all []entry
-	for _, w := range x.queues() {
-		for last, more := firstPoint, true; more; more = len(all) == some {
-			all = x.queue(w).after(last, some, all[:0])
-			x.mu.Unlock()
-			for _, e := range all {
-				last = e.point()
-				f(w, e)
-			}
-			x.mu.Lock()
-		}
-	}
 }
 
 // queue returns a queue of the index. If the destination has no lane, it returns a new empty queue
@@ -123,36 +119,27 @@ func (x *index) queue(w where) *queue {
 		return &x.dead
 	case kindDelivered:
 		return &x.history
-	case kindKeys:
-		return &x.keys
 	case kindSetting:
 		return &x.notes
 	}
-	l := x.lanes[w.destination]
-	switch {
-	case l == nil:
-		return new(queue)
-	case w.kind == claimed:
-		return &l.claimed
+	if l := x.lanes[w.destination]; l != nil {
+		return l.queue(w.kind == kindRetry)
 	}
-	return l.queue(w.kind == kindRetry)
+	return new(queue)
 }
 
-// queues returns the names of all queues.
-func (x *index) queues() []where {
-	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindKeys}, {kind: kindSetting}}
-	for name := range x.lanes {
-		all = append(all, where{kindFresh, name}, where{kindRetry, name}, where{claimed, name})
+// push adds an entry to a queue, and creates a missing lane.
+func (x *index) push(w where, e entry) {
+	if w.kind == kindFresh || w.kind == kindRetry {
+		x.lane(w.destination)
 	}
-	return all
-}
-
-// waiting returns how many deliveries wait, claimed ones included.
-func (x *index) waiting() (n int) {
-	for _, l := range x.lanes {
-		n += l.waiting()
+	x.queue(w).push(e)
+	if x.watched[e.seq] {
+		x.moved = append(x.moved, spot{w, e.point()})
 	}
-	return n
+	if w.kind == kindDelivered {
+		x.tidy.give()
+	}
 }
 
 // lane returns the lane of a destination. It creates a missing lane.
@@ -172,42 +159,52 @@ func (x *index) prune(destination string) {
 	}
 }
 
-// claim claims a delivery of lane l. e is its entry, which the caller has removed from its queue.
-func (x *index) claim(l *lane, e entry, retry bool) *claim {
-	x.lastClaim++
-	c := &claim{point: e.point(), id: x.lastClaim, lane: l, retry: retry, body: e.bytes()}
-	x.claims[c.id] = c
-	l.claimed.push(e)
-	x.watch(where{claimed, l.name}, &e)
-	return c
-}
-
-// unclaim ends a claim. It returns the entry, and the caller adds it to a queue or drops it.
-func (x *index) unclaim(c *claim) entry {
-	delete(x.claims, c.id)
-	e, _ := c.lane.claimed.remove(c.point)
-	return e
-}
-
-// note adds the entry of a record of kindSetting, kindLost or kindKeys to a queue, and counts the
-// bytes of the record as needed.
-func (x *index) note(to *queue, e entry) {
-	to.push(e)
-	x.segs.count(&e, 1)
-}
-
-// unnote reverts note for the entry at p.
-func (x *index) unnote(from *queue, p point) {
-	if e, ok := from.remove(p); ok {
-		x.segs.count(&e, -1)
+// visit calls f for each entry in a queue. The caller does not hold mu: visit locks mu while it
+// reads up to 4,096 entries, and unlocks it while it calls f with them. So visit may miss an entry
+// that changes its queue in the meantime, or call f twice for it.
+func (x *index) visit(f func(w where, e entry)) {
+	const some = 4096
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindSetting}}
+	for name := range x.lanes {
+		all = append(all, where{kindFresh, name}, where{kindRetry, name})
+	}
+	for _, w := range all {
+		for last, more := firstPoint, true; more; {
+			entries := x.queue(w).after(last, some)
+			more = len(entries) == some
+			x.mu.Unlock()
+			for _, e := range entries {
+				last = e.point()
+				f(w, e)
+			}
+			x.mu.Lock()
+		}
 	}
 }
 
-// pin returns an entry with its segments pinned. It locks mu itself.
-func (x *index) pin(e entry) pinned {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.segs.pin(e)
+// waiting returns how many deliveries wait, claimed ones included.
+func (x *index) waiting() (n int) {
+	for _, l := range x.lanes {
+		n += l.waiting()
+	}
+	return n
+}
+
+// count adds the bytes of an entry's records to the needed bytes of their segments. If by is -1, it
+// subtracts them.
+func (x *index) count(e *entry, by int64) {
+	add := func(seg uint32, bytes int64) {
+		g := x.segs[seg]
+		if g.live += by * bytes; g.sealed && g.live == 0 {
+			x.tidy.give()
+		}
+	}
+	add(e.put.seg, recordSize(int(e.length)))
+	if e.units > 0 {
+		add(e.state.seg, 8*int64(e.units))
+	}
 }
 
 // announce makes the next Heads(false) yield a destination. It is for changes that the scheduler

@@ -13,7 +13,6 @@ import (
 // merges segments with few needed records, and expires the history.
 type janitor struct {
 	*Store
-	wake   signal          // there may be work
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -27,7 +26,7 @@ type janitor struct {
 }
 
 func newJanitor(s *Store, leftovers []string) *janitor {
-	j := &janitor{Store: s, wake: make(signal, 1), busy: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
+	j := &janitor{Store: s, busy: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
 }
@@ -41,7 +40,7 @@ func (j *janitor) run() {
 	j.busy <- struct{}{}
 	for j.ctx.Err() == nil {
 		next, err := j.tidy()
-		wake := j.wake
+		wake := j.index.tidy
 		if err != nil {
 			next, wake = time.Now().Add(again), nil
 		}
@@ -70,7 +69,6 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 // known.
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
-	j.index.forgetKeys(&j.config, j.Now())
 	unhinted := j.index.segs.unhinted()
 	j.index.mu.Unlock()
 	// The segment that was sealed last gets no hint until another segment is sealed. By then most
@@ -105,14 +103,14 @@ func (j *janitor) expire() (next time.Time, err error) {
 		var expired []transition
 		j.index.mu.Lock()
 		bytes := j.index.history.bytes
-		for _, e := range j.index.history.after(firstPoint, page, nil) {
+		for _, e := range j.index.history.after(firstPoint, page) {
 			if j.config.HistoryAge != Unlimited {
 				next = e.dueAt().Add(j.config.HistoryAge)
 			}
 			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == Unlimited || bytes <= j.config.HistoryBytes) {
 				break
 			}
-			expired = append(expired, leaving(kindGone, where{kind: kindDelivered}, e.point()))
+			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))
 			bytes -= e.bytes()
 		}
 		j.index.mu.Unlock()
@@ -126,21 +124,9 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// forgetKeys drops records of kindKeys, the oldest first. It drops a record whose keys are older
-// than the dedup window. It also drops a record if the other records have at least DedupMax keys.
-func (x *index) forgetKeys(c *Config, now time.Time) {
-	for e := x.keys.first(); e != nil; e = x.keys.first() {
-		if e.dueAt().Add(c.DedupWindow).After(now) && x.keys.bytes-e.bytes() < 16*int64(c.DedupMax) {
-			return
-		}
-		x.unnote(&x.keys, e.point())
-	}
-}
-
 // choose returns the next segment to retire, or nil. It prefers, in this order:
 //   - a segment that a merge has copied records out of
-//   - a segment without needed records
-//   - the segment with the smallest share of needed bytes, if that share is less than a quarter; or
+//   - the segment with the smallest share of needed bytes, if that share is up to a quarter; or
 //     less than three quarters, if all segments take more than twice the needed bytes in them plus
 //     the size of a segment
 func (j *janitor) choose() (best *segment) {
@@ -152,20 +138,15 @@ func (j *janitor) choose() (best *segment) {
 			return g
 		}
 	}
+	total, needed := int64(0), int64(0)
 	for _, n := range segs.numbers() {
 		g := segs[n]
-		if !g.sealed {
-			continue
-		}
-		if g.live == 0 {
-			return g
-		}
-		if best == nil || cmp.Or(cmp.Compare(g.live*best.end, best.live*g.end), cmp.Compare(g.end, best.end)) < 0 {
+		total, needed = total+g.end, needed+g.needed()
+		if g.sealed && (best == nil || cmp.Or(cmp.Compare(g.needed()*best.end, best.needed()*g.end), cmp.Compare(g.end, best.end)) < 0) {
 			best = g
 		}
 	}
-	total, live := segs.bytes()
-	if best != nil && (best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+j.writer.log.segmentBytes) {
+	if best != nil && (best.needed() <= best.end/4 || best.needed() < best.end*3/4 && total > 2*needed+j.writer.log.segmentBytes) {
 		return best
 	}
 	return nil
@@ -187,35 +168,29 @@ func (j *janitor) retire(g *segment) error {
 		return err
 	}
 	var refs []ref
-	var keys []byte
-	last := int64(0)
-	j.index.mu.Lock()
-	busy := g.live > 0
-	since := j.Now().Add(-j.config.DedupWindow).UnixMicro()
+	var keys []record
+	var latest []byte // the keys of the puts
+	last := int64(0)  // the time of the last put
 	for i := range rs {
-		r := &rs[i]
-		if r.kind == kindPut && r.put != noDedup && r.put > since {
-			keys = append(keys, r.key[:]...)
-			last = max(last, r.put)
-		}
-		if r.kind == kindSegments {
-			continue
-		}
-		for _, ref := range r.refs() {
-			if ref.seg != g.number && j.index.segs[ref.seg] != nil {
-				refs = append(refs, ref)
-			}
+		switch r := &rs[i]; {
+		case r.whole() && r.stored != noDedup:
+			latest, last = append(latest, r.key[:]...), max(last, r.stored)
+		case r.kind == kindKeys && !r.damaged:
+			keys = append(keys, j.index.remembered(r.payload, r.due)...)
+		case r.kind == kindGone && !r.damaged:
+			refs = append(refs, r.refs()...)
 		}
 	}
+	keys = append(keys, j.index.remembered(latest, last)...)
+	j.index.mu.Lock()
+	busy := g.live > 0
+	refs = slices.DeleteFunc(refs, func(r ref) bool { return r.seg == g.number || j.index.segs[r.seg] == nil })
 	j.index.mu.Unlock()
 	if busy {
 		return errBusy
 	}
-	note := func(keys []byte) error {
-		return j.writer.do(j.ctx, func(group *group) error { group.drop(g, refs, keys, last); return nil }, recordSize(len(keys)+8*len(refs)), false)
-	}
-	if err = note(keys); full(err) && len(keys) > 0 {
-		err = note(nil) // to store a repeated put twice is better than a disk that stays full
+	if err = j.drop(g, refs, keys); full(err) && len(keys) > 0 {
+		err = j.drop(g, refs, nil) // to store a repeated put twice is better than a disk that stays full
 	}
 	if err != nil {
 		return err
@@ -229,25 +204,51 @@ func (j *janitor) retire(g *segment) error {
 	return nil
 }
 
-// drop removes a segment from the index, and from the list of needed segments. The segment was the
-// only one that had refs and keys, so drop stores them again.
-func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
-	g.remember(keys, last)
-	g.gone(kindGone, refs)
-	segments := g.segs.record(seg.number)
-	g.add(&segments)
-	g.then(func(*segment) { delete(g.segs, seg.number) })
+// maxKeys bounds the keys in a record of kindKeys.
+const maxKeys = 4096
+
+// remembered returns records of kindKeys with those of the keys that the dedup window still has.
+// last is the time of the latest put. The caller does not hold mu.
+func (x *index) remembered(keys []byte, last int64) (rs []record) {
+	for chunk := range slices.Chunk(keys, 16*maxKeys) {
+		x.mu.Lock()
+		var known []byte
+		for key := range slices.Chunk(chunk, 16) {
+			if x.seen.Has([16]byte(key)) {
+				known = append(known, key...)
+			}
+		}
+		x.mu.Unlock()
+		if len(known) > 0 {
+			rs = append(rs, keysRecord(known, last))
+		}
+	}
+	return rs
 }
 
-// remember stores keys of the dedup window, 16 bytes each, in records of kindKeys. last is the time
-// of the latest put, in microseconds.
-func (g *group) remember(keys []byte, last int64) {
-	const most = 16 << 12 // bytes in one record
-	for chunk := range slices.Chunk(keys, most) {
-		r := tagged(kindKeys, chunk)
-		r.due, r.size = last, uint32(len(chunk))
-		g.add(&r)
-		g.then(func(seg *segment) { g.note(&g.keys, entryOf(&r, seg.number)) })
+// drop removes a segment from the index, and from the list of needed segments. The segment was the
+// only one that had refs and keys, so drop stores them again.
+func (j *janitor) drop(seg *segment, refs []ref, keys []record) error {
+	size := recordSize(8 * len(refs))
+	for i := range keys {
+		size += recordSize(len(keys[i].payload))
+	}
+	return j.writer.do(j.ctx, func(g *group) error {
+		g.gone(refs, 0)
+		g.remember(keys)
+		segments := g.segs.record(seg.number)
+		g.add(&segments)
+		g.then(func() { delete(g.segs, seg.number) })
+		return nil
+	}, size, false)
+}
+
+// remember adds records of kindKeys to the group.
+func (g *group) remember(keys []record) {
+	for i := range keys {
+		r := &keys[i]
+		g.add(r)
+		g.then(func() { g.segs[r.seg].keys += recordSize(len(r.payload)) })
 	}
 }
 

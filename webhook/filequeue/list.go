@@ -33,27 +33,16 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 		p := &pins[i]
 		d := webhook.DeadLetter{Key: keyAt(p.point())}
 		if err == nil {
-			err = p.load(&d, nil)
+			_, err = s.load(p, &d, nil)
 		}
 		p.release()
-		switch {
-		case errors.Is(err, errState):
-			complain(s, "the attempts of a delivery cannot be read", p.seq, &d, err)
-		case errors.Is(err, errDamaged):
-			n, _ := s.transit(ctx, []transition{
-				leaving(kindLost, where{kind: kindDead}, p.point()),
-				leaving(kindLost, where{kind: kindDelivered}, p.point()),
-			})
-			if n > 0 {
-				complain(s, "a dead letter, or a delivery of the history, cannot be read and is lost", p.seq, &d, err)
-			}
+		if errors.Is(err, errDamaged) {
+			// Fetch finds a waiting delivery that cannot be read.
+			s.lose(&d, p.seq, err, leaving(where{kind: kindDead}, p.point()), leaving(where{kind: kindDelivered}, p.point()))
 			err = nil
-			continue
-		case err != nil:
-			continue
+		} else if err == nil {
+			all = append(all, d)
 		}
-		err = nil
-		all = append(all, d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
@@ -99,7 +88,7 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 		}
 	}
 	return func(yield func(webhook.DeadLetter, error) bool) {
-		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page, nil) }) {
+		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {
 			at := pointOf(d.Key)
 			if err == nil && (!first.before(at) || !at.before(last)) || !yield(d, err) {
 				return
@@ -187,8 +176,11 @@ func (x *index) waitingAfter(destination string, from point) (all []entry) {
 	if l == nil {
 		return nil
 	}
-	for _, q := range []*queue{&l.fresh, &l.retries, &l.claimed} {
-		all = q.after(from, page, all)
+	all = append(l.fresh.after(from, page), l.retries.after(from, page)...)
+	for _, c := range x.claims {
+		if c.lane == l && from.before(c.point()) {
+			all = append(all, c.entry)
+		}
 	}
 	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
 	return all[:min(len(all), page)]

@@ -18,8 +18,8 @@ import (
 type loader struct {
 	*Store
 	gone   seqSet            // records that are gone
-	met    seqSet            // puts, settings and keys that the loader has found
-	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
+	met    seqSet            // whole records and settings that the loader has found
+	states map[uint64]record // the latest states of deliveries whose whole records are yet to come
 	keys   []timedKey
 
 	closed mark // from the manifest
@@ -31,8 +31,7 @@ type loader struct {
 	seq       uint64       // the latest sequence number
 	number    uint32       // the number of the latest segment
 	leftovers []string     // files to be removed
-	lost      []ref        // deliveries that cannot be read, and that no kindLost lists yet
-	repairs   []transition // new states for deliveries whose states cannot be read
+	lost      []ref        // deliveries that cannot be read, and that no kindGone lists yet
 
 	// Check and Rescue set lenient. The loader then uses no hints, writes nothing, goes on when
 	// something is missing, and collects reports in the field missing instead of logging them.
@@ -40,12 +39,6 @@ type loader struct {
 	ctx      context.Context
 	missing  []string
 	progress func(n int64)
-}
-
-// A stated is a state record and the number of its segment.
-type stated struct {
-	record
-	seg uint32
 }
 
 // A timedKey is the dedup key of a put, with the time of the put in microseconds.
@@ -57,7 +50,7 @@ type timedKey struct {
 func newLoader(s *Store) *loader {
 	return &loader{
 		Store: s, ctx: context.Background(), progress: func(int64) {},
-		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]stated),
+		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]record),
 	}
 }
 
@@ -107,6 +100,9 @@ func (ld *loader) load() error {
 			continue
 		} else if err != nil {
 			return fmt.Errorf("filequeue: %w", err)
+		}
+		if ld.lenient {
+			f = patient{f}
 		}
 		g := &segment{segmentID: id, file: f, sealed: true}
 		g.pins.Store(1)
@@ -163,19 +159,15 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	if !known {
 		end = size
 	}
-	var file io.ReaderAt = g.file
-	if ld.lenient {
-		file = patient{file}
-		defer ld.progress(size)
-	}
-	c, err := scan(file, g.salt, end, known)
+	defer ld.progress(size)
+	c, err := scan(g.file, g.segmentID, end, known)
 	if err == nil && g.segmentID == ld.closed.segmentID && c.end < ld.closed.end {
-		c, err = scan(file, g.salt, ld.closed.end, true) // there were more records
+		c, err = scan(g.file, g.segmentID, ld.closed.end, true) // there were more records
 	}
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
-	g.end, g.damaged = c.end, !c.intact()
+	g.end = c.end
 	if c.torn > 0 {
 		_, sealed := g.hint(c.end, nil) // then the hint is all that is behind the records
 		switch {
@@ -187,7 +179,6 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 		case latest && c.end > 0:
 			ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
 		default:
-			g.damaged = true
 			ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
 		}
 	}
@@ -224,24 +215,17 @@ func secureTail(g *segment, c *scanned) error {
 // apply adds a record of a segment to the index.
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
-	if r.damaged && r.kind != kindPut && !r.kind.state() {
+	if r.damaged && !r.delivery() {
 		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", g.name(), r.off)
 		return
 	}
 	switch r.kind {
-	case kindPut:
-		ld.put(g, r)
-	case kindFresh, kindRetry, kindDead, kindDelivered:
-		if _, later := ld.states[r.seq]; !later && !ld.gone.has(r.seq) && !ld.met.has(r.seq) {
-			ld.states[r.seq] = stated{*r, g.number}
-		}
-	case kindGone, kindLost:
-		refs := r.refs()
-		for _, ref := range refs {
+	case kindGone:
+		for _, ref := range r.refs() {
 			ld.gone.add(ref.seq)
 		}
-		if r.kind == kindLost && !ld.counted {
-			ld.index.losses += len(refs)
+		if !ld.counted {
+			ld.index.losses += int(r.size)
 		}
 	case kindSegments:
 		if r.off == 0 && !ld.counted {
@@ -255,20 +239,24 @@ func (ld *loader) apply(g *segment, r *record) {
 			}
 		}
 	case kindKeys:
-		if ld.meet(g, r) {
-			for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
-				ld.remember([16]byte(keys), r.due)
-			}
-			ld.index.note(&ld.index.keys, entryOf(r, g.number))
+		for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
+			ld.remember([16]byte(keys), r.due)
 		}
+		g.keys += recordSize(int(r.length))
 	case kindSetting:
 		if ld.meet(g, r) {
 			ld.setting(g, r)
 		}
+	default:
+		if r.whole() {
+			ld.put(g, r)
+		} else if _, later := ld.states[r.seq]; !later && !ld.gone.has(r.seq) && !ld.met.has(r.seq) {
+			ld.states[r.seq] = *r
+		}
 	}
 }
 
-// meet reports whether a put, a setting or keys are needed, and not a copy of what the loader has
+// meet reports whether a whole record or a setting is needed, and not a copy of what the loader has
 // found already.
 func (ld *loader) meet(g *segment, r *record) bool {
 	if !ld.met.add(r.seq) {
@@ -280,15 +268,11 @@ func (ld *loader) meet(g *segment, r *record) bool {
 
 // setting adds a setting to the index.
 func (ld *loader) setting(g *segment, r *record) {
-	x := ld.index
 	e, err := r.readSetting()
 	if err != nil {
 		ld.report("%s: the setting at %d cannot be read, and has no value now", g.name(), r.off)
-		return
-	}
-	if i, found := x.settings.find(e.Name); !found {
-		x.settings = slices.Insert(x.settings, i, e)
-		x.note(&x.notes, entryOf(r, g.number))
+	} else if _, found := ld.index.settings.find(e.Name); !found {
+		ld.index.keep(r, e)
 	}
 }
 
@@ -304,44 +288,32 @@ func (ld *loader) remember(key storekit.Key, at int64) {
 // put adds a delivery to the index, unless it is gone.
 func (ld *loader) put(g *segment, r *record) {
 	needed := ld.meet(g, r)
-	if r.header.put != noDedup {
-		ld.remember(r.key, r.header.put)
+	if r.stored != noDedup {
+		ld.remember(r.key, r.stored)
 	}
 	state, stated := ld.states[r.seq]
 	delete(ld.states, r.seq)
 	if !needed {
 		return
 	}
-	e := entryOf(r, g.number)
+	e, k := entryOf(r), r.kind
 	if r.damaged {
 		p := ld.index.segs.pin(e)
 		var d webhook.DeadLetter
-		p.load(&d, nil)
+		ld.Store.load(&p, &d, nil)
 		p.release()
 		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		ld.lost = append(ld.lost, ref{r.seq, g.number})
 		return
 	}
-	k, bytes := waitingKind(r.retry), int64(r.size)
 	if stated {
 		k = state.kind
-		e.setState(state.seg, &state.record)
-		if k == kindDead || k == kindDelivered {
-			bytes = int64(state.size)
-		}
+		e.setState(&state)
 	}
 	if state.damaged {
 		ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.index.segs[state.seg].name(), state.off, r.payload)
-		d := webhook.DeadLetter{Died: e.dueAt(), Delivery: webhook.Delivery{Due: e.dueAt()}}
-		if k == kindRetry {
-			d.Expires = d.Due // only the damaged record said when the retry window ends
-		}
-		t, _ := toState(k, &d, int64(r.size)) // there is no error without attempts
-		t.from, t.at = where{k, string(r.payload)}, e.point()
-		ld.repairs = append(ld.repairs, t)
 	}
-	e.setBytes(bytes)
-	ld.index.segs.count(&e, 1)
+	ld.index.count(&e, 1)
 	if k == kindDead || k == kindDelivered {
 		ld.index.queue(where{kind: k}).collect(e)
 		return
@@ -356,8 +328,11 @@ func (ld *loader) put(g *segment, r *record) {
 // finish sorts the queues, and fills the dedup window.
 func (ld *loader) finish() {
 	x := ld.index
-	for _, w := range x.queues() {
-		x.queue(w).sort()
+	x.dead.sort()
+	x.history.sort()
+	for _, l := range x.lanes {
+		l.fresh.sort()
+		l.retries.sort()
 	}
 	slices.Reverse(ld.keys)
 	byTime := func(a, b timedKey) int { return cmp.Compare(a.at, b.at) }

@@ -88,9 +88,8 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// commit makes records durable and sets their offsets. It returns their segment. Only commits
-// without puts may use the reserve.
-func (l *log) commit(rs []*record, puts bool) (*segment, error) {
+// commit makes records durable and sets their places. Only commits without puts may use the reserve.
+func (l *log) commit(rs []*record, puts bool) error {
 	size := int64(0)
 	for _, r := range rs {
 		size += recordSize(len(r.payload))
@@ -102,14 +101,14 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		}
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g := l.active
 	if err := g.file.Is(g.name()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrLost, err)
 		}
-		return nil, err
+		return err
 	}
 	b := encode(l.buf[:0], g, rs)
 	if l.buf = b; cap(b) > 4<<20 {
@@ -125,21 +124,21 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		// segment ends before these records. On a full disk, the next commit overwrites the records
 		// instead.
 		l.broken = !full(err)
-		return nil, err
+		return err
 	}
 	l.size = max(l.size, g.end+int64(len(b)))
 	l.index.mu.Lock()
 	g.end += int64(len(b))
 	l.index.mu.Unlock()
-	return g, nil
+	return nil
 }
 
-// encode returns the bytes of a commit that begins at the end of segment g, and sets the offsets of
+// encode returns the bytes of a commit that begins at the end of segment g, and sets the places of
 // its records. It appends to b, which is empty.
 func encode(b []byte, g *segment, rs []*record) []byte {
 	for i, r := range rs {
 		off := g.end + int64(len(b))
-		r.off, r.first, r.last = uint32(off), i == 0, i == len(rs)-1
+		r.place, r.first, r.last = place{g.number, uint32(off)}, i == 0, i == len(rs)-1
 		b = append(r.append(b, g.salt, off), r.payload...)
 		b = append(b, zeros[:-len(b)&7]...)
 	}
@@ -236,6 +235,7 @@ func (l *log) roll(size int64, puts bool) error {
 	if l.active != nil {
 		l.active.sealed = true
 	}
+	l.index.tidy.give()
 	l.index.mu.Unlock()
 	l.active, l.size, l.broken, l.number, l.salt = g, room, false, g.number, newSalt()
 	return nil

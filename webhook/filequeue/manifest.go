@@ -16,7 +16,7 @@ import (
 // about the end of the log follows; see mark.
 const (
 	manifestMagic = "hookferry store "
-	manifestStart = manifestMagic + "4\n"
+	manifestStart = manifestMagic + "5\n"
 )
 
 // A mark says in which segment the log ended at the last Close, and at which offset of it. So Open

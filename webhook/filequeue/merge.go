@@ -2,17 +2,19 @@ package filequeue
 
 import (
 	"errors"
-	"hash/crc32"
+	"slices"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
-// A move copies records of an entry to the active segment. A put is never copied without the state
-// record of its delivery: Open reads the log backwards and must find the state before the put. So
-// the copy of the state follows the copy of the put.
+// A move copies an entry to the active segment. If the segment to be removed has the whole record,
+// the copy is a whole record of the present state. If it has only the state record, that is copied.
 type move struct {
 	entry
-	from   where
-	copies []record
+	from  where
+	claim uint64 // if the delivery is claimed
+	copy  record // without a payload if there is nothing to copy
 }
 
 // maxMove is the approximate number of bytes that a merge copies in one commit. After each commit
@@ -23,21 +25,22 @@ const (
 	movePace = 4
 )
 
-// merge copies the needed records of a segment to the active one.
+// merge copies the needed records of a segment to the active one. It may miss a delivery that
+// changes meanwhile. Then the segment still has a needed record.
 func (j *janitor) merge(g *segment) error {
 	for moves := j.index.moves(g); len(moves) > 0; {
 		began := time.Now()
 		n, size := 0, int64(0)
 		for ; n < len(moves) && size < maxMove; n++ {
-			if err := j.copy(&moves[n], g.number); err != nil {
+			if err := j.read(&moves[n], g); err != nil {
 				return err
 			}
-			for i := range moves[n].copies {
-				size += recordSize(len(moves[n].copies[i].payload))
-			}
+			size += recordSize(len(moves[n].copy.payload))
 		}
 		some := moves[:n]
-		if err := j.writer.do(j.ctx, func(group *group) error { group.move(g, some); return nil }, max(size, alone), false); err != nil {
+		// An op of the same group could take an entry out of its queue, and put it back later in
+		// another state. So the moves have a group to themselves.
+		if err := j.writer.do(j.ctx, func(group *group) error { group.move(some, g); return nil }, max(size, alone), false); err != nil {
 			return err
 		}
 		clear(some)
@@ -49,102 +52,98 @@ func (j *janitor) merge(g *segment) error {
 	return nil
 }
 
-// moves returns a move for each entry that has a record in the segment from.
-func (x *index) moves(from *segment) (moves []move) {
-	x.mu.Lock()
-	needed := from.live > 0
-	x.mu.Unlock()
-	if !needed {
-		return nil
-	}
-	x.visit(func(w where, e entry) {
-		if e.put.seg == from.number || e.units > 0 && e.state.seg == from.number {
-			moves = append(moves, move{entry: e, from: w})
+// moves returns a move for each entry that has a record in the segment g.
+func (x *index) moves(g *segment) (moves []move) {
+	add := func(m move) {
+		if m.put.seg == g.number || m.units > 0 && m.state.seg == g.number {
+			moves = append(moves, m)
 		}
-	})
+	}
+	x.mu.Lock()
+	needed := g.live > 0
+	for _, c := range x.claims {
+		add(move{entry: c.entry, from: where{waitingKind(c.retry), c.lane.name}, claim: c.id})
+	}
+	x.mu.Unlock()
+	if needed {
+		x.visit(func(w where, e entry) { add(move{entry: e, from: w}) })
+	}
 	return moves
 }
 
-// locate returns the entry of a move in the index, or nil if the entry has changed. The delivery
-// may be in another queue than at the call of moves: it was claimed, or its claim was returned.
-func (x *index) locate(m *move) *entry {
-	for _, k := range []kind{m.from.kind, kindFresh, kindRetry, claimed} {
-		if e := x.queue(where{k, m.from.destination}).at(m.point()); e != nil && *e == m.entry {
-			return e
+// read makes the copy of a move.
+func (j *janitor) read(m *move, g *segment) (err error) {
+	if m.from.kind == kindSetting {
+		j.index.mu.Lock()
+		defer j.index.mu.Unlock()
+		if i := slices.IndexFunc(j.index.settings, func(s webhook.Setting) bool { return s.Version == m.seq }); i >= 0 {
+			m.copy = settingRecord(&j.index.settings[i])
 		}
+		return nil
 	}
-	return nil
-}
-
-// copy reads into m.copies the records that m copies: the put if it is in the segment with the
-// number from, and the state record, if there is one, from any segment.
-func (j *janitor) copy(m *move, from uint32) error {
-	p := j.index.pin(m.entry)
+	j.index.mu.Lock()
+	e := j.index.locate(m)
+	if e == nil {
+		j.index.mu.Unlock()
+		return nil
+	}
+	p := j.index.segs.pin(*e)
+	j.index.mu.Unlock()
 	defer p.release()
-	read := func(k kind, g *segment, at place, length int) error {
-		if g == nil {
-			return errBusy // the entry is out of date
-		}
-		r, err := g.read(at, length, m.seq, nil)
-		if errors.Is(err, errDamaged) {
-			// The checksum of the copy is wrong, too. The next call that reads this delivery writes
-			// a log line.
-			if r.kind == 0 {
-				r.kind = k
-			}
-			r.seq, r.tag, r.length, r.sum = m.seq, 0, uint32(len(r.payload)), ^crc32.Checksum(r.payload, castagnoli)
-			err = nil
-		}
-		m.copies = append(m.copies, r)
+	var d webhook.DeadLetter
+	h, err := j.load(&p, &d, nil)
+	if errors.Is(err, errDamaged) && m.claim == 0 {
+		j.lose(&d, m.seq, err, leaving(m.from, m.point()))
+		return nil
+	} else if err != nil {
 		return err
 	}
-	if m.entry.put.seg == from {
-		k := kindPut
-		if m.from.kind == kindSetting || m.from.kind == kindKeys {
-			k = m.from.kind
-		}
-		if err := read(k, p.put, m.entry.put, int(m.length)); err != nil {
-			return err
-		}
+	whole := m.put.seg == g.number
+	if m.copy, err = deliveryRecord(nil, m.from.kind, &d, whole, int64(len(d.Body))); err != nil {
+		return err
 	}
-	if m.units > 0 {
-		k := m.from.kind
-		if k == claimed {
-			k = kindFresh
-		}
-		return read(k, p.state, m.entry.state, m.stateLength())
+	m.copy.seq, m.copy.size = m.seq, uint32(m.bytes()) // the size would be another one if the attempts cannot be read
+	if whole {
+		m.copy.key, m.copy.stored = h.key, h.stored
 	}
 	return nil
 }
 
-// move adds the copies of moves to the group. An op can take an entry out of its queue until the
-// commit, so locate might miss the entry. Therefore move must be the only op of its group.
-func (g *group) move(from *segment, moves []move) {
+// locate returns the entry of a move in the index, or nil if the entry has changed.
+func (x *index) locate(m *move) *entry {
+	e := x.queue(m.from).at(m.point())
+	if c := x.claims[m.claim]; c != nil {
+		e = &c.entry
+	}
+	if e == nil || *e != m.entry {
+		return nil
+	}
+	return e
+}
+
+// move adds the copies of moves to the group. Then the segment g does not need the records any
+// more.
+func (g *group) move(moves []move, from *segment) {
 	for i := range moves {
 		m := &moves[i]
-		if g.locate(m) == nil {
+		if m.copy.payload == nil || g.locate(m) == nil {
 			continue
 		}
-		for i := range m.copies {
-			g.add(&m.copies[i])
-		}
-		g.then(func(seg *segment) {
+		g.add(&m.copy)
+		g.then(func() {
 			e := g.locate(m)
-			if e == nil {
-				// The list of moves has this delivery twice, because it was claimed while the
-				// entries were listed.
+			if e == nil { // the delivery is in moves twice, because it was returned while they were listed
 				return
 			}
-			g.segs.count(e, -1)
-			copies := m.copies
-			if e.put.seg == from.number {
+			g.count(e, -1)
+			if m.put.seg == from.number {
+				*e = entryOf(&m.copy)
 				from.copied = true
-				e.put, copies = place{seg.number, copies[0].off}, copies[1:]
+			} else {
+				e.setState(&m.copy)
 			}
-			if len(copies) > 0 {
-				e.state = place{seg.number, copies[0].off}
-			}
-			g.segs.count(e, 1)
+			e.due = m.due // may differ from the one on the disk; see postpone
+			g.count(e, 1)
 		})
 	}
 }

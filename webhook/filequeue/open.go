@@ -66,7 +66,8 @@ func open(d disk.Disk, dir string, c Config) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(d, c, lock)
-	if err := newLoader(s).start(dir); err != nil {
+	if err := s.start(dir); err != nil {
+		closeFiles(s)
 		return nil, err
 	}
 	go s.janitor.run() // ended by Close
@@ -77,43 +78,32 @@ func open(d disk.Disk, dir string, c Config) (*Store, error) {
 func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
 	return &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
 		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool),
+		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool), tidy: make(signal, 1),
 	}}
 }
 
-// start loads the store, and makes it ready for calls, but does not run the janitor. After an error
-// the files of the store are closed.
-func (ld *loader) start(dir string) (err error) {
-	s, c := ld.Store, &ld.config
+// start loads the store, and makes it ready for calls, but does not run the janitor.
+func (s *Store) start(dir string) (err error) {
 	s.roster = &roster{store: s, dir: dir}
-	defer func() {
-		if err != nil {
-			closeFiles(s)
-		}
-	}()
-	closed, err := readManifest(s.disk, true)
-	if err != nil {
+	ld := newLoader(s)
+	if ld.closed, err = readManifest(s.disk, true); err != nil {
 		return err
-	}
-	if !ld.lenient {
-		ld.closed = closed
 	}
 	if err := ld.load(); err != nil {
 		return err
 	}
-	l := newLog(s.disk, c.Logger, s.index)
+	l := newLog(s.disk, s.config.Logger, s.index)
 	l.seq, l.number = ld.seq+1, ld.number
-	if g := s.index.segs[ld.number]; g != nil && g.end > 0 && !ld.lenient {
+	if g := s.index.segs[ld.number]; g != nil && g.end > 0 {
 		if err := l.resume(g); err != nil {
 			return err
 		}
 	}
 	s.janitor = newJanitor(s, ld.leftovers)
-	s.writer = newWriter(l, c, s.janitor.wake.give) // ended by Close
-	if len(ld.lost)+len(ld.repairs) > 0 {
+	s.writer = newWriter(l) // ended by Close
+	if len(ld.lost) > 0 {
 		s.writer.do(context.Background(), func(g *group) error {
-			g.gone(kindLost, ld.lost)
-			g.transit(ld.repairs)
+			g.gone(ld.lost, len(ld.lost))
 			return nil
 		}, recordHeader, false) // after an error, the next Open tries again
 	}

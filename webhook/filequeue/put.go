@@ -31,15 +31,15 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 	}
 	puts = make([]put, len(ps))
 	b := make([]byte, 0, min(room, maxPut)) // all payloads
+	var d webhook.DeadLetter
 	for i := range ps {
-		d := &ps[i].Delivery
-		at := now
-		if ps[i].NoDedup {
-			at = noDedup
-		}
-		r, err := putRecord(b[len(b):], at, d)
+		d.Delivery = ps[i].Delivery
+		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true, int64(len(d.Body)))
 		if err != nil {
 			return nil, 0, err
+		}
+		if r.key, r.stored = keyOf(&d.Delivery), now; ps[i].NoDedup {
+			r.stored = noDedup
 		}
 		if n := len(b) + len(r.payload); n <= cap(b) {
 			b = b[:n]
@@ -57,13 +57,13 @@ func (g *group) store(puts []put, maxBytes int64) error {
 	had := g.bytes
 	for i := range puts {
 		p := &puts[i]
-		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
+		if p.left = p.stored != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
 		}
 	}
 	g.undo(func() {
 		for i := range puts {
-			if p := &puts[i]; !p.left && p.put != noDedup {
+			if p := &puts[i]; !p.left && p.stored != noDedup {
 				g.seen.Remove(p.key)
 			}
 		}
@@ -76,26 +76,21 @@ func (g *group) store(puts []put, maxBytes int64) error {
 			return webhook.ErrQueueFull
 		}
 	}
-	g.then(func(seg *segment) {
+	g.then(func() {
 		for i := range puts {
-			if p := &puts[i]; !p.left {
-				p.apply(g.index, seg)
+			p := &puts[i]
+			if p.left {
+				continue
+			}
+			e, retry := entryOf(&p.record), p.kind == kindRetry
+			if g.count(&e, 1); p.keep {
+				p.claim = g.claim(g.lane(p.destination), e, retry).id
+			} else {
+				g.push(where{p.kind, p.destination}, e)
 			}
 		}
 	})
 	return nil
-}
-
-// apply adds the put to the index, once it is durable in a segment.
-func (p *put) apply(x *index, seg *segment) {
-	e := entryOf(&p.record, seg.number)
-	x.segs.count(&e, 1)
-	l := x.lane(p.destination)
-	if p.keep {
-		p.claim = x.claim(l, e, p.retry).id
-	} else {
-		l.queue(p.retry).push(e)
-	}
 }
 
 // Put implements webhook.Store.

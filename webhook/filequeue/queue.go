@@ -26,9 +26,9 @@ type entry struct {
 // maxState is the length of the longest state record, in bytes.
 const maxState = 8 * math.MaxUint16
 
-// entryOf returns the entry of a record that is not a state.
-func entryOf(r *record, seg uint32) entry {
-	e := entry{due: r.due, seq: r.seq, put: place{seg, r.off}, length: r.length}
+// entryOf returns the entry of a whole record, or of a setting.
+func entryOf(r *record) entry {
+	e := entry{due: r.due, seq: r.seq, put: r.place, length: r.length}
 	e.setBytes(int64(r.size))
 	return e
 }
@@ -42,10 +42,10 @@ func (e *entry) total() int64 { return int64(e.length) + 8*int64(e.units) }
 // setBytes makes n the result of bytes.
 func (e *entry) setBytes(n int64) { e.over = uint16(min(max(e.total()-n, 0), math.MaxUint16)) }
 
-// setState makes r, in the segment seg, the state record of the entry. The caller then calls
-// setBytes.
-func (e *entry) setState(seg uint32, r *record) {
-	e.state, e.units, e.due = place{seg, r.off}, uint16(recordSize(int(r.length))/8), r.due
+// setState makes r the state record of the entry.
+func (e *entry) setState(r *record) {
+	e.state, e.units, e.due = r.place, uint16(recordSize(int(r.length))/8), r.due
+	e.setBytes(int64(r.size))
 }
 
 // stateLength returns the length of the payload of the state record, with its padding.
@@ -174,52 +174,45 @@ func (q *queue) remove(p point) (e entry, ok bool) {
 	return e, true
 }
 
-// after appends to dst up to n entries behind a point.
-func (q *queue) after(p point, n int, dst []entry) []entry {
-	for c, i := q.find(point{p.due, p.seq + 1}); c < len(q.chunks) && n > 0; c, i = c+1, 0 {
-		some := q.chunks[c][i:]
-		some = some[:min(n, len(some))]
-		dst = append(dst, some...)
-		n -= len(some)
+// after returns up to n entries behind a point.
+func (q *queue) after(p point, n int) (some []entry) {
+	for c, i := q.find(point{p.due, p.seq + 1}); c < len(q.chunks) && len(some) < n; c, i = c+1, 0 {
+		rest := q.chunks[c][i:]
+		some = append(some, rest[:min(n-len(some), len(rest))]...)
 	}
-	return dst
+	return some
 }
 
-// before appends to dst up to n entries in front of a point, in reverse order.
-func (q *queue) before(p point, n int, dst []entry) []entry {
-	c, i := q.find(p)
-	for ; n > 0; n-- {
+// before returns up to n entries in front of a point, in reverse order.
+func (q *queue) before(p point, n int) (some []entry) {
+	for c, i := q.find(p); len(some) < n && c+i > 0; i-- {
 		if i == 0 {
-			if c == 0 {
-				break
-			}
 			c--
 			i = len(q.chunks[c])
 		}
-		i--
-		dst = append(dst, q.chunks[c][i])
+		some = append(some, q.chunks[c][i-1])
 	}
-	return dst
+	return some
 }
 
 // collect adds an entry without sorting, which is fast for many entries. The caller calls sort
 // before any other method.
 func (q *queue) collect(e entry) {
-	q.len++
-	q.bytes += e.bytes()
-	if q.len%chunkLen == 1 {
-		q.chunks = append(q.chunks, nil)
+	if q.chunks == nil {
+		q.chunks = make([][]entry, 1)
 	}
-	last := len(q.chunks) - 1
-	q.chunks[last] = append(q.chunks[last], e)
+	q.chunks[0] = append(q.chunks[0], e)
 }
 
-// sort sorts the collected entries.
+// sort puts the collected entries in order.
 func (q *queue) sort() {
-	all := slices.Concat(q.chunks...)
+	if q.chunks == nil {
+		return
+	}
+	all := q.chunks[0]
 	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
-	for i, chunk := range q.chunks {
-		q.chunks[i] = slices.Clone(all[:len(chunk)])
-		all = all[len(chunk):]
+	*q = queue{}
+	for _, e := range all {
+		q.push(e)
 	}
 }

@@ -32,33 +32,28 @@ import (
 // out the rest of the payloads. If a record of the last commit in a segment cannot be read,
 // Open ignores that commit: it was never completed. But if a later segment says that this segment
 // ends after that commit, Open keeps the readable records of the commit. All records about one
-// delivery have the sequence number of its put.
+// delivery have the same sequence number.
 const recordHeader = 68
 
 // A kind says what a record is.
 type kind uint8
 
 const (
-	// kindPut has a delivery as it was put. The tag is the destination. The rest of the payload is
-	// the result of Delivery.AppendBinary. The size is the length of the body. If the time of the
-	// put is noDedup, the dedup window ignores the put.
-	kindPut kind = iota + 1
-	// The next four kinds are states. A state record replaces what its delivery had before: the
-	// state in the kindPut record, or an earlier state record. The payload is the result of
-	// DeadLetter.AppendBinary, for a DeadLetter that has only Reason, Died, Due, Expires, Tries,
-	// Closed and Attempts. The size is DeadLetter.Size. In kindDead and kindDelivered, due is the
-	// time of death or of delivery.
-	kindFresh
+	// The first four kinds have a delivery in one of its states. The payload of a whole record is
+	// the destination, which is also the tag, and the result of DeadLetter.AppendBinary. A later
+	// record without a tag has only what changes: Reason, Died, Due, Expires, Tries, Closed and
+	// Attempts. The size is the length of the body or, in kindDead and kindDelivered, the result
+	// of Delivery.Size. In these two kinds, due is the time of death or of delivery. If the time of
+	// the put is noDedup, the dedup window ignores the put.
+	kindFresh kind = iota + 1
 	kindRetry
 	kindDead
 	kindDelivered // the delivery is in the history
 	// kindGone lists records that are not needed any more: deliveries that were delivered,
-	// discarded or erased, and old versions of settings. The tag has the sequence number and the
-	// segment of each, as uvarints.
+	// discarded, erased or lost, and old versions of settings. The tag has the sequence number and
+	// the segment of each, as uvarints. The size is the number of lost deliveries among them, which
+	// the store has dropped because they could not be read.
 	kindGone
-	// kindLost has the same format as kindGone. It lists deliveries that the store has dropped
-	// because they could not be read.
-	kindLost
 	// kindSetting has a setting. The tag is the length of the name as a uvarint, the name, and the
 	// value. The sequence number is the version.
 	kindSetting
@@ -75,8 +70,6 @@ const (
 	kindEnd // behind the last kind
 )
 
-func (k kind) state() bool { return k >= kindFresh && k <= kindDelivered }
-
 // noDedup is the time of a put that the dedup window ignores.
 const noDedup = 0
 
@@ -85,10 +78,9 @@ type header struct {
 	length, tag uint32
 	kind        kind
 	first, last bool // the record is the first, or the last one, of its commit
-	retry       bool // a kindPut that belongs to the retries
 	user        uint32
 	seq         uint64
-	due, put    int64
+	due, stored int64
 	key         [16]byte
 	size, sum   uint32
 }
@@ -96,7 +88,6 @@ type header struct {
 const (
 	flagFirst = 1 << iota
 	flagLast
-	flagRetry
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -113,15 +104,12 @@ func (h *header) append(b []byte, salt uint64, off int64) []byte {
 	if h.last {
 		flags |= flagLast
 	}
-	if h.retry {
-		flags |= flagRetry
-	}
 	from := len(b)
 	le := binary.LittleEndian
 	b = le.AppendUint32(le.AppendUint32(b, h.length), h.tag)
 	b = append(b, byte(h.kind), flags, 0, 0)
 	b = le.AppendUint64(le.AppendUint32(b, h.user), h.seq)
-	b = le.AppendUint64(le.AppendUint64(b, uint64(h.due)), uint64(h.put))
+	b = le.AppendUint64(le.AppendUint64(b, uint64(h.due)), uint64(h.stored))
 	b = append(b, h.key[:]...)
 	b = le.AppendUint32(le.AppendUint32(b, h.size), h.sum)
 	return le.AppendUint32(b, headerSum(b[from:], salt, off))
@@ -136,8 +124,8 @@ func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
 	}
 	h = header{
 		length: le.Uint32(b), tag: le.Uint32(b[4:]), kind: kind(b[8]),
-		first: b[9]&flagFirst != 0, last: b[9]&flagLast != 0, retry: b[9]&flagRetry != 0,
-		user: le.Uint32(b[12:]), seq: le.Uint64(b[16:]), due: int64(le.Uint64(b[24:])), put: int64(le.Uint64(b[32:])),
+		first: b[9]&flagFirst != 0, last: b[9]&flagLast != 0,
+		user: le.Uint32(b[12:]), seq: le.Uint64(b[16:]), due: int64(le.Uint64(b[24:])), stored: int64(le.Uint64(b[32:])),
 		key: [16]byte(b[40:]), size: le.Uint32(b[56:]), sum: le.Uint32(b[60:]),
 	}
 	return h, h.tag <= h.length
@@ -153,7 +141,7 @@ func headerSum(b []byte, salt uint64, off int64) uint32 {
 // about to be written.
 type record struct {
 	header
-	off     uint32 // in its segment
+	place
 	payload []byte // only the tag if the record comes from scan or a hint
 	damaged bool   // scan found that the payload cannot be read
 }
@@ -163,28 +151,13 @@ func tagged(k kind, tag []byte) record {
 	return record{header: header{kind: k, length: uint32(len(tag)), tag: uint32(len(tag)), sum: crc32.Checksum(tag, castagnoli)}, payload: tag}
 }
 
-// putRecord returns the record of a put. now is the time of the put, in microseconds. It appends
-// the payload to b.
-func putRecord(b []byte, now int64, d *webhook.Delivery) (record, error) {
-	payload, err := d.AppendBinary(append(b, d.Destination...))
-	if err != nil {
-		return record{}, fmt.Errorf("filequeue: %w", err)
-	}
-	r := tagged(kindPut, payload)
-	r.tag, r.retry, r.user = uint32(len(d.Destination)), !d.Expires.IsZero(), userHash(d.User)
-	r.due, r.put, r.key, r.size = d.Due.UnixMicro(), now, keyOf(d), uint32(len(d.Body))
-	return r, nil
-}
+// delivery reports whether the record has a delivery, or a change of one.
+func (h *header) delivery() bool { return h.kind <= kindDelivered }
 
-// readPut decodes the delivery of a kindPut into d.
-func (r *record) readPut(d *webhook.Delivery) error {
-	if int(r.tag) > len(r.payload) {
-		return errDamaged
-	}
-	return d.UnmarshalBinary(r.payload[r.tag:])
-}
+// whole reports whether the record has a delivery with its body.
+func (h *header) whole() bool { return h.delivery() && h.tag > 0 }
 
-// waitingKind returns the kind of the state of a waiting delivery.
+// waitingKind returns the kind of a waiting delivery.
 func waitingKind(retry bool) kind {
 	if retry {
 		return kindRetry
@@ -192,29 +165,39 @@ func waitingKind(retry bool) kind {
 	return kindFresh
 }
 
-// stateRecord returns the state record of a delivery. d may lack its body, so the caller passes as
-// size what d.Size returns with the body.
-func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
-	state := webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
-		Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
-	}}
-	b, err := state.AppendBinary(nil)
-	if err == nil && recordSize(len(b)) > maxState {
-		err = fmt.Errorf("the attempts of a delivery have %d bytes; the limit is %d", len(b), maxState)
+// deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
+// changes. body is the length of the body, which d may lack unless the record is whole. The payload
+// is appended to b.
+func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool, body int64) (record, error) {
+	part, tag := d, len(d.Destination)
+	if whole {
+		b = append(b, d.Destination...)
+	} else {
+		part, tag = &webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
+			Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
+		}}, 0
+	}
+	payload, err := part.AppendBinary(b)
+	if err == nil && !whole && recordSize(len(payload)) > maxState {
+		err = fmt.Errorf("the attempts of a delivery have %d bytes; the limit is %d", len(payload), maxState)
 	}
 	if err != nil {
 		return record{}, fmt.Errorf("filequeue: %w", err)
 	}
-	r := tagged(k, b)
-	r.tag, r.user, r.size, r.due = 0, userHash(d.User), uint32(size), d.Due.UnixMicro()
+	r := tagged(k, payload)
+	r.tag, r.user, r.due, r.size = uint32(tag), userHash(d.User), d.Due.UnixMicro(), uint32(body)
 	if k == kindDead || k == kindDelivered {
-		r.due = d.Died.UnixMicro()
+		r.due, r.size = d.Died.UnixMicro(), uint32(d.Size()-int64(len(d.Body))+body)
 	}
 	return r, nil
 }
 
-// readState decodes a state record into d, which has the delivery as it was put.
-func (r *record) readState(d *webhook.DeadLetter) error {
+// readDelivery decodes a whole record into d. Of another record it takes only what that one
+// changes.
+func (r *record) readDelivery(d *webhook.DeadLetter) error {
+	if r.tag > 0 {
+		return d.UnmarshalBinary(r.payload[min(int(r.tag), len(r.payload)):])
+	}
 	var state webhook.DeadLetter
 	if err := state.UnmarshalBinary(r.payload); err != nil {
 		return err
@@ -251,12 +234,8 @@ func listing(k kind, refs []ref) record {
 	return tagged(k, b)
 }
 
-// refs returns the refs in a record that the function listing has made, and nil for any other
-// record, and for one that cannot be read.
+// refs returns the refs in a record that the function listing has made.
 func (r *record) refs() (refs []ref) {
-	if r.damaged || r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
-		return nil
-	}
 	for b := r.payload; len(b) > 0; {
 		seq, n := binary.Uvarint(b)
 		seg, m := binary.Uvarint(b[max(n, 0):])
@@ -269,11 +248,21 @@ func (r *record) refs() (refs []ref) {
 	return refs
 }
 
-// settingRecord returns the record of a setting.
+// settingRecord returns the record of a setting. If its Version is zero, the record has no sequence
+// number yet.
 func settingRecord(s *webhook.Setting) record {
 	b := binary.AppendUvarint(nil, uint64(len(s.Name)))
 	b = append(append(b, s.Name...), s.Value...)
-	return tagged(kindSetting, b)
+	r := tagged(kindSetting, b)
+	r.seq = s.Version
+	return r
+}
+
+// keysRecord returns the record of dedup keys. last is the time of the latest put.
+func keysRecord(keys []byte, last int64) record {
+	r := tagged(kindKeys, keys)
+	r.due = last
+	return r
 }
 
 var errPayload = errors.New("malformed payload")

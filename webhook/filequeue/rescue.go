@@ -4,31 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // Rescue copies the readable part of one store to a new store. The argument from is the
 // folder of the old store. The argument to is the folder of the new store, and must not exist. No
 // process may have the old store open. Rescue does not change the old store. The Report
 // counts the contents of the new store. Its Missing describes the unreadable parts of the old one.
-// If ctx ends, Rescue removes the new store. It calls progress as Check does.
-//
-// Rescue first copies the segments. Then it opens the copy, and retires each damaged segment: this
-// copies the records that can be read to a new segment.
+// If ctx ends, Rescue removes the new store. It calls progress as Check does, while it reads the old
+// store.
 func Rescue(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return r, fmt.Errorf("filequeue: %s exists", to)
 	}
-	f, err := openSource(ctx, from, progress)
+	ld, err := inspect(ctx, from, progress)
 	if err != nil {
 		return r, err
 	}
-	defer f.lock.Close()
+	defer closeFiles(ld.Store)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(to))
@@ -37,87 +36,85 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 	if err := makeFolder(to); err != nil {
 		return r, fmt.Errorf("filequeue: %w", err)
 	}
-	d := disk.Folder(to)
-	for _, s := range f.segments {
-		if err := f.copy(d, s); err != nil {
-			return r, err
-		}
-	}
-	if err := writeManifest(d, mark{}); err != nil {
-		return r, fmt.Errorf("filequeue: %w", err)
-	}
-	lock, err := acquire(d, f.config.LockTimeout)
+	s, err := open(disk.Folder(to), to, unbounded())
 	if err != nil {
 		return r, err
 	}
-	ld := f.loader(newStore(d, f.config, lock))
+	err = ld.copyTo(s)
 	if rerr := copyRoster(from, to); rerr != nil {
 		ld.report("the audiences cannot be read, and are missing: %v", rerr)
 	}
-	if err := ld.start(to); err != nil {
-		return r, err
-	}
-	err = ld.beginSegment(ctx)
-	if err == nil {
-		err = ld.retireDamaged()
-	}
-	close(ld.janitor.ended) // it does not run
-	r = ld.counts()
-	f.progress(f.bytes - f.read)
-	return r, errors.Join(err, ld.Close())
+	copied := loader{Store: s, missing: ld.missing}
+	s.index.mu.Lock()
+	r = copied.counts()
+	s.index.mu.Unlock()
+	return r, errors.Join(err, s.Close())
 }
 
-// copy copies a file to another folder. If the file cannot be opened, the copy is missing.
-func (f *source) copy(to disk.Disk, file disk.Info) error {
-	old, err := f.Open(file.Name)
-	if err != nil {
-		return nil // the loader reports that the copy is missing
-	}
-	defer old.Close()
-	copied, err := to.Create(file.Name)
-	if err != nil {
-		return fmt.Errorf("filequeue: %w", err)
-	}
-	defer copied.Close()
-	b := make([]byte, 1<<20)
-	for off := int64(0); off < file.Size; off += int64(len(b)) {
-		if err := f.ctx.Err(); err != nil {
-			return err
+// copyTo copies what was loaded to a new store, with the same sequence numbers.
+func (ld *loader) copyTo(s *Store) error {
+	err := s.writer.do(ld.ctx, func(g *group) error {
+		g.seq = max(g.seq, ld.seq+1)
+		g.gone(nil, ld.index.losses+len(ld.lost))
+		for _, e := range ld.index.settings {
+			r := settingRecord(&e)
+			g.add(&r)
+			g.then(func() { g.keep(&r, e) })
 		}
-		n, err := patient{old}.ReadAt(b, off)
-		if err == nil || errors.Is(err, io.EOF) {
-			_, err = copied.WriteAt(b[:n], off)
-		}
-		if err != nil {
-			return fmt.Errorf("filequeue: %w", err)
-		}
-		f.progress(int64(n))
-	}
-	return copied.Sync()
-}
-
-// beginSegment begins a new segment. The loader has sealed all copies, and Open expects that the
-// latest segment is not sealed.
-func (ld *loader) beginSegment(ctx context.Context) error {
-	return ld.writer.do(ctx, func(g *group) error {
-		r := g.segs.record(0)
-		g.add(&r)
 		return nil
-	}, recordHeader, false)
-}
-
-// retireDamaged retires all segments that could not be read completely.
-func (ld *loader) retireDamaged() error {
-	j := ld.janitor
-	j.busy <- struct{}{}
-	for _, n := range ld.index.segs.numbers() {
-		if g := ld.index.segs[n]; g.damaged {
-			if err := j.retire(g); err != nil {
-				return fmt.Errorf("filequeue: %s: %w", g.name(), err)
-			}
+	}, alone, true)
+	for some := range slices.Chunk(ld.keys, maxKeys) {
+		var b []byte
+		for _, k := range some {
+			b = append(b, k.key[:]...)
+		}
+		keys := []record{keysRecord(b, some[len(some)-1].at)}
+		if err == nil {
+			err = s.writer.do(ld.ctx, func(g *group) error { g.remember(keys); return nil }, alone, true)
 		}
 	}
-	return nil
+	var copies []move
+	size := int64(0)
+	commit := func() {
+		if err == nil {
+			err = s.writer.do(ld.ctx, func(g *group) error { g.copy(copies); return nil }, alone, true)
+		}
+		copies, size = nil, 0
+	}
+	ld.index.visit(func(w where, e entry) {
+		if err != nil || w.kind == kindSetting {
+			return
+		}
+		p := ld.index.segs.pin(e)
+		defer p.release()
+		var d webhook.DeadLetter
+		if _, lerr := ld.Store.load(&p, &d, nil); lerr != nil {
+			ld.report("a delivery cannot be read any more, and is missing: %v", lerr)
+			return
+		}
+		m := move{from: w}
+		m.copy, err = deliveryRecord(nil, w.kind, &d, true, int64(len(d.Body)))
+		m.copy.seq = e.seq
+		copies = append(copies, m)
+		if size += recordSize(len(m.copy.payload)); size >= maxMove {
+			commit()
+		}
+	})
+	commit()
+	return err
+}
+
+// copy adds whole records of another store to the group.
+func (g *group) copy(copies []move) {
+	for i := range copies {
+		m := &copies[i]
+		g.add(&m.copy)
+		g.then(func() {
+			e := entryOf(&m.copy)
+			g.count(&e, 1)
+			g.push(m.from, e)
+		})
+	}
 }
 
 // copyRoster copies the database of the audiences, if there is one. It returns an error if the copy

@@ -31,7 +31,7 @@ type gap struct{ from, to int64 }
 //
 // If another commit follows an incomplete one, the incomplete commit was complete once, so scan
 // returns its readable records. Where scan finds no valid header, it searches for the next one.
-func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
+func scan(r io.ReaderAt, id segmentID, limit int64, known bool) (c scanned, err error) {
 	const usual = 512 // bytes of an average record
 	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
@@ -39,7 +39,7 @@ func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err e
 	whole := false                   // all records of the current commit can be read so far
 	off, lost := int64(0), int64(-1) // lost is where the current gap began, -1 outside of gaps
 	for off+recordHeader <= limit {
-		r, err := w.record(off, salt)
+		r, err := w.record(off, id)
 		if err != nil {
 			return c, err
 		}
@@ -119,12 +119,12 @@ func (w *window) at(off, n int64) ([]byte, error) {
 
 // record returns the record at an offset, with only its tag. If there is no valid header of a
 // record, the result has the kind 0.
-func (w *window) record(off int64, salt uint64) (r record, err error) {
+func (w *window) record(off int64, id segmentID) (r record, err error) {
 	b, err := w.at(off, recordHeader)
 	if err != nil || len(b) < recordHeader {
 		return r, err
 	}
-	h, ok := decodeHeader(b, salt, off)
+	h, ok := decodeHeader(b, id.salt, off)
 	if !ok {
 		return r, nil
 	}
@@ -138,7 +138,7 @@ func (w *window) record(off int64, salt uint64) (r record, err error) {
 	}
 	w.tags = append(w.tags, payload[:h.tag]...)
 	tag := slices.Clip(w.tags[len(w.tags)-int(h.tag):])
-	return record{header: h, off: uint32(off), payload: tag, damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
+	return record{header: h, place: place{id.number, uint32(off)}, payload: tag, damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
 }
 
 // zero reports whether the file has only zeros from an offset on. Such bytes are space for later

@@ -36,12 +36,14 @@ type segment struct {
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
 	end     int64 // the offset where the records end; it grows while the segment is active
-	live    int64 // bytes of the records that are needed
-	sealed  bool  // no record is appended any more
-	hinted  bool  // it has a hint, or gets none
-	copied  bool  // a merge has copied records out of it: no other segment is removed before this one
-	damaged bool  // the loader could not read all of it
+	live   int64 // bytes of the records of deliveries and settings that are needed
+	keys   int64 // bytes of the records of kindKeys
+	sealed bool  // no record is appended any more
+	hinted bool  // it has a hint
+	copied bool  // a merge has copied records out of it: no other segment is removed before this one
 }
+
+func (g *segment) needed() int64 { return g.live + g.keys }
 
 func (g *segment) unpin() {
 	if g.pins.Add(-1) == 0 {
@@ -72,7 +74,7 @@ func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, er
 // decode does the same as read, for a record whose bytes b are in memory already.
 func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	h, ok := decodeHeader(b, g.salt, int64(at.off))
-	r = record{header: h, off: at.off, payload: b[recordHeader:]}
+	r = record{header: h, place: at, payload: b[recordHeader:]}
 	if ok = ok && h.seq == seq && int(h.length) <= len(r.payload); ok {
 		r.payload = r.payload[:h.length]
 		ok = crc32.Checksum(r.payload, castagnoli) == h.sum
@@ -101,19 +103,6 @@ func (s segments) record(without uint32) record {
 	return listing(kindSegments, refs)
 }
 
-// count adds the bytes of an entry's records to the needed bytes of their segments. If by is -1, it
-// subtracts them.
-func (s segments) count(e *entry, by int64) {
-	if g := s[e.put.seg]; g != nil {
-		g.live += by * recordSize(int(e.length))
-	}
-	if e.units > 0 {
-		if g := s[e.state.seg]; g != nil {
-			g.live += by * 8 * int64(e.units)
-		}
-	}
-}
-
 // bytes returns the size of all segments, and how much of it is needed.
 func (s segments) bytes() (total, live int64) {
 	for _, g := range s {
@@ -127,26 +116,21 @@ func (s segments) bytes() (total, live int64) {
 // release.
 type pinned struct {
 	entry
-	put, state *segment // nil if the segment is missing; state also if there is no state record
+	put, state *segment // state is nil if there is no state record
 }
 
 func (s segments) pin(e entry) pinned {
 	p := pinned{entry: e, put: s[e.put.seg]}
-	if p.put != nil {
-		p.put.pins.Add(1)
-	}
+	p.put.pins.Add(1)
 	if e.units > 0 {
-		if p.state = s[e.state.seg]; p.state != nil {
-			p.state.pins.Add(1)
-		}
+		p.state = s[e.state.seg]
+		p.state.pins.Add(1)
 	}
 	return p
 }
 
 func (p *pinned) release() {
-	if p.put != nil {
-		p.put.unpin()
-	}
+	p.put.unpin()
 	if p.state != nil {
 		p.state.unpin()
 	}
@@ -158,55 +142,44 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooled is the size of the largest buffer, in bytes, that goes back to the pool buffers.
 const maxPooled = 64 << 10
 
-// load reads a delivery into d. If the caller has read the bytes of the put record already, b has
-// these bytes; otherwise b is nil. After an errDamaged, d has the parts that could be read. After
-// an errState, d has the delivery as it was put, with the due time or the time of death of its
-// state, because the rest of the state cannot be read.
-func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
+// load reads a delivery into d, and returns the header of its whole record. If the caller has read
+// the bytes of that record already, b has these bytes; otherwise b is nil. After an errDamaged, d
+// has the parts that could be read. If only the state record is damaged, load logs that, and d is
+// the delivery as it was put, with the due time or the time of death of its state. Only the state
+// said when the retry window ends. The window may be over, so it ends with the due time.
+func (s *Store) load(p *pinned, d *webhook.DeadLetter, b []byte) (h header, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxPooled {
 			buffers.Put(buf)
 		}
 	}()
-	if p.put == nil {
-		return fmt.Errorf("segment %d is missing: %w", p.entry.put.seg, errDamaged)
-	}
 	var r record
 	if b != nil {
 		r, err = p.put.decode(p.entry.put, p.seq, b)
 	} else if r, err = p.put.read(p.entry.put, int(p.length), p.seq, *buf); err == nil {
 		*buf = r.payload[:0]
 	}
-	if err != nil {
-		if errors.Is(err, errDamaged) {
-			r.readPut(&d.Delivery) // the ids may be readable
+	if derr := r.readDelivery(d); err == nil && derr != nil {
+		err = fmt.Errorf("segment %d, offset %d: %w: %w", p.put.number, p.entry.put.off, errDamaged, derr)
+	}
+	if err != nil || p.units == 0 {
+		return r.header, err
+	}
+	h = r.header
+	if r, err = p.state.read(p.entry.state, p.stateLength(), p.seq, nil); err == nil {
+		if err = r.readDelivery(d); err == nil {
+			return h, nil
 		}
-		return err
-	}
-	if err := r.readPut(&d.Delivery); err != nil {
-		return fmt.Errorf("segment %d, offset %d: %w: %w", p.put.number, p.entry.put.off, errDamaged, err)
-	}
-	if p.units == 0 {
-		return nil
-	}
-	if p.state == nil {
-		err = fmt.Errorf("segment %d is missing: %w", p.entry.state.seg, errDamaged)
-	} else if r, err = p.state.read(p.entry.state, p.stateLength(), p.seq, nil); err == nil {
-		if err = r.readState(d); err != nil {
-			err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
-		}
+		err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
 	}
 	if errors.Is(err, errDamaged) {
-		d.Due, d.Died = p.dueAt(), p.dueAt()
-		return fmt.Errorf("%w: %w", errState, err)
+		complain(s, "the attempts of a delivery cannot be read; a waiting delivery is attempted at most once more", p.seq, d, err)
+		d.Due, d.Expires, d.Died = p.dueAt(), p.dueAt(), p.dueAt()
+		err = nil
 	}
-	return err
+	return h, err
 }
-
-// errState says that a delivery can be read as it was put, but that its state record cannot be
-// read.
-var errState = errors.New("its attempts cannot be read")
 
 // unhinted returns the sealed segments that need a hint and have none, the latest last.
 func (s segments) unhinted() (all []*segment) {

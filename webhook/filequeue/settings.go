@@ -68,10 +68,11 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 	}
 	var old []ref
 	if had {
-		e := *g.notes.at(point{0, g.settings[i].Version})
+		e := *g.notes.at(point{seq: e.Version})
 		old = []ref{{e.seq, e.put.seg}}
-		g.then(func(*segment) {
-			g.unnote(&g.notes, e.point())
+		g.then(func() {
+			g.notes.remove(e.point())
+			g.count(&e, -1)
 			g.settings = slices.Delete(g.settings, i, i+1)
 		})
 	}
@@ -82,12 +83,19 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 	if e.Value == nil {
 		return gone.seq, nil
 	}
+	e.Version = 0
 	r := settingRecord(&e)
 	g.add(&r)
 	e.Version = r.seq
-	g.then(func(seg *segment) {
-		g.note(&g.notes, entryOf(&r, seg.number))
-		g.settings = slices.Insert(g.settings, i, e)
-	})
+	g.then(func() { g.keep(&r, e) })
 	return e.Version, nil
+}
+
+// keep adds a setting with its record to the index.
+func (x *index) keep(r *record, e webhook.Setting) {
+	i, _ := x.settings.find(e.Name)
+	x.settings = slices.Insert(x.settings, i, e)
+	n := entryOf(r)
+	x.push(where{kind: kindSetting}, n)
+	x.count(&n, 1)
 }

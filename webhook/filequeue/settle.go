@@ -39,12 +39,13 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 	}
 	s.index.mu.Lock()
 	c := s.index.claims[t.id]
-	s.index.mu.Unlock()
-	if c == nil {
-		return t, nil // the claim does not exist, so the transition moves nothing
+	if c == nil { // the transition moves nothing
+		s.index.mu.Unlock()
+		return t, nil
 	}
-	t, err = toState(k, &d, c.body)
-	t.id = by.Delivery.Claim
+	body := c.bytes()
+	s.index.mu.Unlock()
+	t.record, err = deliveryRecord(nil, k, &d, false, body)
 	return t, err
 }
 

@@ -85,7 +85,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 func (x *index) heads(all bool) (heads []webhook.Head) {
 	if all {
 		for _, l := range x.lanes {
-			if l.claimed.len < l.waiting() {
+			if l.claimed < l.waiting() {
 				heads = append(heads, l.head())
 			}
 		}
@@ -130,7 +130,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	return storekit.Page(func() (all []webhook.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {
 			for name, l := range x.lanes {
-				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.head().Earliest()})
+				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
 			}
 		})
 		return all, err

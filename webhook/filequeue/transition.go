@@ -10,10 +10,10 @@ import (
 // stored deliveries are transitions: outcomes, replays, discards and erasures.
 type transition struct {
 	// The record of the next state. If it has no payload, nothing is written and the delivery keeps
-	// its state record. Its kind is kindGone or kindLost if the delivery leaves the store, and 0 if
-	// the delivery goes back to the queue from which it was claimed.
+	// its records. Its kind is kindGone if the delivery leaves the store, and 0 if the delivery goes
+	// back to the queue from which it was claimed.
 	record
-	bytes int64 // the result of entry.bytes in the next state
+	lost bool // the delivery leaves the store because it cannot be read
 
 	// Where the delivery is now. If the delivery is claimed, the field id is its claim. Otherwise
 	// the field from names its queue, and the field at is its point in that queue.
@@ -28,62 +28,61 @@ type transition struct {
 	held  bool // the delivery was not found, because it is claimed
 }
 
-// leaving returns the transition of a delivery that leaves the store.
-func leaving(k kind, from where, at point) transition {
-	return transition{record: record{header: header{kind: k}}, from: from, at: at}
+// leaving returns the transition of an unclaimed delivery that leaves the store.
+func leaving(from where, at point) transition {
+	return transition{record: record{header: header{kind: kindGone}}, from: from, at: at}
 }
 
 // transit adds transitions to the group. It skips a delivery that is no longer where its transition
-// expects it. It returns the number of deliveries that it moves. All deliveries that leave the
-// store are listed in one record of kindGone and one of kindLost.
+// expects it. It returns the number of deliveries that it moves.
 func (g *group) transit(ts []transition) (moved int) {
-	var gone, lost []ref
+	var gone []ref
+	var claimed map[uint64]bool
+	lost := 0
 	for i := range ts {
 		t := &ts[i]
 		if t.id == 0 {
-			t.entry, t.moved = g.queue(t.from).remove(t.at)
+			if t.entry, t.moved = g.queue(t.from).remove(t.at); !t.moved && claimed == nil {
+				claimed = g.claimed()
+			}
+			t.held = claimed[t.at.seq] && !t.moved
 		} else if t.claim, t.moved = g.claims[t.id]; t.moved {
-			t.entry, t.from.destination = g.unclaim(t.claim), t.claim.lane.name
+			g.unclaim(t.claim)
+			t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
 			if t.kind == 0 {
 				t.kind = waitingKind(t.claim.retry)
 			}
 		}
 		if !t.moved {
-			t.held = g.queue(where{claimed, t.from.destination}).at(t.at) != nil
 			continue
 		}
 		moved++
-		switch {
-		case t.kind == kindGone:
+		if t.kind == kindGone {
 			gone = append(gone, ref{t.entry.seq, t.entry.put.seg})
-		case t.kind == kindLost:
-			lost = append(lost, ref{t.entry.seq, t.entry.put.seg})
-		case t.payload != nil:
+			if t.lost {
+				lost++
+			}
+		} else if t.payload != nil {
 			t.seq = t.entry.seq
 			g.add(&t.record)
 		}
 	}
-	g.gone(kindGone, gone)
-	g.gone(kindLost, lost)
+	g.gone(gone, lost)
 	g.undo(func() {
 		for i := range ts {
-			t := &ts[i]
-			if !t.moved {
-				continue
+			switch t := &ts[i]; {
+			case !t.moved:
+			case t.claim != nil:
+				g.reclaim(t.claim)
+			default:
+				g.push(t.from, t.entry)
 			}
-			from := t.from
-			if t.id != 0 {
-				g.claims[t.id] = t.claim
-				from.kind = claimed
-			}
-			g.queue(from).push(t.entry)
-			g.watch(from, &t.entry)
 		}
 	})
-	g.then(func(seg *segment) {
+	g.then(func() {
 		for i := range ts {
 			if ts[i].moved {
-				ts[i].apply(g.index, seg)
+				ts[i].apply(g.index)
 			}
 		}
 	})
@@ -91,28 +90,22 @@ func (g *group) transit(ts []transition) (moved int) {
 }
 
 // apply adds a delivery, which transit removed from its queue, to the queue of its next state.
-func (t *transition) apply(x *index, seg *segment) {
-	e, destination := t.entry, t.from.destination
-	if t.payload != nil {
-		x.segs.count(&e, -1)
-		e.setState(seg.number, &t.record)
-		e.setBytes(t.bytes)
-		x.segs.count(&e, 1)
-	}
-	switch t.kind {
-	case kindGone, kindLost:
-		x.segs.count(&e, -1)
-	case kindDead, kindDelivered:
-		x.queue(where{kind: t.kind}).push(e)
-		x.watch(where{kind: t.kind}, &e)
-	default:
-		x.lane(destination).queue(t.kind == kindRetry).push(e)
-		x.watch(where{t.kind, destination}, &e)
+func (t *transition) apply(x *index) {
+	e, to := t.entry, where{t.kind, t.from.destination}
+	if t.kind == kindGone {
+		x.count(&e, -1)
+	} else {
+		if t.payload != nil {
+			x.count(&e, -1)
+			e.setState(&t.record)
+			x.count(&e, 1)
+		}
+		x.push(to, e)
 		if t.id == 0 { // the scheduler already knows about deliveries that it had claimed
-			x.announce(destination)
+			x.announce(to.destination)
 		}
 	}
-	x.prune(destination)
+	x.prune(to.destination)
 }
 
 // transit commits transitions, and returns once they are durable. moved is the number of deliveries
@@ -128,20 +121,21 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 	return moved, nil
 }
 
-// toState returns the transition of a delivery to state k. d may lack its body, whose length is the
-// argument body.
-func toState(k kind, d *webhook.DeadLetter, body int64) (t transition, err error) {
-	t.record, err = stateRecord(k, d, d.Size()-int64(len(d.Body))+body)
-	if t.bytes = body; k == kindDead || k == kindDelivered {
-		t.bytes = int64(t.size)
-	}
-	return t, err
-}
-
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
 // caller has read d from the store, and then changed it.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
-	t, err = toState(k, d, int64(len(d.Body)))
+	t.record, err = deliveryRecord(nil, k, d, false, int64(len(d.Body)))
 	t.from, t.at = from, pointOf(d.Key)
 	return t, err
+}
+
+// lose removes a delivery that cannot be read. It logs that, unless the delivery is no longer where
+// one of the transitions expects it. d has the parts of the delivery that could be read.
+func (s *Store) lose(d *webhook.DeadLetter, seq uint64, cause error, ts ...transition) {
+	for i := range ts {
+		ts[i].kind, ts[i].lost = kindGone, true
+	}
+	if n, err := s.transit(context.Background(), ts); n > 0 || err != nil {
+		complain(s, "a delivery, or a dead letter, cannot be read and is lost", seq, d, cause)
+	}
 }

@@ -24,7 +24,7 @@ type group struct {
 	records []*record
 	bytes   int64 // of the records
 	puts    bool  // some are of ops that may not use the reserve
-	thens   []func(seg *segment)
+	thens   []func()
 	undos   []func()
 }
 
@@ -38,21 +38,20 @@ func (g *group) add(r *record) {
 	g.bytes += recordSize(len(r.payload))
 }
 
-// gone adds a record of kindGone or kindLost that lists refs, if there are any.
-func (g *group) gone(k kind, refs []ref) {
-	if len(refs) == 0 {
+// gone adds a record of kindGone that lists refs, if there are any. The argument lost says how many
+// deliveries of them are lost.
+func (g *group) gone(refs []ref, lost int) {
+	if len(refs)+lost == 0 {
 		return
 	}
-	r := listing(k, refs)
+	r := listing(kindGone, refs)
+	r.size = uint32(lost)
 	g.add(&r)
-	if k == kindLost {
-		g.then(func(*segment) { g.losses += len(refs) })
-	}
+	g.then(func() { g.losses += lost })
 }
 
-// then registers f. The writer calls f once the records are durable in seg. seg is nil if the group
-// has no records.
-func (g *group) then(f func(seg *segment)) { g.thens = append(g.thens, f) }
+// then registers f, which the writer calls once the records are durable.
+func (g *group) then(f func()) { g.thens = append(g.thens, f) }
 
 // undo registers f, which reverts the changes that the op made to the index. The writer calls f if
 // the op or the commit fails.
@@ -88,16 +87,14 @@ type writer struct {
 	logger   *slog.Logger
 	requests *storekit.Batcher[request]
 	arrived  signal // there may be a new request
-	after    func() // called after a commit that may have left work for the janitor
-	tidy     bool   // the store keeps a history, so every commit may leave work for the janitor
 
 	failing bool      // the operator was told that commits fail
 	failed  time.Time // the latest failure
 }
 
 // newWriter starts the goroutine of a writer, which ends when requests is closed.
-func newWriter(l *log, c *Config, after func()) *writer {
-	w := &writer{log: l, index: l.index, logger: c.Logger, tidy: c.HistoryAge != 0, after: after, arrived: make(signal, 1)}
+func newWriter(l *log) *writer {
+	w := &writer{log: l, index: l.index, logger: l.logger, arrived: make(signal, 1)}
 	w.requests = storekit.NewBatcher(1, maxGroup, w.serve)
 	return w
 }
@@ -122,27 +119,12 @@ func (w *writer) do(ctx context.Context, o op, size int64, puts bool) error {
 
 // serve commits a group of requests, and then gathers the next group.
 func (w *writer) serve(rs []*request) {
-	began, segment := time.Now(), w.log.number
+	began := time.Now()
 	w.commit(rs)
 	for _, r := range rs {
 		close(r.done)
 	}
-	if w.tidy || w.log.number != segment || w.leftover() {
-		w.after()
-	}
 	w.gather(len(rs), began)
-}
-
-// leftover reports whether a sealed segment has no needed record.
-func (w *writer) leftover() bool {
-	w.index.mu.Lock()
-	defer w.index.mu.Unlock()
-	for _, g := range w.index.segs {
-		if g.sealed && g.live == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // pace is the shortest time between the starts of two commits while more requests are likely to
@@ -218,9 +200,8 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 	}
 	w.log.seq = g.seq // never used again, even if the commit fails
 	w.index.mu.Unlock()
-	var seg *segment
 	if len(g.records) > 0 {
-		seg, err = w.log.commit(g.records, g.puts)
+		err = w.log.commit(g.records, g.puts)
 	}
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
@@ -229,9 +210,9 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		return false, err
 	}
 	for _, f := range g.thens {
-		f(seg)
+		f()
 	}
-	return seg != nil, nil
+	return len(g.records) > 0, nil
 }
 
 // calm is how long commits must succeed before report says that the store works again. So a disk

@@ -52,6 +52,13 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	return len(w.newer) > before
 }
 
+// Has reports whether the window remembers k.
+func (w *Window) Has(k Key) bool {
+	_, newer := w.newer[k]
+	_, older := w.older[k]
+	return newer || older
+}
+
 // Restore puts back a key that was added before the store was opened. The argument at is the time
 // of that Add. Restore adds k to the newer generation without looking for it in the older one. The
 // argument left is how many keys are still to be restored, including k: Restore makes room for all
