@@ -26,12 +26,12 @@ type loader struct {
 	// The latest record of kindSegments lists the segments that the store needs. The map needed has
 	// their numbers, and where each ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
-	listed    uint32       // the segment with that record; later segments are needed, too
-	counted   bool         // index.losses is complete
-	seq       uint64       // the latest sequence number
-	number    uint32       // the number of the latest segment
-	leftovers []string     // files to be removed
-	lost      []ref        // deliveries that cannot be read, and that no kindGone lists yet
+	listed    uint32   // the segment with that record; later segments are needed, too
+	counted   bool     // index.losses is complete
+	seq       uint64   // the latest sequence number
+	number    uint32   // the number of the latest segment
+	leftovers []string // files to be removed
+	lost      []ref    // deliveries that cannot be read, and that no kindGone lists yet
 
 	// Check and Rescue set lenient. The loader then uses no hints, writes nothing, goes on when
 	// something is missing, and collects reports in the field missing instead of logging them.
