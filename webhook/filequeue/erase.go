@@ -85,11 +85,15 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 // the payloads, because two users can have the same hash.
 func (e *eraser) find(g *segment, rs []record) error {
 	for _, r := range rs {
-		var d webhook.DeadLetter
 		if !r.whole() {
 			continue
 		}
-		if whole, err := g.read(r.place, int(r.length), r.seq, nil); err == nil && whole.readDelivery(&d) == nil && d.User == e.user {
+		var d webhook.DeadLetter
+		b, err := g.bytes(int64(r.off), recordHeader+int64(r.length), nil)
+		if err == nil {
+			r, err = g.decode(r.place, r.seq, b)
+		}
+		if err == nil && r.readDelivery(&d) == nil && d.User == e.user {
 			e.puts[r.seq] = true
 		}
 	}
@@ -111,7 +115,7 @@ func (e *eraser) remove() error {
 	var claimed map[uint64]bool
 	e.index.visit(func(w where, found entry) {
 		if e.puts[found.seq] {
-			ts = append(ts, leaving(w, found.point()))
+			ts = append(ts, leaving(spot{w, found.point()}))
 		}
 	})
 	for more := true; more; more = len(ts) > 0 {
@@ -126,7 +130,7 @@ func (e *eraser) remove() error {
 		// delivery is in a queue or claimed when the op looks for the claimed ones.
 		err := e.writer.do(e.ctx, func(g *group) error {
 			for _, s := range g.moved {
-				ts = append(ts, leaving(s.where, s.point))
+				ts = append(ts, leaving(s))
 			}
 			g.moved, claimed = nil, g.claimed()
 			return nil

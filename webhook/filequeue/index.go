@@ -24,7 +24,6 @@ type index struct {
 	history   queue
 	seen      *storekit.Window
 	settings  settings
-	notes     queue           // records of kindSetting
 	losses    int             // lost deliveries, since the folder was created
 	told      map[uint64]bool // see complain
 	tidy      signal          // the janitor may have work
@@ -98,8 +97,8 @@ func (x *index) claimed() map[uint64]bool {
 	return all
 }
 
-// A where names a queue of the index: that of a state or, with kindSetting, index.notes. The
-// destination matters only for waiting deliveries.
+// A where names a queue of the index: that of a state. The destination matters only for waiting
+// deliveries.
 type where struct {
 	kind        kind
 	destination string
@@ -119,8 +118,6 @@ func (x *index) queue(w where) *queue {
 		return &x.dead
 	case kindDelivered:
 		return &x.history
-	case kindSetting:
-		return &x.notes
 	}
 	if l := x.lanes[w.destination]; l != nil {
 		return l.queue(w.kind == kindRetry)
@@ -166,7 +163,7 @@ func (x *index) visit(f func(w where, e entry)) {
 	const some = 4096
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindSetting}}
+	all := []where{{kind: kindDead}, {kind: kindDelivered}}
 	for name := range x.lanes {
 		all = append(all, where{kindFresh, name}, where{kindRetry, name})
 	}

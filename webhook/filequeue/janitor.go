@@ -68,11 +68,16 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 // tidy does all work that is due. next is when the next work is due, or zero if that time is not
 // known.
 func (j *janitor) tidy() (next time.Time, err error) {
-	j.index.mu.Lock()
-	unhinted := j.index.segs.unhinted()
-	j.index.mu.Unlock()
 	// The segment that was sealed last gets no hint until another segment is sealed. By then most
 	// segments have no needed record any more, and so need no hint at all.
+	var unhinted []*segment
+	j.index.mu.Lock()
+	for _, n := range j.index.segs.numbers() {
+		if g := j.index.segs[n]; g.sealed && !g.hinted && g.live > 0 {
+			unhinted = append(unhinted, g)
+		}
+	}
+	j.index.mu.Unlock()
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
 		err = cmp.Or(j.writeHint(g), err) // an error stops only this step
 	}
@@ -110,7 +115,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == Unlimited || bytes <= j.config.HistoryBytes) {
 				break
 			}
-			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))
+			expired = append(expired, leaving(spot{where{kind: kindDelivered}, e.point()}))
 			bytes -= e.bytes()
 		}
 		j.index.mu.Unlock()

@@ -26,28 +26,25 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 	entries := get(s.index)
 	pins := make([]pinned, len(entries))
 	for i, e := range entries {
-		pins[i] = s.index.segs.pin(e)
+		pins[i] = s.index.segs.pin(e, i)
 	}
 	s.index.mu.Unlock()
-	for i := range pins {
-		p := &pins[i]
-		d := webhook.DeadLetter{Key: keyAt(p.point())}
-		if err == nil {
-			_, err = s.load(p, &d, nil)
+	all = make([]webhook.DeadLetter, len(entries))
+	s.load(pins, func(i int, _ *header, d *webhook.DeadLetter, lerr error) {
+		at := entries[i].point()
+		switch {
+		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
+			s.lose(d, at.seq, lerr, leaving(spot{where{kind: kindDead}, at}), leaving(spot{where{kind: kindDelivered}, at}))
+		case lerr != nil:
+			err = fmt.Errorf("filequeue: %w", lerr)
+		default:
+			all[i], all[i].Key = *d, keyAt(at)
 		}
-		p.release()
-		if errors.Is(err, errDamaged) {
-			// Fetch finds a waiting delivery that cannot be read.
-			s.lose(&d, p.seq, err, leaving(where{kind: kindDead}, p.point()), leaving(where{kind: kindDelivered}, p.point()))
-			err = nil
-		} else if err == nil {
-			all = append(all, d)
-		}
-	}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("filequeue: %w", err)
+		return nil, err
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(d webhook.DeadLetter) bool { return d.Key == "" }), nil
 }
 
 // pages yields the deliveries behind a point. It reads them page by page: the function get returns

@@ -298,11 +298,9 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		p := ld.index.segs.pin(e)
-		var d webhook.DeadLetter
-		ld.Store.load(&p, &d, nil)
-		p.release()
-		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
+		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ int, _ *header, d *webhook.DeadLetter, _ error) {
+			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
+		})
 		ld.lost = append(ld.lost, ref{r.seq, g.number})
 		return
 	}

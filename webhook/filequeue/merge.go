@@ -2,14 +2,12 @@ package filequeue
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A move copies an entry to the active segment. If the segment to be removed has the whole record,
-// the copy is a whole record of the present state. If it has only the state record, that is copied.
+// A move copies an entry to the active segment.
 type move struct {
 	entry
 	from  where
@@ -28,28 +26,24 @@ const (
 // merge copies the needed records of a segment to the active one. It may miss a delivery that
 // changes meanwhile. Then the segment still has a needed record.
 func (j *janitor) merge(g *segment) error {
-	for moves := j.index.moves(g); len(moves) > 0; {
-		began := time.Now()
-		n, size := 0, int64(0)
-		for ; n < len(moves) && size < maxMove; n++ {
-			if err := j.read(&moves[n], g); err != nil {
-				return err
-			}
-			size += recordSize(len(moves[n].copy.payload))
-		}
-		some := moves[:n]
-		// An op of the same group could take an entry out of its queue, and put it back later in
-		// another state. So the moves have a group to themselves.
-		if err := j.writer.do(j.ctx, func(group *group) error { group.move(some, g); return nil }, max(size, alone), false); err != nil {
+	// An op of the same group could take an entry out of its queue, and put it back later in another
+	// state. So the copies have groups to themselves.
+	do := func(o op) error { return j.writer.do(j.ctx, o, alone, false) }
+	for more := true; more; {
+		if err := do(func(group *group) error { more = group.moveSettings(g); return nil }); err != nil {
 			return err
 		}
-		clear(some)
-		if moves = moves[n:]; len(moves) > 0 {
-			now := time.Now()
-			j.sleep(now.Add(movePace*now.Sub(began)), nil)
-		}
 	}
-	return nil
+	lost := func(m *move, d *webhook.DeadLetter, cause error) {
+		j.lose(d, m.seq, cause, leaving(spot{m.from, m.point()}))
+	}
+	return j.copyAll(j.index.moves(g), g, lost, func(some []move) error {
+		began := time.Now()
+		err := do(func(group *group) error { group.move(some, g); return nil })
+		now := time.Now()
+		j.sleep(now.Add(movePace*now.Sub(began)), nil)
+		return err
+	})
 }
 
 // moves returns a move for each entry that has a record in the segment g.
@@ -71,40 +65,50 @@ func (x *index) moves(g *segment) (moves []move) {
 	return moves
 }
 
-// read makes the copy of a move.
-func (j *janitor) read(m *move, g *segment) (err error) {
-	if m.from.kind == kindSetting {
-		j.index.mu.Lock()
-		defer j.index.mu.Unlock()
-		if i := slices.IndexFunc(j.index.settings, func(s webhook.Setting) bool { return s.Version == m.seq }); i >= 0 {
-			m.copy = settingRecord(&j.index.settings[i])
+// copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit.
+// A copy is a whole record, unless the segment g is not nil and does not have the whole record. It
+// calls lost for an unclaimed delivery that cannot be read.
+func (s *Store) copyAll(moves []move, g *segment, lost func(*move, *webhook.DeadLetter, error), commit func([]move) error) error {
+	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
+		for ; n < len(moves) && size < maxMove; n++ {
+			size += moves[n].total()
 		}
-		return nil
-	}
-	j.index.mu.Lock()
-	e := j.index.locate(m)
-	if e == nil {
-		j.index.mu.Unlock()
-		return nil
-	}
-	p := j.index.segs.pin(*e)
-	j.index.mu.Unlock()
-	defer p.release()
-	var d webhook.DeadLetter
-	h, err := j.load(&p, &d, nil)
-	if errors.Is(err, errDamaged) && m.claim == 0 {
-		j.lose(&d, m.seq, err, leaving(m.from, m.point()))
-		return nil
-	} else if err != nil {
-		return err
-	}
-	whole := m.put.seg == g.number
-	if m.copy, err = deliveryRecord(nil, m.from.kind, &d, whole, int64(len(d.Body))); err != nil {
-		return err
-	}
-	m.copy.seq, m.copy.size = m.seq, uint32(m.bytes()) // the size would be another one if the attempts cannot be read
-	if whole {
-		m.copy.key, m.copy.stored = h.key, h.stored
+		some := moves[:n]
+		var pins []pinned
+		s.index.mu.Lock()
+		for i := range some {
+			if e := s.index.locate(&some[i]); e != nil {
+				pins = append(pins, s.index.segs.pin(*e, i))
+			}
+		}
+		s.index.mu.Unlock()
+		var err error
+		s.load(pins, func(i int, h *header, d *webhook.DeadLetter, lerr error) {
+			m := &some[i]
+			if errors.Is(lerr, errDamaged) && m.claim == 0 {
+				lost(m, d, lerr)
+				return
+			}
+			whole := g == nil || m.put.seg == g.number
+			if lerr == nil {
+				m.copy, lerr = deliveryRecord(nil, m.from.kind, d, whole, int64(len(d.Body)))
+			}
+			if lerr != nil {
+				err = lerr
+				return
+			}
+			m.copy.seq, m.copy.size = m.seq, uint32(m.entry.bytes()) // the attempts may be missing
+			if whole {
+				m.copy.key, m.copy.stored = h.key, h.stored
+			}
+		})
+		if err == nil {
+			err = commit(some)
+		}
+		if err != nil {
+			return err
+		}
+		clear(some)
 	}
 	return nil
 }
@@ -121,7 +125,7 @@ func (x *index) locate(m *move) *entry {
 	return e
 }
 
-// move adds the copies of moves to the group. Then the segment g does not need the records any
+// move adds the copies of moves to the group. Then the segment from does not need the records any
 // more.
 func (g *group) move(moves []move, from *segment) {
 	for i := range moves {
@@ -136,7 +140,7 @@ func (g *group) move(moves []move, from *segment) {
 				return
 			}
 			g.count(e, -1)
-			if m.put.seg == from.number {
+			if m.copy.whole() {
 				*e = entryOf(&m.copy)
 				from.copied = true
 			} else {

@@ -57,9 +57,9 @@ func (ld *loader) copyTo(s *Store) error {
 		g.seq = max(g.seq, ld.seq+1)
 		g.gone(nil, ld.index.losses+len(ld.lost))
 		for _, e := range ld.index.settings {
-			r := settingRecord(&e)
+			r := settingRecord(&e.Setting)
 			g.add(&r)
-			g.then(func() { g.keep(&r, e) })
+			g.then(func() { g.keep(&r, e.Setting) })
 		}
 		return nil
 	}, alone, true)
@@ -73,48 +73,32 @@ func (ld *loader) copyTo(s *Store) error {
 			err = s.writer.do(ld.ctx, func(g *group) error { g.remember(keys); return nil }, alone, true)
 		}
 	}
-	var copies []move
-	size := int64(0)
-	commit := func() {
-		if err == nil {
-			err = s.writer.do(ld.ctx, func(g *group) error { g.copy(copies); return nil }, alone, true)
-		}
-		copies, size = nil, 0
+	if err != nil {
+		return err
 	}
-	ld.index.visit(func(w where, e entry) {
-		if err != nil || w.kind == kindSetting {
-			return
-		}
-		p := ld.index.segs.pin(e)
-		defer p.release()
-		var d webhook.DeadLetter
-		if _, lerr := ld.Store.load(&p, &d, nil); lerr != nil {
-			ld.report("a delivery cannot be read any more, and is missing: %v", lerr)
-			return
-		}
-		m := move{from: w}
-		m.copy, err = deliveryRecord(nil, w.kind, &d, true, int64(len(d.Body)))
-		m.copy.seq = e.seq
-		copies = append(copies, m)
-		if size += recordSize(len(m.copy.payload)); size >= maxMove {
-			commit()
-		}
+	var moves []move
+	ld.index.visit(func(w where, e entry) { moves = append(moves, move{entry: e, from: w}) })
+	lost := func(m *move, d *webhook.DeadLetter, cause error) {
+		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
+	}
+	return ld.copyAll(moves, nil, lost, func(some []move) error {
+		return s.writer.do(ld.ctx, func(g *group) error {
+			for i := range some {
+				m := &some[i]
+				if m.copy.payload == nil {
+					continue
+				}
+				m.copy.stored = noDedup // its key is stored already
+				g.add(&m.copy)
+				g.then(func() {
+					e := entryOf(&m.copy)
+					g.count(&e, 1)
+					g.push(m.from, e)
+				})
+			}
+			return nil
+		}, alone, true)
 	})
-	commit()
-	return err
-}
-
-// copy adds whole records of another store to the group.
-func (g *group) copy(copies []move) {
-	for i := range copies {
-		m := &copies[i]
-		g.add(&m.copy)
-		g.then(func() {
-			e := entryOf(&m.copy)
-			g.count(&e, 1)
-			g.push(m.from, e)
-		})
-	}
 }
 
 // copyRoster copies the database of the audiences, if there is one. It returns an error if the copy

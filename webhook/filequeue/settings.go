@@ -11,12 +11,18 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// settings holds all settings in the order of their names. The version of a setting is the sequence
-// number of its record.
-type settings []webhook.Setting
+// A setting is a setting with the entry of its record. The version of a setting is the sequence
+// number of the record.
+type setting struct {
+	webhook.Setting
+	entry entry
+}
+
+// settings holds all settings in the order of their names.
+type settings []setting
 
 func (all settings) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(all, name, func(e webhook.Setting, name string) int { return strings.Compare(e.Name, name) })
+	return slices.BinarySearchFunc(all, name, func(s setting, name string) int { return strings.Compare(s.Name, name) })
 }
 
 // Settings implements webhook.Keeper.
@@ -32,7 +38,7 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 					next = e.Name
 					return
 				}
-				some = append(some, e)
+				some = append(some, e.Setting)
 			}
 		})
 		return some, next, err
@@ -68,10 +74,9 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 	}
 	var old []ref
 	if had {
-		e := *g.notes.at(point{seq: e.Version})
+		e := g.settings[i].entry
 		old = []ref{{e.seq, e.put.seg}}
 		g.then(func() {
-			g.notes.remove(e.point())
 			g.count(&e, -1)
 			g.settings = slices.Delete(g.settings, i, i+1)
 		})
@@ -94,8 +99,29 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 // keep adds a setting with its record to the index.
 func (x *index) keep(r *record, e webhook.Setting) {
 	i, _ := x.settings.find(e.Name)
-	x.settings = slices.Insert(x.settings, i, e)
-	n := entryOf(r)
-	x.push(where{kind: kindSetting}, n)
-	x.count(&n, 1)
+	s := setting{e, entryOf(r)}
+	x.settings = slices.Insert(x.settings, i, s)
+	x.count(&s.entry, 1)
+}
+
+// moveSettings copies settings, about maxMove bytes of them, out of a segment. It must be the only
+// op of its group. It reports whether there may be more.
+func (g *group) moveSettings(from *segment) (more bool) {
+	for i := range g.settings {
+		s := &g.settings[i]
+		if s.entry.put.seg != from.number {
+			continue
+		}
+		if g.bytes >= maxMove {
+			return true
+		}
+		r := settingRecord(&s.Setting)
+		g.add(&r)
+		g.then(func() {
+			g.count(&s.entry, -1)
+			s.entry, from.copied = entryOf(&r), true
+			g.count(&s.entry, 1)
+		})
+	}
+	return false
 }

@@ -148,9 +148,6 @@ func (s *Store) Close() error {
 	if g := s.writer.log.active; g != nil {
 		writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
 	}
-	for _, g := range s.index.segs.unhinted() {
-		s.janitor.writeHint(g)
-	}
 	err := s.roster.close()
 	closeFiles(s)
 	return err

@@ -15,11 +15,9 @@ type transition struct {
 	record
 	lost bool // the delivery leaves the store because it cannot be read
 
-	// Where the delivery is now. If the delivery is claimed, the field id is its claim. Otherwise
-	// the field from names its queue, and the field at is its point in that queue.
+	// Where the delivery is now. If it is claimed, id is its claim. Otherwise from says where it is.
 	id   uint64
-	from where
-	at   point
+	from spot
 
 	// group.transit sets the rest.
 	entry entry
@@ -29,8 +27,8 @@ type transition struct {
 }
 
 // leaving returns the transition of an unclaimed delivery that leaves the store.
-func leaving(from where, at point) transition {
-	return transition{record: record{header: header{kind: kindGone}}, from: from, at: at}
+func leaving(from spot) transition {
+	return transition{record: record{header: header{kind: kindGone}}, from: from}
 }
 
 // transit adds transitions to the group. It skips a delivery that is no longer where its transition
@@ -42,10 +40,10 @@ func (g *group) transit(ts []transition) (moved int) {
 	for i := range ts {
 		t := &ts[i]
 		if t.id == 0 {
-			if t.entry, t.moved = g.queue(t.from).remove(t.at); !t.moved && claimed == nil {
+			if t.entry, t.moved = g.queue(t.from.where).remove(t.from.point); !t.moved && claimed == nil {
 				claimed = g.claimed()
 			}
-			t.held = claimed[t.at.seq] && !t.moved
+			t.held = claimed[t.from.seq] && !t.moved
 		} else if t.claim, t.moved = g.claims[t.id]; t.moved {
 			g.unclaim(t.claim)
 			t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
@@ -75,7 +73,7 @@ func (g *group) transit(ts []transition) (moved int) {
 			case t.claim != nil:
 				g.reclaim(t.claim)
 			default:
-				g.push(t.from, t.entry)
+				g.push(t.from.where, t.entry)
 			}
 		}
 	})
@@ -125,17 +123,6 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 // caller has read d from the store, and then changed it.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
 	t.record, err = deliveryRecord(nil, k, d, false, int64(len(d.Body)))
-	t.from, t.at = from, pointOf(d.Key)
+	t.from = spot{from, pointOf(d.Key)}
 	return t, err
-}
-
-// lose removes a delivery that cannot be read. It logs that, unless the delivery is no longer where
-// one of the transitions expects it. d has the parts of the delivery that could be read.
-func (s *Store) lose(d *webhook.DeadLetter, seq uint64, cause error, ts ...transition) {
-	for i := range ts {
-		ts[i].kind, ts[i].lost = kindGone, true
-	}
-	if n, err := s.transit(context.Background(), ts); n > 0 || err != nil {
-		complain(s, "a delivery, or a dead letter, cannot be read and is lost", seq, d, cause)
-	}
 }
