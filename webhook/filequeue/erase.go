@@ -62,19 +62,24 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 	e.index.mu.Lock()
 	numbers := e.index.segs.numbers()
 	e.index.mu.Unlock()
-	for _, n := range numbers { // no segment is removed meanwhile
+	for _, n := range numbers {
 		if err := e.ctx.Err(); err != nil {
 			return err
 		}
 		e.index.mu.Lock()
 		g := e.index.segs[n]
+		if g == nil { // its first commit has failed
+			e.index.mu.Unlock()
+			continue
+		}
+		g.pins.Add(1)
 		end := g.end
 		e.index.mu.Unlock()
 		rs, err := g.records(end)
-		if err != nil {
-			return err
+		if err == nil {
+			err = do(g, slices.DeleteFunc(rs, func(r record) bool { return r.user != hash }))
 		}
-		if err := do(g, slices.DeleteFunc(rs, func(r record) bool { return r.user != hash })); err != nil {
+		if g.unpin(); err != nil {
 			return err
 		}
 	}

@@ -3,9 +3,7 @@ package filequeue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/hookferry/analytics/webhook"
@@ -30,6 +28,9 @@ type loader struct {
 	counted   bool     // index.losses is complete
 	seq       uint64   // the latest sequence number
 	number    uint32   // the number of the latest segment
+	latest    *segment // the latest segment with a commit
+	tail      scanned  // what was read from it
+	err       error    // the first missing segment
 	leftovers []string // files to be removed
 	lost      []ref    // deliveries that cannot be read, and that no kindGone lists yet
 
@@ -63,16 +64,13 @@ func (ld *loader) report(format string, args ...any) {
 	}
 }
 
-// lacks reports a segment that does not exist. The result is the error of load, nil if load goes on.
-func (ld *loader) lacks(segment string) error {
+// lacks reports a segment that does not exist.
+func (ld *loader) lacks(segment string) {
 	ld.report("%s is missing with all deliveries in it", segment)
-	if ld.lenient {
-		return nil
-	}
-	return fmt.Errorf("%w: %s is missing", ErrDamaged, segment)
+	ld.err = cmp.Or(ld.err, fmt.Errorf("%w: %s is missing", ErrDamaged, segment))
 }
 
-// load reads the folder and builds the index.
+// load reads the folder and builds the index. It writes nothing.
 func (ld *loader) load() error {
 	ids, err := ld.files()
 	if err != nil {
@@ -80,12 +78,10 @@ func (ld *loader) load() error {
 	}
 	ld.number = ld.closed.number
 	if n := len(ids); ld.number > 0 && (n == 0 || ids[n-1].number < ld.number) {
-		if err := ld.lacks(ld.closed.name()); err != nil {
-			return err
-		}
+		ld.lacks(ld.closed.name())
 	}
 	var rs []record
-	for i, id := range slices.Backward(ids) {
+	for _, id := range slices.Backward(ids) {
 		ld.number = max(ld.number, id.number)
 		if err := ld.ctx.Err(); err != nil {
 			return err
@@ -106,20 +102,27 @@ func (ld *loader) load() error {
 		}
 		g := &segment{segmentID: id, file: f, sealed: true}
 		g.pins.Store(1)
-		ld.index.segs[id.number] = g
-		if rs, err = ld.records(g, i == len(ids)-1, rs[:0]); err != nil {
+		if rs, err = ld.records(g, rs[:0]); err != nil {
+			g.unpin()
 			return err
 		}
+		if g.end == 0 { // the last process ended before its first commit there
+			g.unpin()
+			ld.leftovers = append(ld.leftovers, id.name())
+			continue
+		}
+		ld.index.segs[id.number] = g
 		for i := range slices.Backward(rs) {
 			ld.apply(g, &rs[i])
 		}
 	}
 	for n, end := range ld.needed {
 		if !slices.ContainsFunc(ids, func(id segmentID) bool { return id.number == n }) {
-			if err := ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end)); err != nil {
-				return err
-			}
+			ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end))
 		}
+	}
+	if ld.err != nil && !ld.lenient {
+		return ld.err
 	}
 	ld.finish()
 	return nil
@@ -143,8 +146,7 @@ func (ld *loader) files() (ids []segmentID, err error) {
 }
 
 // records appends the records of a segment to dst. It reads only the hint if there is a valid one.
-// The argument latest says whether g is the latest segment.
-func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
+func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 	end, known := ld.needed[g.number]
 	if known && !ld.lenient {
 		if rs, ok := g.hint(end, dst); ok {
@@ -168,15 +170,16 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
 	g.end = c.end
+	latest := ld.latest == nil
+	if latest && c.end > 0 {
+		ld.latest, ld.tail = g, c
+	}
 	if c.torn > 0 {
-		_, sealed := g.hint(c.end, nil) // then the hint is all that is behind the records
-		switch {
+		switch _, sealed := g.hint(c.end, nil); { // a hint is all that is behind the records
 		case sealed && latest:
-			if err := ld.lacks("the segment after " + g.name()); err != nil {
-				return nil, err
-			}
+			ld.lacks("the segment after " + g.name())
 		case sealed:
-		case latest && c.end > 0:
+		case latest:
 			ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
 		default:
 			ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
@@ -185,31 +188,7 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 	for _, p := range c.gaps {
 		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.name(), p.to-p.from, p.from)
 	}
-	if latest && c.end > 0 && !ld.lenient {
-		if err := secureTail(g, &c); err != nil {
-			return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
-		}
-	}
 	return append(dst, c.records...), nil
-}
-
-// secureTail prepares the latest segment for more records. It writes the last commit again, and
-// syncs it. The last process may have ended before it synced this commit, or its sync may have
-// failed. After a failed sync, another sync saves only bytes that are written again. All earlier
-// commits are durable. It also overwrites an incomplete commit behind it with zeros: a part of that
-// one must not look like a part of a later commit.
-func secureTail(g *segment, c *scanned) error {
-	b := make([]byte, c.end-c.last)
-	if _, err := g.file.ReadAt(b, c.last); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if _, err := g.file.WriteAt(b, c.last); err != nil {
-		return err
-	}
-	if err := zero(g.file, c.end, c.end+c.torn); err != nil {
-		return err
-	}
-	return g.file.Sync()
 }
 
 // apply adds a record of a segment to the index.

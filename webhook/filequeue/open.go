@@ -94,8 +94,8 @@ func (s *Store) start(dir string) (err error) {
 	}
 	l := newLog(s.disk, s.config.Logger, s.index)
 	l.seq, l.number = ld.seq+1, ld.number
-	if g := s.index.segs[ld.number]; g != nil && g.end > 0 {
-		if err := l.resume(g); err != nil {
+	if ld.latest != nil {
+		if err := l.resume(ld.latest, &ld.tail); err != nil {
 			return err
 		}
 	}

@@ -201,7 +201,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 	w.log.seq = g.seq // never used again, even if the commit fails
 	w.index.mu.Unlock()
 	if len(g.records) > 0 {
-		err = w.log.commit(g.records, g.puts)
+		err = w.log.commit(&g)
 	}
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
