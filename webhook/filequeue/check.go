@@ -64,7 +64,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 			of += file.Size
 		}
 	}
-	closed, unread := readManifest(d, false)
+	closed, unread := readManifest(d)
 	if unread != nil && (!errors.Is(unread, ErrDamaged) || of == 0) {
 		return nil, fmt.Errorf("%s: %w", dir, unread)
 	}

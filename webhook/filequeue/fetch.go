@@ -34,16 +34,16 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	clear(dst[had:])
 	var unread []*claim
 	var err error
-	s.load(pins, func(i int, _ *header, d *webhook.DeadLetter, lerr error) {
-		switch c := claims[i]; {
+	s.load(pins, func(p *pinned, _ *header, d *webhook.DeadLetter, lerr error) {
+		switch c := claims[p.i]; {
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
-			s.lose(d, c.seq, lerr, transition{id: c.id})
+			s.lose(d, p.seq, lerr, transition{id: c.id})
 		case lerr != nil: // the whole disk may be failing, or only this part of it
-			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", c.seq, d, lerr)
+			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, d, lerr)
 			unread, err = append(unread, c), lerr
 		default:
 			d.Claim = c.id
-			dst[had+i] = d.Delivery
+			dst[had+p.i] = d.Delivery
 		}
 	})
 	if len(unread) > 0 {

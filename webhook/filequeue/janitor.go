@@ -15,7 +15,6 @@ type janitor struct {
 	*Store
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
-	ended  chan struct{}
 	// busy has a value while the janitor or an Erase works. Only the goroutine that has put the
 	// value there removes segments, or moves records between segments.
 	busy chan struct{}
@@ -25,18 +24,11 @@ type janitor struct {
 	leftovers []string
 }
 
-func newJanitor(s *Store, leftovers []string) *janitor {
-	j := &janitor{Store: s, busy: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
-	j.ctx, j.cancel = context.WithCancel(context.Background())
-	return j
-}
-
 // again is how long the janitor waits after an error.
 const again = time.Second
 
 // run tidies until the store closes.
 func (j *janitor) run() {
-	defer close(j.ended)
 	j.busy <- struct{}{}
 	for j.ctx.Err() == nil {
 		next, err := j.tidy()
@@ -129,36 +121,33 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// choose returns the next segment to retire, or nil. It prefers, in this order:
-//   - a segment that a merge has copied records out of
-//   - the segment with the smallest share of needed bytes, if that share is up to a quarter; or
-//     less than three quarters, if all segments take more than twice the needed bytes in them plus
-//     the size of a segment
+// choose returns the next segment to retire, or nil. A segment that a merge has copied records out of
+// must go before any other. Otherwise it is the one with the smallest share of needed bytes, if that
+// is at most a quarter, or if all segments take more than twice the needed bytes in them plus the
+// size of a segment.
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	segs := j.index.segs
-	for _, g := range segs {
-		if g.copied && g.sealed { // it must be removed before any other segment
-			return g
-		}
-	}
 	total, needed := int64(0), int64(0)
 	for _, n := range segs.numbers() {
 		g := segs[n]
 		total, needed = total+g.end, needed+g.needed()
-		if g.sealed && (best == nil || cmp.Or(cmp.Compare(g.needed()*best.end, best.needed()*g.end), cmp.Compare(g.end, best.end)) < 0) {
+		switch {
+		case !g.sealed:
+		case g.copied:
+			return g
+		case best == nil || g.needed()*best.end < best.needed()*g.end:
 			best = g
 		}
 	}
-	if best != nil && (best.needed() <= best.end/4 || best.needed() < best.end*3/4 && total > 2*needed+j.writer.log.segmentBytes) {
+	if best != nil && (best.needed() <= best.end/4 || total > 2*needed+j.writer.segmentBytes) {
 		return best
 	}
 	return nil
 }
 
-// errBusy says that a segment cannot be retired yet: settlements of its deliveries are being
-// stored.
+// errBusy says that a segment cannot be retired yet: one of its deliveries changed during the merge.
 var errBusy = errors.New("a segment is needed at the moment")
 
 // retire moves the needed records of a segment to the active one, and removes the segment. Before
@@ -231,13 +220,9 @@ func (x *index) remembered(keys []byte, last int64) (rs []record) {
 	return rs
 }
 
-// drop removes a segment from the index, and from the list of needed segments. The segment was the
-// only one that had refs and keys, so drop stores them again.
+// drop removes a segment from the index, and from the list of needed segments. Only this segment had
+// refs and keys, so drop stores them again.
 func (j *janitor) drop(seg *segment, refs []ref, keys []record) error {
-	size := recordSize(8 * len(refs))
-	for i := range keys {
-		size += recordSize(len(keys[i].payload))
-	}
 	return j.writer.do(j.ctx, func(g *group) error {
 		g.gone(refs, 0)
 		g.remember(keys)
@@ -245,7 +230,7 @@ func (j *janitor) drop(seg *segment, refs []ref, keys []record) error {
 		g.add(&segments)
 		g.then(func() { delete(g.segs, seg.number) })
 		return nil
-	}, size, false)
+	}, alone, false)
 }
 
 // remember adds records of kindKeys to the group.

@@ -30,15 +30,15 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 	}
 	s.index.mu.Unlock()
 	all = make([]webhook.DeadLetter, len(entries))
-	s.load(pins, func(i int, _ *header, d *webhook.DeadLetter, lerr error) {
-		at := entries[i].point()
+	s.load(pins, func(p *pinned, _ *header, d *webhook.DeadLetter, lerr error) {
+		at := p.point()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
 			s.lose(d, at.seq, lerr, leaving(spot{where{kind: kindDead}, at}), leaving(spot{where{kind: kindDelivered}, at}))
 		case lerr != nil:
 			err = fmt.Errorf("filequeue: %w", lerr)
 		default:
-			all[i], all[i].Key = *d, keyAt(at)
+			all[p.i], all[p.i].Key = *d, keyAt(at)
 		}
 	})
 	if err != nil {
@@ -73,16 +73,12 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 	if !to.IsZero() {
 		last = point{due: to.UnixMicro()}
 	}
-	p := pointOf(after)
 	begin, next := first, (*queue).after
-	if p != firstPoint && begin.before(p) {
-		begin = p
-	}
 	if newestFirst {
 		begin, next = last, (*queue).before
-		if p != firstPoint && p.before(begin) {
-			begin = p
-		}
+	}
+	if p := pointOf(after); p != firstPoint && begin.before(p) != newestFirst {
+		begin = p
 	}
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {

@@ -72,20 +72,22 @@ func (ld *loader) lacks(segment string) {
 
 // load reads the folder and builds the index. It writes nothing.
 func (ld *loader) load() error {
-	ids, err := ld.files()
+	files, err := ld.disk.List()
 	if err != nil {
-		return err
+		return fmt.Errorf("filequeue: %w", err)
 	}
-	ld.number = ld.closed.number
-	if n := len(ids); ld.number > 0 && (n == 0 || ids[n-1].number < ld.number) {
-		ld.lacks(ld.closed.name())
-	}
+	found := make(map[uint32]bool) // the segments
 	var rs []record
-	for _, id := range slices.Backward(ids) {
-		ld.number = max(ld.number, id.number)
+	for _, file := range slices.Backward(files) {
+		id, ok := parseName(file.Name)
+		if !ok {
+			continue
+		}
 		if err := ld.ctx.Err(); err != nil {
 			return err
 		}
+		found[id.number] = true
+		ld.number = max(ld.number, id.number)
 		if _, needed := ld.needed[id.number]; !needed && id.number < ld.listed {
 			ld.leftovers = append(ld.leftovers, id.name()) // the last process was about to remove it
 			continue
@@ -116,8 +118,12 @@ func (ld *loader) load() error {
 			ld.apply(g, &rs[i])
 		}
 	}
+	if ld.number < ld.closed.number {
+		ld.lacks(ld.closed.name())
+		ld.number = ld.closed.number
+	}
 	for n, end := range ld.needed {
-		if !slices.ContainsFunc(ids, func(id segmentID) bool { return id.number == n }) {
+		if !found[n] {
 			ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end))
 		}
 	}
@@ -126,23 +132,6 @@ func (ld *loader) load() error {
 	}
 	ld.finish()
 	return nil
-}
-
-// files lists the segments in the order of their numbers.
-func (ld *loader) files() (ids []segmentID, err error) {
-	files, err := ld.disk.List()
-	if err != nil {
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
-	for _, f := range files {
-		if id, ok := parseName(f.Name); ok {
-			ids = append(ids, id)
-		} else if f.Name == nextName {
-			ld.leftovers = append(ld.leftovers, f.Name)
-		}
-	}
-	slices.SortFunc(ids, func(a, b segmentID) int { return cmp.Compare(a.number, b.number) })
-	return ids, nil
 }
 
 // records appends the records of a segment to dst. It reads only the hint if there is a valid one.
@@ -195,7 +184,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
-		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", g.name(), r.off)
+		ld.report("%s: a record at %d cannot be read; a setting may be missing, or deliveries that were done may be delivered again", g.name(), r.off)
 		return
 	}
 	switch r.kind {
@@ -223,8 +212,10 @@ func (ld *loader) apply(g *segment, r *record) {
 		}
 		g.keys += recordSize(int(r.length))
 	case kindSetting:
-		if ld.meet(g, r) {
-			ld.setting(g, r)
+		if e := r.setting(); ld.meet(g, r) {
+			if _, later := ld.index.settings.find(e.Name); !later {
+				ld.index.keep(r, e)
+			}
 		}
 	default:
 		if r.whole() {
@@ -243,16 +234,6 @@ func (ld *loader) meet(g *segment, r *record) bool {
 		return false
 	}
 	return !ld.gone.has(r.seq)
-}
-
-// setting adds a setting to the index.
-func (ld *loader) setting(g *segment, r *record) {
-	e, err := r.readSetting()
-	if err != nil {
-		ld.report("%s: the setting at %d cannot be read, and has no value now", g.name(), r.off)
-	} else if _, found := ld.index.settings.find(e.Name); !found {
-		ld.index.keep(r, e)
-	}
 }
 
 // remember notes a key for the dedup window. The loader keeps up to twice DedupMax keys. When it
@@ -277,7 +258,7 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ int, _ *header, d *webhook.DeadLetter, _ error) {
+		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *webhook.DeadLetter, _ error) {
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		})
 		ld.lost = append(ld.lost, ref{r.seq, g.number})
@@ -321,26 +302,14 @@ func (ld *loader) finish() {
 	}
 }
 
-// A seqSet is a set of sequence numbers. It has a block of bits for each 4,096 neighbouring
-// numbers.
-type seqSet map[uint64]*[1 << 6]uint64
+// A seqSet is a set of sequence numbers: a word of bits for each 64 neighbours.
+type seqSet map[uint64]uint64
 
-func (s seqSet) has(seq uint64) bool {
-	block := s[seq>>12]
-	return block != nil && block[seq>>6&63]&(1<<(seq&63)) != 0
-}
+func (s seqSet) has(seq uint64) bool { return s[seq>>6]&(1<<(seq&63)) != 0 }
 
 // add adds seq, and reports whether it was missing.
 func (s seqSet) add(seq uint64) bool {
-	block := s[seq>>12]
-	if block == nil {
-		block = new([1 << 6]uint64)
-		s[seq>>12] = block
-	}
-	word, bit := &block[seq>>6&63], uint64(1)<<(seq&63)
-	if *word&bit != 0 {
-		return false
-	}
-	*word |= bit
-	return true
+	word := s[seq>>6]
+	s[seq>>6] = word | 1<<(seq&63)
+	return s[seq>>6] != word
 }

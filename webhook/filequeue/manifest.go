@@ -35,63 +35,58 @@ func (m mark) manifest() string {
 	return fmt.Sprintf("%s%s %08x\n", manifestStart, line, crc32.Checksum([]byte(line), castagnoli))
 }
 
-// readManifest reads the manifest of a folder. If the folder is empty and the argument create is true,
-// it writes one.
-func readManifest(d disk.Disk, create bool) (m mark, err error) {
+var errEmpty = fmt.Errorf("%w: it is empty", ErrDamaged)
+
+// readManifest reads the manifest of a folder. It returns errEmpty if the folder has no file of a
+// store.
+func readManifest(d disk.Disk) (m mark, err error) {
 	f, err := d.Open(manifestName)
+	var b []byte
 	if err == nil {
 		defer f.Close()
-		b, err := io.ReadAll(io.NewSectionReader(f, 0, 1024))
-		text := string(b)
-		fmt.Sscanf(text, manifestStart+"segment-%d-%x.log %d", &m.number, &m.salt, &m.end)
-		switch {
-		case err != nil:
-			return mark{}, fmt.Errorf("filequeue: %w", err)
-		case text == m.manifest():
-			return m, nil
-		case strings.HasPrefix(text, manifestMagic) && !strings.HasPrefix(text, manifestStart):
-			return mark{}, fmt.Errorf("%w: %q", ErrVersion, strings.TrimSpace(text))
+		b, err = io.ReadAll(io.NewSectionReader(f, 0, 1024))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		var files []disk.Info
+		if files, err = d.List(); err == nil {
+			if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name != lockName && f.Name != nextName }) {
+				return m, fmt.Errorf("%w: it has files, but no %s", ErrDamaged, manifestName)
+			}
+			return m, errEmpty
 		}
-		return mark{}, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("filequeue: %w", err)
+	text := string(b)
+	fmt.Sscanf(text, manifestStart+"segment-%d-%x.log %d", &m.number, &m.salt, &m.end)
+	switch {
+	case err != nil:
+		return mark{}, fmt.Errorf("filequeue: %w", err)
+	case text == m.manifest():
+		return m, nil
+	case strings.HasPrefix(text, manifestMagic) && !strings.HasPrefix(text, manifestStart):
+		return mark{}, fmt.Errorf("%w: %q", ErrVersion, strings.TrimSpace(text))
 	}
-	files, err := d.List()
-	if err != nil {
-		return m, fmt.Errorf("filequeue: %w", err)
-	}
-	if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name != lockName && f.Name != nextName }) {
-		return m, fmt.Errorf("%w: it has files, but no %s", ErrDamaged, manifestName)
-	}
-	if !create {
-		return m, fmt.Errorf("%w: it is empty", ErrDamaged)
-	}
-	if err := writeManifest(d, mark{}); err != nil {
-		return m, fmt.Errorf("filequeue: %w", err)
-	}
-	return m, nil
+	return mark{}, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
 }
 
 // writeManifest writes a manifest. A loss of power leaves the previous manifest or this one.
 func writeManifest(d disk.Disk, m mark) error {
 	if err := d.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return fmt.Errorf("filequeue: %w", err)
 	}
 	f, err := d.Create(nextName)
-	if err != nil {
-		return err
+	if err == nil {
+		if _, err = f.WriteAt([]byte(m.manifest()), 0); err == nil {
+			err = f.Sync()
+		}
+		f.Close()
 	}
-	if _, err = f.WriteAt([]byte(m.manifest()), 0); err == nil {
-		err = f.Sync()
-	}
-	f.Close()
 	if err == nil {
 		err = d.Rename(nextName, manifestName)
 	}
-	if err != nil {
-		d.Remove(nextName)
-		return err
+	if err == nil {
+		err = d.SyncNames()
 	}
-	return d.SyncNames()
+	if err != nil { // the next call removes what is left
+		return fmt.Errorf("filequeue: %w", err)
+	}
+	return nil
 }

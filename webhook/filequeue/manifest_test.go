@@ -14,7 +14,7 @@ func TestManifest(t *testing.T) {
 		if err := writeManifest(d, m); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readManifest(d, false); got != m || err != nil {
+		if got, err := readManifest(d); got != m || err != nil {
 			t.Errorf("readManifest = %+v, %v; want %+v", got, err, m)
 		}
 		text := d.ReadFile(manifestName)
@@ -22,7 +22,7 @@ func TestManifest(t *testing.T) {
 			changed := append([]byte{}, text...)
 			changed[i] ^= 1
 			d.WriteFile(manifestName, changed)
-			if got, err := readManifest(d, false); got != (mark{}) || !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
+			if got, err := readManifest(d); got != (mark{}) || !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
 				t.Errorf("readManifest of %q = %+v, %v; want no mark, and ErrDamaged or ErrVersion", changed, got, err)
 			}
 		}

@@ -83,8 +83,8 @@ func (s *Store) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dead
 		}
 		s.index.mu.Unlock()
 		var err error
-		s.load(pins, func(i int, h *header, d *webhook.DeadLetter, lerr error) {
-			m := &some[i]
+		s.load(pins, func(p *pinned, h *header, d *webhook.DeadLetter, lerr error) {
+			m := &some[p.i]
 			if errors.Is(lerr, errDamaged) && m.claim == 0 {
 				lost(m, d, lerr)
 				return

@@ -70,7 +70,7 @@ func open(d disk.Disk, dir string, c Config) (*Store, error) {
 		closeFiles(s)
 		return nil, err
 	}
-	go s.janitor.run() // ended by Close
+	s.running.Go(s.janitor.run) // ended by Close
 	return s, nil
 }
 
@@ -86,21 +86,25 @@ func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
 func (s *Store) start(dir string) (err error) {
 	s.roster = &roster{store: s, dir: dir}
 	ld := newLoader(s)
-	if ld.closed, err = readManifest(s.disk, true); err != nil {
+	if ld.closed, err = readManifest(s.disk); err == errEmpty {
+		err = writeManifest(s.disk, mark{})
+	}
+	if err != nil {
 		return err
 	}
 	if err := ld.load(); err != nil {
 		return err
 	}
-	l := newLog(s.disk, s.config.Logger, s.index)
-	l.seq, l.number = ld.seq+1, ld.number
+	s.writer = newWriter(s.disk, s.config.Logger, s.index)
+	s.writer.seq, s.writer.number = ld.seq+1, ld.number
 	if ld.latest != nil {
-		if err := l.resume(ld.latest, &ld.tail); err != nil {
+		if err := s.writer.resume(ld.latest, &ld.tail); err != nil {
 			return err
 		}
 	}
-	s.janitor = newJanitor(s, ld.leftovers)
-	s.writer = newWriter(l) // ended by Close
+	s.writer.start() // ended by Close
+	s.janitor = &janitor{Store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
+	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
 	if len(ld.lost) > 0 {
 		s.writer.do(context.Background(), func(g *group) error {
 			g.gone(ld.lost, len(ld.lost))

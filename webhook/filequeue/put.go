@@ -10,17 +10,8 @@ import (
 // maxPut bounds the bytes of the records of one Put.
 const maxPut = 256 << 20
 
-// A put is a delivery that is about to be stored.
-type put struct {
-	record
-	destination string
-	keep        bool
-	left        bool // left out: the dedup window has the delivery
-	claim       uint64
-}
-
-// newPuts encodes deliveries. size is the length of their records, in bytes.
-func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
+// newPuts returns the transitions that store deliveries, and the length of their records in bytes.
+func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err error) {
 	const envelope = 256 // about the bytes of a payload without the body
 	room := 0
 	for i := range ps {
@@ -29,7 +20,7 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 		}
 		room += len(ps[i].Body) + envelope
 	}
-	puts = make([]put, len(ps))
+	ts = make([]transition, len(ps))
 	b := make([]byte, 0, min(room, maxPut)) // all payloads
 	var d webhook.DeadLetter
 	for i := range ps {
@@ -44,30 +35,18 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 		if n := len(b) + len(r.payload); n <= cap(b) {
 			b = b[:n]
 		}
-		puts[i] = put{record: r, destination: d.Destination, keep: ps[i].Keep}
+		ts[i] = transition{record: r, put: true, keep: ps[i].Keep, from: spot{where: where{destination: ps[i].Destination}}}
 		if size += recordSize(len(r.payload)); size > maxPut {
 			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", webhook.ErrTooLarge, maxPut)
 		}
 	}
-	return puts, size, nil
+	return ts, size, nil
 }
 
 // store adds puts to the group, unless the needed records would then exceed maxBytes.
-func (g *group) store(puts []put, maxBytes int64) error {
+func (g *group) store(ts []transition, maxBytes int64) error {
 	had := g.bytes
-	for i := range puts {
-		p := &puts[i]
-		if p.left = p.stored != noDedup && !g.seen.Add(p.key, g.now); !p.left {
-			g.add(&p.record)
-		}
-	}
-	g.undo(func() {
-		for i := range puts {
-			if p := &puts[i]; !p.left && p.stored != noDedup {
-				g.seen.Remove(p.key)
-			}
-		}
-	})
+	g.transit(ts)
 	if bytes := g.bytes - had; maxBytes != Unlimited && bytes > 0 {
 		switch _, needed := g.segs.bytes(); {
 		case bytes > maxBytes:
@@ -76,20 +55,6 @@ func (g *group) store(puts []put, maxBytes int64) error {
 			return webhook.ErrQueueFull
 		}
 	}
-	g.then(func() {
-		for i := range puts {
-			p := &puts[i]
-			if p.left {
-				continue
-			}
-			e, retry := entryOf(&p.record), p.kind == kindRetry
-			if g.count(&e, 1); p.keep {
-				p.claim = g.claim(g.lane(p.destination), e, retry).id
-			} else {
-				g.push(where{p.kind, p.destination}, e)
-			}
-		}
-	})
 	return nil
 }
 
@@ -102,15 +67,18 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	if len(ps) == 0 {
 		return nil
 	}
-	puts, size, err := newPuts(ps, s.Now().UnixMicro())
+	ts, size, err := newPuts(ps, s.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
-	if err := s.writer.do(ctx, func(g *group) error { return g.store(puts, s.config.MaxBytes) }, size, true); err != nil {
+	if err := s.writer.do(ctx, func(g *group) error { return g.store(ts, s.config.MaxBytes) }, size, true); err != nil {
 		return err
 	}
-	for i := range puts {
-		out[i] = webhook.Result{Stored: !puts[i].left, Claim: puts[i].claim}
+	for i := range ts {
+		out[i].Stored = ts[i].moved
+		if out[i].Claim = 0; ts[i].claim != nil {
+			out[i].Claim = ts[i].claim.id
+		}
 	}
 	return nil
 }

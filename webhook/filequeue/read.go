@@ -51,10 +51,10 @@ func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 type pinned struct {
 	entry
 	put, state *segment // state is nil if there is no state record
-	i          int      // the argument of pin
+	i          int      // the argument of pin, for the caller of load
 }
 
-// pin returns an entry with its segments pinned. The function load passes i on.
+// pin returns an entry with its segments pinned.
 func (s segments) pin(e entry, i int) pinned {
 	p := pinned{entry: e, put: s[e.put.seg], i: i}
 	p.put.pins.Add(1)
@@ -90,11 +90,11 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, maxAhead); return &b
 
 // load reads deliveries in the order of the files, and unpins them. It calls f for each, with the
 // header of its whole record. f must not keep the pointers. If the error is errDamaged, d has the
-// parts that could be read.
+// parts that could be read. load sorts ps.
 //
 // load reads records that are close to each other at once. That takes much less processor time than
 // a read for each.
-func (s *Store) load(ps []pinned, f func(i int, h *header, d *webhook.DeadLetter, err error)) {
+func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLetter, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -127,7 +127,7 @@ func (s *Store) load(ps []pinned, f func(i int, h *header, d *webhook.DeadLetter
 				h, lerr = s.decode(p, b[from-first:to-first], &d)
 			}
 			p.unpin()
-			f(p.i, &h, &d, lerr)
+			f(p, &h, &d, lerr)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package filequeue
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
@@ -54,8 +53,8 @@ const (
 	// the segment of each, as uvarints. The size is the number of lost deliveries among them, which
 	// the store has dropped because they could not be read.
 	kindGone
-	// kindSetting has a setting. The tag is the length of the name as a uvarint, the name, and the
-	// value. The sequence number is the version.
+	// kindSetting has a setting. The tag is the name and the value, and the size is the length of
+	// the name. The sequence number is the version.
 	kindSetting
 	// kindKeys has the dedup keys of puts whose segment was removed. The tag consists of the keys.
 	// The header field due is the time of the latest of these puts.
@@ -251,10 +250,8 @@ func (r *record) refs() (refs []ref) {
 // settingRecord returns the record of a setting. If its Version is zero, the record has no sequence
 // number yet.
 func settingRecord(s *webhook.Setting) record {
-	b := binary.AppendUvarint(nil, uint64(len(s.Name)))
-	b = append(append(b, s.Name...), s.Value...)
-	r := tagged(kindSetting, b)
-	r.seq = s.Version
+	r := tagged(kindSetting, append([]byte(s.Name), s.Value...))
+	r.seq, r.size = s.Version, uint32(len(s.Name))
 	return r
 }
 
@@ -265,14 +262,8 @@ func keysRecord(keys []byte, last int64) record {
 	return r
 }
 
-var errPayload = errors.New("malformed payload")
-
-// readSetting decodes a setting. The result shares no memory with the record.
-func (r *record) readSetting() (s webhook.Setting, err error) {
-	n, m := binary.Uvarint(r.payload)
-	if m <= 0 || n == 0 || n > uint64(len(r.payload)-m) {
-		return s, errPayload
-	}
-	name, value := r.payload[m:m+int(n)], r.payload[m+int(n):]
-	return webhook.Setting{Name: string(name), Value: append([]byte{}, value...), Version: r.seq}, nil
+// setting decodes a setting. The result shares no memory with the record.
+func (r *record) setting() webhook.Setting {
+	n := min(int(r.size), len(r.payload))
+	return webhook.Setting{Name: string(r.payload[:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq}
 }

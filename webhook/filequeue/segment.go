@@ -9,14 +9,14 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A segmentID is the name of a segment. The random salt is part of the checksums of headers, so no
-// body can have bytes that pass for a record of the segment.
+// A segmentID is the name of a segment. Names sort by their numbers. The random salt is part of the
+// checksums of headers, so no body can have bytes that pass for a record of the segment.
 type segmentID struct {
 	number uint32
 	salt   uint64
 }
 
-func (id segmentID) name() string { return fmt.Sprintf("segment-%08d-%016x.log", id.number, id.salt) }
+func (id segmentID) name() string { return fmt.Sprintf("segment-%010d-%016x.log", id.number, id.salt) }
 
 // parseName returns the segment with a name. ok reports whether it is the name of a segment.
 func parseName(name string) (id segmentID, ok bool) {

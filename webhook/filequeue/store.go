@@ -24,15 +24,17 @@
 // One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can
 // be copied or moved as a whole.
 //
-// To read the code, begin with record.go (the format), then writer.go and log.go (how records get
+// To read the code, begin with record.go (the format), then writer.go and append.go (how records get
 // to the disk), index.go and load.go (what is in memory, and how Open builds it), transition.go
-// (how a stored delivery changes), and janitor.go (how disk space is freed).
+// (how a stored delivery changes), read.go (how it is read), and janitor.go (how disk space is
+// freed).
 package filequeue
 
 import (
 	"context"
 	"io"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/audience"
@@ -51,6 +53,7 @@ type Store struct {
 	changed signal
 	writer  *writer
 	janitor *janitor
+	running sync.WaitGroup // the janitor
 	index   *index
 }
 
@@ -143,9 +146,9 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.janitor.cancel()
-	<-s.janitor.ended
+	s.running.Wait()
 	s.writer.requests.Close()
-	if g := s.writer.log.active; g != nil {
+	if g := s.writer.active; g != nil {
 		writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
 	}
 	err := s.roster.close()
@@ -157,8 +160,8 @@ func closeFiles(s *Store) {
 	for _, g := range s.index.segs {
 		g.unpin()
 	}
-	if s.writer != nil && s.writer.log.reserve != nil {
-		s.writer.log.reserve.Close()
+	if s.writer != nil && s.writer.reserve != nil {
+		s.writer.reserve.Close()
 	}
 	s.lock.Close()
 }

@@ -6,23 +6,26 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A transition moves one delivery from its queue to the queue of its next state. All changes of
-// stored deliveries are transitions: outcomes, replays, discards and erasures.
+// A transition moves one delivery to the queue of its next state. All that happens to deliveries are
+// transitions: puts, outcomes, replays, discards and erasures.
 type transition struct {
 	// The record of the next state. If it has no payload, nothing is written and the delivery keeps
 	// its records. Its kind is kindGone if the delivery leaves the store, and 0 if the delivery goes
 	// back to the queue from which it was claimed.
 	record
 	lost bool // the delivery leaves the store because it cannot be read
+	put  bool // the delivery is new
+	keep bool // it is claimed at once
 
-	// Where the delivery is now. If it is claimed, id is its claim. Otherwise from says where it is.
+	// Where the delivery is now. If it is claimed, id is its claim. Otherwise from says where it is;
+	// of a new delivery it has only the destination.
 	id   uint64
 	from spot
 
 	// group.transit sets the rest.
 	entry entry
 	claim *claim
-	moved bool // the delivery was found, and is moved
+	moved bool // the delivery was found, and is moved; or it is new and no duplicate
 	held  bool // the delivery was not found, because it is claimed
 }
 
@@ -39,16 +42,21 @@ func (g *group) transit(ts []transition) (moved int) {
 	lost := 0
 	for i := range ts {
 		t := &ts[i]
-		if t.id == 0 {
+		switch {
+		case t.put:
+			t.moved = t.stored == noDedup || g.seen.Add(t.key, g.now)
+		case t.id == 0:
 			if t.entry, t.moved = g.queue(t.from.where).remove(t.from.point); !t.moved && claimed == nil {
 				claimed = g.claimed()
 			}
 			t.held = claimed[t.from.seq] && !t.moved
-		} else if t.claim, t.moved = g.claims[t.id]; t.moved {
-			g.unclaim(t.claim)
-			t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
-			if t.kind == 0 {
-				t.kind = waitingKind(t.claim.retry)
+		default:
+			if t.claim, t.moved = g.claims[t.id]; t.moved {
+				g.unclaim(t.claim)
+				t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
+				if t.kind == 0 {
+					t.kind = waitingKind(t.claim.retry)
+				}
 			}
 		}
 		if !t.moved {
@@ -70,6 +78,10 @@ func (g *group) transit(ts []transition) (moved int) {
 		for i := range ts {
 			switch t := &ts[i]; {
 			case !t.moved:
+			case t.put:
+				if t.stored != noDedup {
+					g.seen.Remove(t.key)
+				}
 			case t.claim != nil:
 				g.reclaim(t.claim)
 			default:
@@ -87,19 +99,28 @@ func (g *group) transit(ts []transition) (moved int) {
 	return moved
 }
 
-// apply adds a delivery, which transit removed from its queue, to the queue of its next state.
+// apply adds a delivery, which is new or which transit removed from its queue, to the queue of its
+// next state.
 func (t *transition) apply(x *index) {
 	e, to := t.entry, where{t.kind, t.from.destination}
-	if t.kind == kindGone {
+	if !t.put && (t.kind == kindGone || t.payload != nil) {
 		x.count(&e, -1)
-	} else {
-		if t.payload != nil {
-			x.count(&e, -1)
-			e.setState(&t.record)
-			x.count(&e, 1)
-		}
+	}
+	if t.put {
+		e = entryOf(&t.record)
+	} else if t.payload != nil {
+		e.setState(&t.record)
+	}
+	if t.payload != nil {
+		x.count(&e, 1)
+	}
+	switch {
+	case t.kind == kindGone:
+	case t.keep:
+		t.claim = x.claim(x.lane(to.destination), e, t.kind == kindRetry)
+	default:
 		x.push(to, e)
-		if t.id == 0 { // the scheduler already knows about deliveries that it had claimed
+		if t.id == 0 && !t.put { // the scheduler already knows about other changes
 			x.announce(to.destination)
 		}
 	}

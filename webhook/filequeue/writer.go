@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -79,25 +80,50 @@ const (
 	alone    = maxGroup + 1
 )
 
-// A writer commits the ops of callers. All ops that arrive during a commit share the next commit:
-// one write and one sync.
+// A writer commits the ops of callers: it appends their records to the active segment. All ops that
+// arrive during a commit share the next commit: one write and one sync.
+//
+// The file called reserve takes up space that puts may not use. When the disk is full, the reserve
+// becomes a segment, so that stored deliveries can still be settled. Puts are refused until there
+// is space for another reserve.
 type writer struct {
-	log      *log
-	index    *index
+	disk     disk.Disk
 	logger   *slog.Logger
+	index    *index
 	requests *storekit.Batcher[request]
 	arrived  signal // there may be a new request
 
+	segmentBytes int64 // a segment of this length or more is sealed
+	reserveBytes int64
+	// The active segment grows to a multiple of step bytes. The writer fills the new space with
+	// zeros, because a sync is fastest if it need not write file sizes and extents.
+	step int64
+
+	active  *segment // nil if there is none yet
+	size    int64    // bytes of the file of active
+	broken  bool     // active takes no more records
+	reserve disk.File
+	refused time.Time // when the disk last had no space for the reserve
+	seq     uint64    // of the next record
+	number  uint32    // of the latest segment
+	buf     []byte
 	failing bool      // the operator was told that commits fail
 	failed  time.Time // the latest failure
 }
 
-// newWriter starts the goroutine of a writer, which ends when requests is closed.
-func newWriter(l *log) *writer {
-	w := &writer{log: l, index: l.index, logger: l.logger, arrived: make(signal, 1)}
-	w.requests = storekit.NewBatcher(1, maxGroup, w.serve)
+// newWriter returns the writer of an empty folder, with file sizes that suit the disk.
+func newWriter(d disk.Disk, logger *slog.Logger, x *index) *writer {
+	w := &writer{disk: d, logger: logger, index: x, arrived: make(signal, 1), segmentBytes: maxSegment, reserveBytes: maxReserve}
+	if total, _, err := d.Room(); err == nil {
+		w.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
+		w.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
+	}
+	w.step = max(minSegment/4, w.segmentBytes/32) &^ 4095
 	return w
 }
+
+// start starts the goroutine of the writer, which ends when requests is closed.
+func (w *writer) start() { w.requests = storekit.NewBatcher(1, maxGroup, w.serve) }
 
 // do passes an op to the writer, and waits until it is durable or has failed. The argument size is
 // about the number of bytes that the op writes. Once the op is part of a commit, ctx has no effect.
@@ -156,7 +182,7 @@ func (w *writer) commit(rs []*request) {
 	puts := slices.ContainsFunc(rs, func(r *request) bool { return r.puts })
 	// A commit without puts also makes the reserve, because an earlier commit may have used the
 	// reserve.
-	if err := w.log.secure(time.Now()); err != nil && puts {
+	if err := w.secure(time.Now()); err != nil && puts {
 		refusePuts(rs, err)
 	}
 	wrote, err := w.try(rs)
@@ -185,7 +211,7 @@ func refusePuts(rs []*request, err error) {
 // try runs the ops of those requests that have no error yet, commits the records, and reports
 // whether it wrote any.
 func (w *writer) try(rs []*request) (wrote bool, err error) {
-	g := group{index: w.index, now: w.log.disk.Now(), seq: w.log.seq}
+	g := group{index: w.index, now: w.disk.Now(), seq: w.seq}
 	w.index.mu.Lock()
 	for _, r := range rs {
 		if r.err != nil {
@@ -198,10 +224,10 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		}
 		g.puts = g.puts || r.puts && len(g.records) > len(before.records)
 	}
-	w.log.seq = g.seq // never used again, even if the commit fails
+	w.seq = g.seq // never used again, even if the commit fails
 	w.index.mu.Unlock()
 	if len(g.records) > 0 {
-		err = w.log.commit(&g)
+		err = w.append(&g)
 	}
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()

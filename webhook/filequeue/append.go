@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"syscall"
 	"time"
 
@@ -29,53 +28,15 @@ const (
 	manifestName = "MANIFEST"
 	lockName     = "lock"
 	nextName     = "next"    // a file that is about to become the manifest
-	reserveName  = "reserve" // see log
+	reserveName  = "reserve" // see writer
 )
-
-// A log appends commits to the active segment.
-//
-// The file called reserve takes up space that puts may not use. When the disk is full, the reserve
-// becomes a segment, so that stored deliveries can still be settled. Puts are refused until there
-// is space for another reserve.
-type log struct {
-	disk   disk.Disk
-	logger *slog.Logger
-	index  *index
-
-	segmentBytes int64 // a segment of this length or more is sealed
-	reserveBytes int64
-	// The active segment grows to a multiple of step bytes. The log fills the new space with zeros,
-	// because a sync is fastest if it need not write file sizes and extents.
-	step int64
-
-	// Only the writer uses the fields below.
-	active  *segment // nil if there is none yet
-	size    int64    // bytes of the file of active
-	broken  bool     // active takes no more records
-	reserve disk.File
-	refused time.Time // when the disk last had no space for the reserve
-	seq     uint64    // of the next record
-	number  uint32    // of the latest segment
-	buf     []byte
-}
-
-// newLog returns the log of an empty folder, with file sizes that suit the disk.
-func newLog(d disk.Disk, logger *slog.Logger, x *index) *log {
-	l := &log{disk: d, logger: logger, index: x, segmentBytes: maxSegment, reserveBytes: maxReserve}
-	if total, _, err := d.Room(); err == nil {
-		l.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
-		l.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
-	}
-	l.step = max(minSegment/4, l.segmentBytes/32) &^ 4095
-	return l
-}
 
 // resume makes the latest segment of the previous process the active one. That process may have
 // ended before it synced its last commit, or its sync may have failed. After a failed sync, another
 // sync saves only bytes that are written again. All earlier commits are durable. So resume writes
 // the last commit again. It also overwrites an incomplete commit behind it with zeros: a part of
 // that one must not look like a part of a later commit.
-func (l *log) resume(g *segment, c *scanned) (err error) {
+func (w *writer) resume(g *segment, c *scanned) (err error) {
 	b := make([]byte, c.end-c.last)
 	if _, err = g.file.ReadAt(b, c.last); err == nil || errors.Is(err, io.EOF) {
 		_, err = g.file.WriteAt(b, c.last)
@@ -87,14 +48,14 @@ func (l *log) resume(g *segment, c *scanned) (err error) {
 		err = g.file.Sync()
 	}
 	if err == nil {
-		l.size, err = g.file.Size()
+		w.size, err = g.file.Size()
 	}
 	if err != nil {
 		return fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
 	g.sealed = false
-	l.active = g
-	l.secure(time.Now()) // if it fails, the next commit tries again
+	w.active = g
+	w.secure(time.Now()) // if it fails, the next commit tries again
 	return nil
 }
 
@@ -103,24 +64,24 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// commit makes the records of a group durable and sets their places. Only a group without puts may
+// append makes the records of a group durable and sets their places. Only a group without puts may
 // use the reserve.
-func (l *log) commit(g *group) error {
-	b, err := l.prepare(g)
+func (w *writer) append(g *group) error {
+	b, err := w.prepare(g)
 	if err == errSealed {
-		if err = l.roll(nil); err == nil {
-			b, err = l.prepare(g)
+		if err = w.roll(nil); err == nil {
+			b, err = w.prepare(g)
 		}
 	}
-	if full(err) && !g.puts && l.reserve != nil {
-		if err = l.roll(l.reserve); err == nil {
-			b, err = l.prepare(g)
+	if full(err) && !g.puts && w.reserve != nil {
+		if err = w.roll(w.reserve); err == nil {
+			b, err = w.prepare(g)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	a := l.active
+	a := w.active
 	if err := a.file.Is(a.name()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrLost, err)
@@ -136,12 +97,12 @@ func (l *log) commit(g *group) error {
 		// read them. The next commit begins a new segment, and stores there that the present
 		// segment ends before these records. On a full disk, the next commit overwrites the records
 		// instead.
-		l.broken = !full(err)
+		w.broken = !full(err)
 		return err
 	}
-	l.index.mu.Lock()
+	w.index.mu.Lock()
 	a.end += int64(len(b))
-	l.index.mu.Unlock()
+	w.index.mu.Unlock()
 	return nil
 }
 
@@ -150,29 +111,29 @@ var errSealed = errors.New("the active segment takes no more records")
 // prepare encodes the records of a group for the active segment, and makes space for them there. The
 // first commit of a segment begins with the list of all others. prepare returns errSealed if the
 // active segment takes no more records.
-func (l *log) prepare(g *group) (b []byte, err error) {
-	a, rs := l.active, g.records
-	if a == nil || l.broken || a.end >= l.segmentBytes {
+func (w *writer) prepare(g *group) (b []byte, err error) {
+	a, rs := w.active, g.records
+	if a == nil || w.broken || a.end >= w.segmentBytes {
 		return nil, errSealed
 	}
 	if a.end == 0 {
-		l.index.mu.Lock()
-		list := l.index.segs.record(0)
-		list.seq, list.size = l.seq, uint32(l.index.losses) // so that Open knows them
-		l.index.mu.Unlock()
+		w.index.mu.Lock()
+		list := w.index.segs.record(0)
+		list.seq, list.size = w.seq, uint32(w.index.losses) // so that Open knows them
+		w.index.mu.Unlock()
 		rs = append([]*record{&list}, rs...)
 	}
-	b = encode(l.buf[:0], a, rs)
-	if l.buf = b; cap(b) > 4<<20 {
-		l.buf = nil
+	b = encode(w.buf[:0], a, rs)
+	if w.buf = b; cap(b) > 4<<20 {
+		w.buf = nil
 	}
 	need := a.end + int64(len(b))
-	for _, to := range []int64{(need + l.step - 1) / l.step * l.step, need} {
-		if need <= l.size {
+	for _, to := range []int64{(need + w.step - 1) / w.step * w.step, need} {
+		if need <= w.size {
 			break
 		}
-		if err = zero(a.file, l.size, to); err == nil {
-			l.size = to
+		if err = zero(a.file, w.size, to); err == nil {
+			w.size = to
 		} else if !full(err) {
 			break
 		}
@@ -207,27 +168,27 @@ func zero(f disk.File, from, to int64) error {
 
 // roll seals the active segment and begins another one, with the reserve as its file, or else with a
 // new file.
-func (l *log) roll(reserve disk.File) (err error) {
-	old := l.active
+func (w *writer) roll(reserve disk.File) (err error) {
+	old := w.active
 	if old != nil && old.end == 0 { // its first commit has failed
-		if err := l.disk.Remove(old.name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.disk.Remove(old.name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		l.index.mu.Lock()
-		delete(l.index.segs, old.number)
-		l.index.mu.Unlock()
+		w.index.mu.Lock()
+		delete(w.index.segs, old.number)
+		w.index.mu.Unlock()
 		old.unpin()
-		old, l.active = nil, nil
+		old, w.active = nil, nil
 	}
-	l.number++
-	g := &segment{segmentID: segmentID{l.number, newSalt()}, file: reserve}
+	w.number++
+	g := &segment{segmentID: segmentID{w.number, newSalt()}, file: reserve}
 	g.pins.Store(1)
 	size := int64(0)
 	if reserve == nil {
-		g.file, err = l.disk.Create(g.name())
-	} else if err = l.disk.Rename(reserveName, g.name()); err == nil {
-		l.reserve, size = nil, l.reserveBytes
-		l.logger.Warn("filequeue: the disk is full; new deliveries are refused until there is space, stored ones are delivered as before")
+		g.file, err = w.disk.Create(g.name())
+	} else if err = w.disk.Rename(reserveName, g.name()); err == nil {
+		w.reserve, size = nil, w.reserveBytes
+		w.logger.Warn("filequeue: the disk is full; new deliveries are refused until there is space, stored ones are delivered as before")
 	}
 	if err != nil {
 		return err
@@ -235,15 +196,15 @@ func (l *log) roll(reserve disk.File) (err error) {
 	if old != nil {
 		old.file.Truncate(old.end) // gives unused space back
 	}
-	l.index.mu.Lock()
-	l.index.segs[g.number] = g
+	w.index.mu.Lock()
+	w.index.segs[g.number] = g
 	if old != nil {
 		old.sealed = true
 	}
-	l.index.tidy.give()
-	l.index.mu.Unlock()
-	err = l.disk.SyncNames()
-	l.active, l.size, l.broken = g, size, err != nil
+	w.index.tidy.give()
+	w.index.mu.Unlock()
+	err = w.disk.SyncNames()
+	w.active, w.size, w.broken = g, size, err != nil
 	return err
 }
 
@@ -258,39 +219,39 @@ var errNoReserve = fmt.Errorf("no space for the reserve: %w", syscall.ENOSPC)
 
 // secure opens or makes the reserve if there is none. While the disk has no space for the reserve,
 // secure tries at most once a second.
-func (l *log) secure(now time.Time) error {
-	if l.reserve != nil {
+func (w *writer) secure(now time.Time) error {
+	if w.reserve != nil {
 		return nil
 	}
-	if now.Sub(l.refused) < time.Second && !now.Before(l.refused) {
+	if now.Sub(w.refused) < time.Second && !now.Before(w.refused) {
 		return errNoReserve
 	}
-	f, err := l.disk.Open(reserveName)
+	f, err := w.disk.Open(reserveName)
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = l.disk.Create(reserveName)
+		f, err = w.disk.Create(reserveName)
 	}
 	if err == nil {
-		if err = l.fill(f); err == nil {
-			l.reserve = f
+		if err = w.fill(f); err == nil {
+			w.reserve = f
 			return nil
 		}
 		f.Close()
-		l.disk.Remove(reserveName) // part of a reserve is useless
+		w.disk.Remove(reserveName) // part of a reserve is useless
 	}
-	l.refused = now
+	w.refused = now
 	return err
 }
 
 // fill makes the file of the reserve as long as it has to be.
-func (l *log) fill(f disk.File) error {
+func (w *writer) fill(f disk.File) error {
 	size, err := f.Size()
-	if err != nil || size >= l.reserveBytes {
+	if err != nil || size >= w.reserveBytes {
 		return err
 	}
-	if _, free, err := l.disk.Room(); err == nil && free < l.reserveBytes-size {
+	if _, free, err := w.disk.Room(); err == nil && free < w.reserveBytes-size {
 		return errNoReserve
 	}
-	if err := zero(f, size/4096*4096, l.reserveBytes); err != nil {
+	if err := zero(f, size/4096*4096, w.reserveBytes); err != nil {
 		return err
 	}
 	return f.Sync()
