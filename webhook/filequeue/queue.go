@@ -202,17 +202,16 @@ func (q *queue) collect(e entry) {
 		q.chunks = make([][]entry, 1)
 	}
 	q.chunks[0] = append(q.chunks[0], e)
+	q.len++
+	q.bytes += e.bytes()
 }
 
 // sort puts the collected entries in order.
 func (q *queue) sort() {
-	if q.chunks == nil {
-		return
-	}
-	all := q.chunks[0]
+	all := slices.Concat(q.chunks...)
 	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
-	*q = queue{}
-	for _, e := range all {
-		q.push(e)
+	q.chunks = nil
+	for chunk := range slices.Chunk(all, chunkLen) {
+		q.chunks = append(q.chunks, slices.Clone(chunk))
 	}
 }
