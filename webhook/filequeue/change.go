@@ -45,7 +45,7 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 	defer s.gate.Leave()
 	ts := make([]transition, len(keys))
 	for i, key := range keys {
-		ts[i] = leaving(spot{where{kind: kindDead}, pointOf(key)})
+		ts[i] = leaving(where{kind: kindDead}, pointOf(key))
 	}
 	return s.transit(ctx, ts)
 }
@@ -78,7 +78,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 				continue
 			}
 			w := where{waitingKind(!d.Expires.IsZero()), d.Destination}
-			t := leaving(spot{w, pointOf(d.Key)})
+			t := leaving(w, pointOf(d.Key))
 			if to == webhook.DueNow && !d.Hasten(now) {
 				t.kind = w.kind // already due: the delivery stays as it is
 			} else if to == webhook.DueNow {

@@ -23,10 +23,9 @@ type Report struct {
 	Missing []string
 }
 
-// counts returns a Report about what was loaded.
-func (ld *loader) counts() Report {
-	x := ld.index
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing}
+// report returns a Report about what is in the index.
+func (x *index) report(missing []string) Report {
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
 	r.Bytes, r.Needed = x.segs.bytes()
 	return r
 }
@@ -42,7 +41,7 @@ func Check(ctx context.Context, dir string, progress func(read, of int64)) (Repo
 		return Report{}, err
 	}
 	defer closeFiles(ld.Store)
-	r := ld.counts()
+	r := ld.index.report(ld.missing)
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}

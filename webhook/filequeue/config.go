@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/hookferry/analytics/webhook"
 )
 
 // The defaults of Config.
@@ -88,13 +86,4 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
-}
-
-// noSpace turns an error of the disk into the error that Put returns. If the disk is full, the
-// result wraps webhook.ErrQueueFull.
-func noSpace(err error) error {
-	if !full(err) {
-		return fmt.Errorf("filequeue: %w", err)
-	}
-	return fmt.Errorf("%w: filequeue: %w", webhook.ErrQueueFull, err)
 }

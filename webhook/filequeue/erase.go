@@ -120,7 +120,7 @@ func (e *eraser) remove() error {
 	var claimed map[uint64]bool
 	e.index.visit(func(w where, found entry) {
 		if e.puts[found.seq] {
-			ts = append(ts, leaving(spot{w, found.point()}))
+			ts = append(ts, leaving(w, found.point()))
 		}
 	})
 	for more := true; more; more = len(ts) > 0 {
@@ -135,7 +135,7 @@ func (e *eraser) remove() error {
 		// delivery is in a queue or claimed when the op looks for the claimed ones.
 		err := e.writer.do(e.ctx, func(g *group) error {
 			for _, s := range g.moved {
-				ts = append(ts, leaving(s))
+				ts = append(ts, leaving(s.where, s.point))
 			}
 			g.moved, claimed = nil, g.claimed()
 			return nil

@@ -223,3 +223,38 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 		}
 	})
 }
+
+// The ids that the dedup window remembers do not count for MaxBytes.
+func TestRememberedPutsDoNotFillStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		d.SetCapacity(8 << 20) // so that segments are short, and are removed during the test
+		s, err := filequeue.OpenOn(d, filequeue.Config{Logger: quiet, MaxBytes: 64 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		const each, rounds = 50, 200 // 160,000 bytes of ids
+		for round := range rounds {
+			ps, out, ss := make([]webhook.Put, each), make([]webhook.Result, each), make([]webhook.Settlement, each)
+			for i := range ps {
+				ps[i] = webhook.Put{Keep: true, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(round, " ", i), Due: s.Now(), Body: make([]byte, 300)}}
+			}
+			if err := s.Put(t.Context(), ps, out); err != nil {
+				t.Fatalf("Put after %d deliveries were done = %v, want nil", round*each, err)
+			}
+			for i := range ss {
+				ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: ps[i].Delivery}
+				ss[i].Delivery.Claim = out[i].Claim
+			}
+			if n, err := s.Settle(t.Context(), ss); n != each || err != nil {
+				t.Fatalf("Settle = %d, %v; want %d", n, err, each)
+			}
+			synctest.Wait()
+		}
+		out := make([]webhook.Result, 1)
+		if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "0 0", Due: s.Now()}}}, out); err != nil || out[0].Stored {
+			t.Errorf("second Put of the first delivery: stored %v, %v; want a duplicate", out[0].Stored, err)
+		}
+	})
+}

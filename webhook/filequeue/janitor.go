@@ -107,7 +107,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == Unlimited || bytes <= j.config.HistoryBytes) {
 				break
 			}
-			expired = append(expired, leaving(spot{where{kind: kindDelivered}, e.point()}))
+			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))
 			bytes -= e.bytes()
 		}
 		j.index.mu.Unlock()

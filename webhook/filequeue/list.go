@@ -34,7 +34,7 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 		at := p.point()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
-			s.lose(d, at.seq, lerr, leaving(spot{where{kind: kindDead}, at}), leaving(spot{where{kind: kindDelivered}, at}))
+			s.lose(d, at.seq, lerr, leaving(where{kind: kindDead}, at), leaving(where{kind: kindDelivered}, at))
 		case lerr != nil:
 			err = fmt.Errorf("filequeue: %w", lerr)
 		default:

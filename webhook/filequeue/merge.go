@@ -35,7 +35,7 @@ func (j *janitor) merge(g *segment) error {
 		}
 	}
 	lost := func(m *move, d *webhook.DeadLetter, cause error) {
-		j.lose(d, m.seq, cause, leaving(spot{m.from, m.point()}))
+		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
 	}
 	return j.copyAll(j.index.moves(g), g, lost, func(some []move) error {
 		began := time.Now()

@@ -90,34 +90,27 @@ const chunkLen = 512
 
 // find returns the chunk, and the index in it, of the first entry that is not before p.
 func (q *queue) find(p point) (c, i int) {
-	c = sort.Search(len(q.chunks), func(c int) bool {
-		chunk := q.chunks[c]
-		return !chunk[len(chunk)-1].point().before(p)
-	})
-	if c < len(q.chunks) {
-		chunk := q.chunks[c]
-		i = sort.Search(len(chunk), func(i int) bool { return !chunk[i].point().before(p) })
+	c = len(q.chunks)
+	if c == 0 || q.chunks[c-1][len(q.chunks[c-1])-1].point().before(p) { // usual, and fast
+		return c, 0
 	}
-	return c, i
+	c = sort.Search(c, func(c int) bool { return !q.chunks[c][len(q.chunks[c])-1].point().before(p) })
+	return c, sort.Search(len(q.chunks[c]), func(i int) bool { return !q.chunks[c][i].point().before(p) })
 }
 
+// push adds an entry.
 func (q *queue) push(e entry) {
 	q.len++
 	q.bytes += e.bytes()
-	last := len(q.chunks) - 1
-	if last < 0 {
-		q.chunks = append(q.chunks, append([]entry(nil), e))
-		return
-	}
-	if chunk := q.chunks[last]; chunk[len(chunk)-1].point().before(e.point()) {
-		if len(chunk) < chunkLen {
-			q.chunks[last] = append(chunk, e)
+	c, i := q.find(e.point())
+	if last := len(q.chunks) - 1; c > last { // behind all others
+		if last < 0 || len(q.chunks[last]) == chunkLen {
+			q.chunks = append(q.chunks, []entry{e})
 		} else {
-			q.chunks = append(q.chunks, append([]entry(nil), e))
+			q.chunks[last] = append(q.chunks[last], e)
 		}
 		return
 	}
-	c, i := q.find(e.point())
 	chunk := slices.Insert(q.chunks[c], i, e)
 	if len(chunk) <= chunkLen {
 		q.chunks[c] = chunk
@@ -155,21 +148,13 @@ func (q *queue) remove(p point) (e entry, ok bool) {
 	e = chunk[i]
 	q.len--
 	q.bytes -= e.bytes()
-	switch {
-	case len(chunk) == 1:
-		q.chunks[c] = nil
-		if c == 0 {
-			q.chunks = q.chunks[1:]
-		} else {
-			q.chunks = slices.Delete(q.chunks, c, c+1)
-		}
-	case i == 0:
-		q.chunks[c] = chunk[1:]
-	default:
-		q.chunks[c] = slices.Delete(chunk, i, i+1)
+	if i == 0 {
+		chunk = chunk[1:]
+	} else {
+		chunk = slices.Delete(chunk, i, i+1)
 	}
-	if q.len == 0 {
-		q.chunks = nil
+	if q.chunks[c] = chunk; len(chunk) == 0 {
+		q.chunks = slices.Delete(q.chunks, c, c+1)
 	}
 	return e, true
 }

@@ -44,9 +44,8 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 	if rerr := copyRoster(from, to); rerr != nil {
 		ld.report("the audiences cannot be read, and are missing: %v", rerr)
 	}
-	copied := loader{Store: s, missing: ld.missing}
 	s.index.mu.Lock()
-	r = copied.counts()
+	r = s.index.report(ld.missing)
 	s.index.mu.Unlock()
 	return r, errors.Join(err, s.Close())
 }

@@ -27,21 +27,14 @@ func (all settings) find(name string) (int, bool) {
 
 // Settings implements webhook.Keeper.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return storekit.Pages(prefix, func(from string) (some []webhook.Setting, next string, err error) {
+	return storekit.Page(func() (some []webhook.Setting, err error) {
 		err = s.view(ctx, func(x *index) {
-			i, _ := x.settings.find(from)
-			for _, e := range x.settings[i:] {
-				if !strings.HasPrefix(e.Name, prefix) {
-					return
-				}
-				if len(some) == page {
-					next = e.Name
-					return
-				}
-				some = append(some, e.Setting)
+			i, _ := x.settings.find(prefix)
+			for ; i < len(x.settings) && strings.HasPrefix(x.settings[i].Name, prefix); i++ {
+				some = append(some, x.settings[i].Setting)
 			}
 		})
-		return some, next, err
+		return some, err
 	})
 }
 

@@ -30,8 +30,8 @@ type transition struct {
 }
 
 // leaving returns the transition of an unclaimed delivery that leaves the store.
-func leaving(from spot) transition {
-	return transition{record: record{header: header{kind: kindGone}}, from: from}
+func leaving(from where, at point) transition {
+	return transition{record: record{header: header{kind: kindGone}}, from: spot{from, at}}
 }
 
 // transit adds transitions to the group. It skips a delivery that is no longer where its transition

@@ -2,11 +2,13 @@ package filequeue
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -199,11 +201,14 @@ func (w *writer) commit(rs []*request) {
 	}
 }
 
-// refusePuts sets the errors of all requests with puts.
+// refusePuts sets the errors of all requests with puts, to webhook.ErrQueueFull if the disk is full.
 func refusePuts(rs []*request, err error) {
+	if err = fmt.Errorf("filequeue: %w", err); full(err) {
+		err = fmt.Errorf("%w: %w", webhook.ErrQueueFull, err)
+	}
 	for _, r := range rs {
 		if r.puts {
-			r.err = noSpace(err)
+			r.err = err
 		}
 	}
 }
