@@ -72,7 +72,8 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 			return nil, fmt.Errorf("%w: %s", err, dir)
 		}
 	}
-	ld = newLoader(newStore(d, unbounded(), lock))
+	c, _ := Config{HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
+	ld = newLoader(newStore(d, dir, c, lock))
 	ld.lenient, ld.ctx, ld.closed = true, ctx, closed
 	if progress != nil {
 		ld.progress = func(n int64) {
@@ -89,12 +90,6 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 	}
 	ld.progress(of - read) // what could not be opened
 	return ld, nil
-}
-
-// unbounded returns a Config that forgets nothing.
-func unbounded() Config {
-	c, _ := Config{HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults()
-	return c
 }
 
 // A patient is a file whose ReadAt goes on after an error of the disk. It returns zeros for each

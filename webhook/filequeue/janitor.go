@@ -43,15 +43,14 @@ func (j *janitor) run() {
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
 // value, or when the store closes. While it waits, the janitor is not busy.
 func (j *janitor) sleep(until time.Time, wake signal) {
-	<-j.busy
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	if until.IsZero() {
-		timer.Stop()
+	var due <-chan time.Time
+	if !until.IsZero() {
+		due = time.After(time.Until(until))
 	}
+	<-j.busy
 	select {
 	case <-wake:
-	case <-timer.C:
+	case <-due:
 	case <-j.ctx.Done():
 	}
 	j.busy <- struct{}{}

@@ -60,58 +60,55 @@ func OpenOn(d disk.Disk, c Config) (*Store, error) {
 	return open(d, "", c)
 }
 
-func open(d disk.Disk, dir string, c Config) (*Store, error) {
+func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	lock, err := acquire(d, c.LockTimeout)
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(d, c, lock)
-	if err := s.start(dir); err != nil {
-		closeFiles(s)
-		return nil, err
-	}
-	s.running.Go(s.janitor.run) // ended by Close
-	return s, nil
-}
-
-// newStore returns an empty Store without its goroutines.
-func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
-	return &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
-		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool), tidy: make(signal, 1),
-	}}
-}
-
-// start loads the store, and makes it ready for calls, but does not run the janitor.
-func (s *Store) start(dir string) (err error) {
-	s.roster = &roster{store: s, dir: dir}
+	s := newStore(d, dir, c, lock)
+	defer func() {
+		if err != nil {
+			closeFiles(s)
+		}
+	}()
 	ld := newLoader(s)
-	if ld.closed, err = readManifest(s.disk); err == errEmpty {
-		err = writeManifest(s.disk, mark{})
+	if ld.closed, err = readManifest(d); err == errEmpty {
+		err = writeManifest(d, mark{})
+	}
+	if err == nil {
+		err = ld.load()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := ld.load(); err != nil {
-		return err
-	}
-	s.writer = newWriter(s.disk, s.config.Logger, s.index)
+	s.writer = newWriter(d, c.Logger, s.index)
 	s.writer.seq, s.writer.number = ld.seq+1, ld.number
 	if ld.latest != nil {
 		if err := s.writer.resume(ld.latest, &ld.tail); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	s.writer.start() // ended by Close
-	s.janitor = &janitor{Store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
-	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
 	if len(ld.lost) > 0 {
 		s.writer.do(context.Background(), func(g *group) error {
 			g.gone(ld.lost, len(ld.lost))
 			return nil
 		}, recordHeader, false) // after an error, the next Open tries again
 	}
-	return nil
+	s.janitor = &janitor{Store: s, busy: make(chan struct{}, 1), leftovers: ld.leftovers}
+	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
+	s.running.Go(s.janitor.run) // ended by Close
+	return s, nil
+}
+
+// newStore returns an empty Store without its goroutines.
+func newStore(d disk.Disk, dir string, c Config, lock io.Closer) *Store {
+	s := &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool), tidy: make(signal, 1),
+	}}
+	s.roster = &roster{store: s, dir: dir}
+	return s
 }
 
 // acquire locks the folder. It waits up to timeout for another process to release it.

@@ -48,9 +48,6 @@ func (e *entry) setState(r *record) {
 	e.setBytes(int64(r.size))
 }
 
-// stateLength returns the length of the payload of the state record, with its padding.
-func (e *entry) stateLength() int { return 8*int(e.units) - recordHeader }
-
 func (e *entry) dueAt() time.Time { return timeOf(e.due) }
 
 // timeOf returns the time of a number of microseconds since the beginning of 1970.

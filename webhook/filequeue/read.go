@@ -100,7 +100,10 @@ func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLe
 	})
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
-	var d webhook.DeadLetter
+	var one struct { // on the heap, and used for all deliveries
+		h header
+		d webhook.DeadLetter
+	}
 	for n := 1; len(ps) > 0; ps, n = ps[n:], 1 {
 		first, end := ps[0].span()
 		for ; n < len(ps) && ps[n].put == ps[0].put; n++ {
@@ -119,15 +122,14 @@ func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLe
 		}
 		for i := range ps[:n] {
 			p := &ps[i]
-			d = webhook.DeadLetter{}
-			var h header
+			one.h, one.d = header{}, webhook.DeadLetter{}
 			lerr := err
 			if err == nil {
 				from, to := p.span()
-				h, lerr = s.decode(p, b[from-first:to-first], &d)
+				one.h, lerr = s.decode(p, b[from-first:to-first], &one.d)
 			}
 			p.unpin()
-			f(p, &h, &d, lerr)
+			f(p, &one.h, &one.d, lerr)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/hookferry/analytics/internal/disk"
@@ -36,7 +35,7 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 	if err := makeFolder(to); err != nil {
 		return r, fmt.Errorf("filequeue: %w", err)
 	}
-	s, err := open(disk.Folder(to), to, unbounded())
+	s, err := open(disk.Folder(to), to, ld.config)
 	if err != nil {
 		return r, err
 	}
@@ -98,23 +97,4 @@ func (ld *loader) copyTo(s *Store) error {
 			return nil
 		}, alone, true)
 	})
-}
-
-// copyRoster copies the database of the audiences, if there is one. It returns an error if the copy
-// cannot be read.
-func copyRoster(from, to string) (err error) {
-	b, err := os.ReadFile(filepath.Join(from, rosterName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	copied := filepath.Join(to, rosterName)
-	if err := os.WriteFile(copied, b, 0o600); err != nil {
-		return err
-	}
-	if err := checkRoster(copied); err != nil {
-		return errors.Join(err, os.Remove(copied))
-	}
-	return nil
 }

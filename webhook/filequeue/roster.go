@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
@@ -48,13 +50,11 @@ func (r *roster) open() (_ *bolt.DB, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.db == nil {
-		r.db, err = openRoster(filepath.Join(r.dir, rosterName), r.unsynced)
+		r.db, err = bolt.Open(filepath.Join(r.dir, rosterName), 0o600, &bolt.Options{
+			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: r.unsynced,
+		})
 	}
 	return r.db, err
-}
-
-func openRoster(path string, unsynced bool) (*bolt.DB, error) {
-	return bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: unsynced})
 }
 
 // close closes the database. The caller has waited until all calls ended.
@@ -220,10 +220,15 @@ func recovered(err *error) (deferred func()) {
 	}
 }
 
-// checkRoster checks all pages of a database of audiences.
-func checkRoster(path string) (err error) {
+// copyRoster copies the database of the audiences to another folder, if there is one and all of it can
+// be read.
+func copyRoster(from, to string) (err error) {
+	path, copied := filepath.Join(from, rosterName), filepath.Join(to, rosterName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	defer recovered(&err)()
-	db, err := openRoster(path, false)
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -231,6 +236,9 @@ func checkRoster(path string) (err error) {
 	return db.View(func(tx *bolt.Tx) error {
 		for err := range tx.Check() {
 			return err
+		}
+		if err := tx.CopyFile(copied, 0o600); err != nil {
+			return errors.Join(err, os.Remove(copied))
 		}
 		return nil
 	})

@@ -75,34 +75,30 @@ func (s *Store) view(ctx context.Context, f func(x *index)) error {
 	return nil
 }
 
-// Heads implements webhook.Store.
+// Heads implements webhook.Store. Heads(true) is about all lanes with unclaimed deliveries, and
+// Heads(false) about the destinations in index.news, which it empties.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return storekit.Page(func() (heads []webhook.Head, err error) {
-		err = s.view(ctx, func(x *index) { heads = x.heads(all) })
+		err = s.view(ctx, func(x *index) {
+			if all {
+				for _, l := range x.lanes {
+					if l.claimed < l.waiting() {
+						heads = append(heads, l.head())
+					}
+				}
+				return
+			}
+			for name := range x.news {
+				head := webhook.Head{Destination: name}
+				if l := x.lanes[name]; l != nil {
+					head = l.head()
+				}
+				heads = append(heads, head)
+			}
+			clear(x.news)
+		})
 		return heads, err
 	})
-}
-
-// heads returns the heads that Heads yields. Heads(true) is about all lanes with unclaimed
-// deliveries, and Heads(false) about the destinations in x.news, which heads then empties.
-func (x *index) heads(all bool) (heads []webhook.Head) {
-	if all {
-		for _, l := range x.lanes {
-			if l.claimed < l.waiting() {
-				heads = append(heads, l.head())
-			}
-		}
-		return heads
-	}
-	for name := range x.news {
-		if l := x.lanes[name]; l != nil {
-			heads = append(heads, l.head())
-		} else {
-			heads = append(heads, webhook.Head{Destination: name})
-		}
-	}
-	clear(x.news)
-	return heads
 }
 
 // Changed implements webhook.Store.
