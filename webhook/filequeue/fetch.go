@@ -39,7 +39,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
 			s.lose(d, p.seq, lerr, transition{id: c.id})
 		case lerr != nil: // the whole disk may be failing, or only this part of it
-			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, d, lerr)
+			s.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, d, lerr)
 			unread, err = append(unread, c), lerr
 		default:
 			d.Claim = c.id

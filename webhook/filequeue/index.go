@@ -24,9 +24,8 @@ type index struct {
 	history   queue
 	seen      *storekit.Window
 	settings  settings
-	losses    int             // lost deliveries, since the folder was created
-	told      map[uint64]bool // see complain
-	tidy      signal          // the janitor may have work
+	losses    int    // lost deliveries, since the folder was created
+	tidy      signal // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
 	moved   []spot          // where watched deliveries went since watched was set

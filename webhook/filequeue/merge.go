@@ -68,22 +68,22 @@ func (x *index) moves(g *segment) (moves []move) {
 // copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit.
 // A copy is a whole record, unless the segment g is not nil and does not have the whole record. It
 // calls lost for an unclaimed delivery that cannot be read.
-func (s *Store) copyAll(moves []move, g *segment, lost func(*move, *webhook.DeadLetter, error), commit func([]move) error) error {
+func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.DeadLetter, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {
 			size += moves[n].total()
 		}
 		some := moves[:n]
 		var pins []pinned
-		s.index.mu.Lock()
+		r.index.mu.Lock()
 		for i := range some {
-			if e := s.index.locate(&some[i]); e != nil {
-				pins = append(pins, s.index.segs.pin(*e, i))
+			if e := r.index.locate(&some[i]); e != nil {
+				pins = append(pins, r.index.segs.pin(*e, i))
 			}
 		}
-		s.index.mu.Unlock()
+		r.index.mu.Unlock()
 		var err error
-		s.load(pins, func(p *pinned, h *header, d *webhook.DeadLetter, lerr error) {
+		r.load(pins, func(p *pinned, h *header, d *webhook.DeadLetter, lerr error) {
 			m := &some[p.i]
 			if errors.Is(lerr, errDamaged) && m.claim == 0 {
 				lost(m, d, lerr)

@@ -105,9 +105,10 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 func newStore(d disk.Disk, dir string, c Config, lock io.Closer) *Store {
 	s := &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
 		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool), tidy: make(signal, 1),
+		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), tidy: make(signal, 1),
 	}}
 	s.roster = &roster{store: s, dir: dir}
+	s.reader = &reader{index: s.index, logger: c.Logger, told: make(map[uint64]bool)}
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -88,13 +89,22 @@ const (
 // buffers pools the memory that load reads records into.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxAhead); return &b }}
 
+// A reader reads deliveries, and logs which of them it cannot read.
+type reader struct {
+	index  *index
+	logger *slog.Logger
+
+	mu   sync.Mutex      // guards told
+	told map[uint64]bool // sequence numbers of the deliveries that complain has logged
+}
+
 // load reads deliveries in the order of the files, and unpins them. It calls f for each, with the
 // header of its whole record. f must not keep the pointers. If the error is errDamaged, d has the
 // parts that could be read. load sorts ps.
 //
 // load reads records that are close to each other at once. That takes much less processor time than
 // a read for each.
-func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLetter, err error)) {
+func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLetter, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -116,7 +126,7 @@ func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLe
 		b, err := ps[0].put.bytes(first, end-first, *buffer)
 		if err != nil && n > 1 { // perhaps only one of them cannot be read
 			for i := range n {
-				s.load(ps[i:i+1], f)
+				r.load(ps[i:i+1], f)
 			}
 			continue
 		}
@@ -126,7 +136,7 @@ func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLe
 			lerr := err
 			if err == nil {
 				from, to := p.span()
-				one.h, lerr = s.decode(p, b[from-first:to-first], &one.d)
+				one.h, lerr = r.decode(p, b[from-first:to-first], &one.d)
 			}
 			p.unpin()
 			f(p, &one.h, &one.d, lerr)
@@ -138,24 +148,24 @@ func (s *Store) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLe
 // If only the state record is damaged, decode logs that, and d is the delivery as it was put, with
 // the due time or the time of death of its state. Only the state said when the retry window ends.
 // The window may be over, so it ends with the due time.
-func (s *Store) decode(p *pinned, b []byte, d *webhook.DeadLetter) (h header, err error) {
-	r, err := p.put.decode(p.entry.put, p.seq, b)
-	h = r.header
-	if derr := r.readDelivery(d); err == nil && derr != nil {
+func (r *reader) decode(p *pinned, b []byte, d *webhook.DeadLetter) (h header, err error) {
+	rec, err := p.put.decode(p.entry.put, p.seq, b)
+	h = rec.header
+	if derr := rec.readDelivery(d); err == nil && derr != nil {
 		err = fmt.Errorf("segment %d, offset %d: %w: %w", p.put.number, p.entry.put.off, errDamaged, derr)
 	}
 	if err != nil || p.state == nil {
 		return h, err
 	}
 	if b, err = p.state.bytes(int64(p.entry.state.off), 8*int64(p.units), nil); err == nil {
-		if r, err = p.state.decode(p.entry.state, p.seq, b); err == nil {
-			if err = r.readDelivery(d); err != nil {
+		if rec, err = p.state.decode(p.entry.state, p.seq, b); err == nil {
+			if err = rec.readDelivery(d); err != nil {
 				err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
 			}
 		}
 	}
 	if errors.Is(err, errDamaged) {
-		complain(s, "the attempts of a delivery cannot be read; a waiting delivery is attempted at most once more", p.seq, d, err)
+		r.complain("the attempts of a delivery cannot be read; a waiting delivery is attempted at most once more", p.seq, d, err)
 		d.Due, d.Expires, d.Died = p.dueAt(), p.dueAt(), p.dueAt()
 		err = nil
 	}
@@ -169,7 +179,7 @@ func (s *Store) lose(d *webhook.DeadLetter, seq uint64, cause error, ts ...trans
 		ts[i].kind, ts[i].lost = kindGone, true
 	}
 	if n, err := s.transit(context.Background(), ts); n > 0 || err != nil {
-		complain(s, "a delivery, or a dead letter, cannot be read and is lost", seq, d, cause)
+		s.complain("a delivery, or a dead letter, cannot be read and is lost", seq, d, cause)
 	}
 }
 
@@ -181,19 +191,19 @@ func (s *Store) Lost() int {
 	return s.index.losses
 }
 
-// maxTold bounds index.told, the deliveries that complain has logged already. Once index.told is
-// full, complain logs further deliveries each time they are read.
+// maxTold bounds reader.told. Once that is full, complain logs further deliveries each time they are
+// read.
 const maxTold = 1000
 
 // complain logs that a delivery cannot be read, once for each delivery. d has the parts that could
 // be read.
-func complain(s *Store, what string, seq uint64, d *webhook.DeadLetter, err error) {
-	s.index.mu.Lock()
-	told := s.index.told[seq]
-	if len(s.index.told) < maxTold {
-		s.index.told[seq] = true
+func (r *reader) complain(what string, seq uint64, d *webhook.DeadLetter, err error) {
+	r.mu.Lock()
+	told := r.told[seq]
+	if len(r.told) < maxTold {
+		r.told[seq] = true
 	}
-	s.index.mu.Unlock()
+	r.mu.Unlock()
 	if told {
 		return
 	}
@@ -201,5 +211,5 @@ func complain(s *Store, what string, seq uint64, d *webhook.DeadLetter, err erro
 	if id := cmp.Or(d.MessageID, d.ID); id != "" {
 		args = append(args, "messageId", id, "destination", d.Destination)
 	}
-	s.config.Logger.Error("filequeue: "+what, args...)
+	r.logger.Error("filequeue: "+what, args...)
 }

@@ -46,6 +46,7 @@ import (
 // A Store is a webhook.Store, webhook.History and audience.Roster. It is safe for concurrent use.
 type Store struct {
 	*roster
+	*reader
 	config  Config
 	disk    disk.Disk
 	lock    io.Closer
