@@ -18,8 +18,14 @@ const (
 	chunkBytes = 256 << 10
 )
 
-// itemBytes is about how many bytes of memory a delivery takes in addition to its record.
-const itemBytes = 128
+const (
+	// cacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node does
+	// not claim the deliveries that it puts, and gives back chunks of which the forwarder has no
+	// delivery.
+	cacheBytes = 32 << 20
+	// itemBytes is about how many bytes of memory a delivery takes in addition to its record.
+	itemBytes = 384
+)
 
 // A queueKey names a queue of the store: the fresh deliveries of a destination, or its
 // retries.
@@ -28,25 +34,21 @@ type queueKey struct {
 	retries     bool
 }
 
-// A row is a chunk in the table.
-type row struct {
-	id      int64 // the last two bits are the partition
-	queue   queueKey
-	node    int64 // the node that had claimed the chunk before, or 0
-	waiting int
-	done    string // a '1' for each delivery that is done; empty if none is
-	outbox  bool   // PutTx stored the chunk, and this is its first claim
-	items   []byte
+// queuesOf returns the queues of a destination.
+func queuesOf(destination string) [2]queueKey {
+	return [...]queueKey{{destination, false}, {destination, true}}
 }
 
-// rowColumns are the columns that scanRow reads, of chunk c. The columns node and outbox follow.
-const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
+// chunkColumns are the columns that scanChunk reads, of chunk c. The columns node and outbox follow.
+const chunkColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
 
-func scanRow(r pgx.CollectableRow) (row row, err error) {
-	var name []byte
-	err = r.Scan(&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items, &row.node, &row.outbox)
-	row.queue.destination = string(name)
-	return row, err
+func scanChunk(r pgx.CollectableRow) (*chunk, error) {
+	var c chunk
+	var done string
+	var items []byte
+	err := r.Scan(&c.id, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &done, &items, &c.owner, &c.outbox)
+	c.decode(items, done)
+	return &c, err
 }
 
 // claimPicked claims the chunks that a CTE named picked has locked, except those that a node had
@@ -54,14 +56,17 @@ func scanRow(r pgx.CollectableRow) (row row, err error) {
 const claimPicked = `
 UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END, outbox = false FROM picked p
 WHERE c.part = p.part AND c.id = p.id
-RETURNING ` + rowColumns + `, p.node, p.outbox`
+RETURNING ` + chunkColumns + `, p.node, p.outbox`
 
-// A chunk is a row that was read into memory. Usually this node has claimed it.
+// A chunk is a row of the table, in memory. Usually this node has claimed it.
 type chunk struct {
-	id      int64
+	id      int64 // the last two bits are the partition
 	queue   queueKey
+	owner   int64  // the node that had claimed it before the query, or 0
+	outbox  bool   // PutTx stored the chunk, and no node had claimed it before the query
 	waiting int    // how many deliveries are not done, according to the row
-	items   []item // all readable deliveries, done or not
+	items   []item // all deliveries, settled or not, but none behind an item of unreadable length
+	damaged error  // why a delivery could not be read
 	size    int64
 	used    time.Time // when it was claimed, or a claim of one of its deliveries last began or ended
 	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more.
@@ -71,13 +76,10 @@ type chunk struct {
 
 // An item is a delivery of a chunk.
 type item struct {
-	chunk  *chunk
-	index  int   // in the chunk
-	due    int64 // in microseconds
-	claim  uint64
-	state  itemState
-	body   int // size of the body in bytes
-	record []byte
+	chunk *chunk
+	index int // in the chunk
+	state itemState
+	d     webhook.Delivery // zero if the item was settled when it was read, or is damaged
 }
 
 type itemState uint8
@@ -86,83 +88,72 @@ const (
 	free    itemState = iota // in its queue
 	inHand                   // claimed by the caller
 	storing                  // claimed, and its outcome is being stored
-	done                     // its outcome is stored
+	settled                  // its outcome is stored
+	damaged                  // its record cannot be read
 )
+
+func (it *item) due() int64 { return it.d.Due.UnixMicro() }
 
 // itemOrder is the order of the items of a queue.
 func itemOrder(x, y *item) int {
-	return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
+	return cmp.Or(x.d.Due.Compare(y.d.Due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
 }
 
-// delivery decodes the record of the item.
-func (it *item) delivery() (d webhook.Delivery, err error) {
-	err = d.UnmarshalBinary(it.record)
-	d.Claim = it.claim
-	return d, err
+// appendItem appends a delivery to a chunk: the length of its record, and the record.
+func appendItem(b, record []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(record))), record...)
 }
 
-// appendItem appends a delivery to a chunk: the lengths of its record and its body, its due time,
-// and the record.
-func appendItem(b []byte, due int64, body int, record []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(record)))
-	b = binary.AppendUvarint(b, uint64(body))
-	b = binary.AppendVarint(b, due)
-	return append(b, record...)
-}
-
-var errDamaged = errors.New("pgqueue: a damaged chunk")
-
-// readChunk decodes the chunk in a row. If it returns an error, the chunk has only the deliveries
-// that could be read.
-func readChunk(r *row) (*chunk, error) {
-	c := &chunk{id: r.id, queue: r.queue, waiting: r.waiting}
-	left := 0
-	for data := r.items; len(data) > 0; {
-		size, a := binary.Uvarint(data)
-		body, b := binary.Uvarint(data[max(a, 0):])
-		due, n := binary.Varint(data[max(a, 0)+max(b, 0):])
-		head := a + b + n
-		if a <= 0 || b <= 0 || n <= 0 || size > uint64(len(data)-head) || body > size {
-			return c, errDamaged
+// decode adds the items of a row. The argument done has a '1' for each delivery that is done, and is
+// empty if none is. A delivery that cannot be read hides no other, unless its length is damaged.
+func (c *chunk) decode(items []byte, done string) {
+	c.items = make([]item, 0, max(c.waiting, 0))
+	c.size = int64(len(items))
+	waiting := 0
+	for len(items) > 0 {
+		size, n := binary.Uvarint(items)
+		if n <= 0 || size > uint64(len(items)-n) {
+			break
 		}
-		end := head + int(size)
-		it := item{chunk: c, index: len(c.items), due: due, body: int(body), record: data[head:end:end]}
-		if isSet(r.done, it.index) {
-			it.state = done
-		} else {
-			left++
+		end := n + int(size)
+		it := item{chunk: c, index: len(c.items), state: settled}
+		if !isSet(done, it.index) {
+			waiting++
+			it.state = free
+			if err := it.d.UnmarshalBinary(items[n:end]); err != nil {
+				it.state, it.d, c.damaged = damaged, webhook.Delivery{}, err
+			}
 		}
 		c.items = append(c.items, it)
-		data = data[end:]
+		items = items[end:]
 	}
-	c.size = int64(len(r.items) + len(c.items)*itemBytes)
-	if left != c.waiting {
-		return c, errDamaged
+	c.size += int64(len(c.items) * itemBytes)
+	if waiting != c.waiting {
+		c.damaged = errors.New("it has another number of deliveries than its row says")
 	}
-	return c, nil
 }
 
 func isSet(bits string, i int) bool { return i < len(bits) && bits[i] == '1' }
 
-// doneBits returns a bit for each item: set if it is done, or its outcome is being stored.
+// doneBits returns a bit for each item: set if it is settled, or its outcome is being stored.
 func (c *chunk) doneBits() string {
 	bits := make([]byte, len(c.items))
 	for i := range c.items {
 		bits[i] = '0'
-		if state := c.items[i].state; state == done || state == storing {
+		if state := c.items[i].state; state == settled || state == storing {
 			bits[i] = '1'
 		}
 	}
 	return string(bits)
 }
 
-// due returns the earliest due time of the deliveries that are not done. If all are done, it
-// returns the constant never.
+// due returns the earliest due time of the deliveries that are not settled. If all are
+// settled, it returns the constant never.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {
-		if it := &c.items[i]; it.state != done {
-			due = min(due, it.due)
+		if it := &c.items[i]; it.state != settled {
+			due = min(due, it.due())
 		}
 	}
 	return due

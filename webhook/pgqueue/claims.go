@@ -2,8 +2,6 @@ package pgqueue
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,44 +32,48 @@ type claimer struct {
 func (s *claimer) exchange(ctx context.Context, lock sync.Locker, fn func(context.Context, *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	lock.Lock()
-	defer lock.Unlock()
-	if err = fn(ctx, conn); err != nil && !hasCode(err, lockNotAvailable, deadlockDetected) {
-		s.doubt()
-	}
-	return err
-}
-
-func (s *claimer) doubt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.doubted = time.Now()
-}
-
-// adopt puts the chunks of rows into memory, except those that a node had claimed before. It counts
-// the deliveries of PutTx in chunks that were claimed for the first time. The argument node is the
-// id by which this node has claimed the chunks. adopt fails if the node has a new id by now: then
-// other nodes have taken over its claims.
-func (s *claimer) adopt(rows []row, node int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.node != node {
-		return errEnded
-	}
-	for i := range rows {
-		if r := &rows[i]; r.node == 0 {
-			if r.outbox {
-				s.firstClaims.Add(int64(r.waiting))
-			}
-			s.install(s.read(r))
+	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		lock.Lock()
+		defer lock.Unlock()
+		err := fn(ctx, conn)
+		if err != nil && !hasCode(err, lockNotAvailable, deadlockDetected) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.doubted = time.Now()
 		}
-	}
-	return nil
+		return err
+	})
+}
+
+// claim runs a statement that claims chunks, and puts these chunks into memory. The id of this node is
+// $1 of the statement. It returns the chunks of the statement, some of which a node may have claimed
+// before. It counts the deliveries of PutTx in chunks that were claimed for the first time.
+// The function more may add to the batch.
+func (s *claimer) claim(ctx context.Context, more func(*pgx.Batch), sql string, args ...any) (chunks []*chunk, err error) {
+	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		node := s.nodeNow()
+		b := newBatch()
+		b.Queue(s.in(sql), append([]any{node}, args...)...).Query(into(&chunks, scanChunk))
+		more(b)
+		if err := conn.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.node != node {
+			return errEnded // other nodes have taken over the claims
+		}
+		for _, c := range chunks {
+			if c.owner == 0 {
+				s.install(c)
+			}
+			if c.outbox {
+				s.firstClaims.Add(int64(c.waiting))
+			}
+		}
+		return nil
+	})
+	return chunks, err
 }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
@@ -95,23 +97,34 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 		s.mu.Lock()
 		node := s.node
 		for _, c := range s.chunks {
-			if c.inHand > 0 || time.Since(c.used) < idle {
-				continue
+			if c.inHand == 0 && time.Since(c.used) >= idle {
+				ids, dues, names = append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
+				s.forget(c)
 			}
-			ids, dues, names = append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
-			s.forget(c)
 		}
 		s.mu.Unlock()
 		if len(ids) == 0 {
 			return nil
 		}
-		var b pgx.Batch
-		b.Queue(byIndex)
-		b.Queue(s.in(releaseSQL), s.channel(), node, ids, dues)
-		err := conn.SendBatch(ctx, &b).Close()
+		err := s.free(ctx, conn, node, ids, dues)
 		s.hear(names...) // a query that ran meanwhile has not seen the chunks as unclaimed
 		return err
 	})
+}
+
+// tryRelease gives back all chunks of which the forwarder has no delivery. If that fails, a later call
+// does it.
+func (s *claimer) tryRelease(ctx context.Context) {
+	if err := s.release(ctx, 0); err != nil {
+		s.config.Logger.Debug("pgqueue: could not give chunks back; they stay claimed by this node for now", "error", err)
+	}
+}
+
+// free makes chunks of this node unclaimed. It also sets their due times, unless dues is empty.
+func (s *claimer) free(ctx context.Context, conn *pgxpool.Conn, node int64, ids, dues []int64) error {
+	b := newBatch()
+	b.Queue(s.in(freeSQL), s.channel(), node, ids, dues)
+	return conn.SendBatch(ctx, b).Close()
 }
 
 // reconcile makes the claims in memory equal to those in the database, if there is doubt about that.
@@ -125,31 +138,31 @@ func (s *claimer) reconcile(ctx context.Context) error {
 		return nil
 	}
 	return s.exchange(ctx, &s.claiming, func(ctx context.Context, conn *pgxpool.Conn) error {
-		s.mu.Lock()
-		node, ids := s.node, slices.AppendSeq([]int64{}, maps.Keys(s.chunks))
-		s.mu.Unlock()
-		stored := make(map[int64]row)
-		var b pgx.Batch
-		b.Queue(byIndex)
-		b.Queue(s.in(claimedSQL), node).Query(func(rows pgx.Rows) error {
-			var r row
-			_, err := pgx.ForEachRow(rows, []any{&r.id, &r.waiting, &r.done}, func() error {
-				stored[r.id] = r
-				return nil
-			})
-			return err
-		})
-		b.Queue(s.in(giveBackSQL), s.channel(), node, ids)
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		node := s.nodeNow()
+		stored, err := collect(ctx, conn, pgx.RowToStructByPos[claimedRow], s.in(claimedSQL), node)
+		if err != nil {
 			return err
 		}
-		s.hearAny()
+		defer s.hearAny()
+		var unknown []int64
+		found := make(map[*chunk]bool)
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		for id, c := range s.chunks {
-			if r, mine := stored[id]; mine {
-				s.correct(c, &r)
-			} else {
+		for _, r := range stored {
+			c := s.chunks[r.ID]
+			if c == nil {
+				unknown = append(unknown, r.ID)
+				continue
+			}
+			found[c], c.waiting = true, r.Waiting
+			for i := range c.items {
+				if isSet(r.Done, i) {
+					s.unhand(&c.items[i], settled)
+				}
+			}
+			s.arrange(c.queue)
+		}
+		for _, c := range s.chunks {
+			if !found[c] {
 				s.forget(c)
 			}
 		}
@@ -158,18 +171,24 @@ func (s *claimer) reconcile(ctx context.Context) error {
 		if s.doubted.Equal(since) && time.Since(since) > 2*writeTimeout {
 			s.doubted = time.Time{}
 		}
-		return nil
+		s.mu.Unlock()
+		return s.free(ctx, conn, node, unknown, nil)
 	})
 }
 
-const releaseSQL = `WITH freed AS (
-	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
-	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $2 RETURNING c.destination
-)` + notifyFreed
+// A claimedRow is what claimedSQL reads of a chunk.
+type claimedRow struct {
+	ID      int64
+	Waiting int
+	Done    string
+}
 
 // claimedSQL waits for transactions that are storing outcomes.
 const claimedSQL = `SELECT id, waiting, coalesce(done::text, '') FROM S.chunk WHERE node <> 0 AND node = $1 FOR UPDATE`
 
-const giveBackSQL = `WITH freed AS (
-	UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = $2 AND id <> ALL ($3::bigint[]) RETURNING destination
+// In freeSQL, $1 is the channel, $2 the id of this node, $3 the chunks and $4 their due times, or an
+// empty array.
+const freeSQL = `WITH freed AS (
+	UPDATE S.chunk c SET node = 0, due = coalesce(u.due, c.due) FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
+	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $2 RETURNING c.destination
 )` + notifyFreed

@@ -31,38 +31,63 @@ type database struct {
 // in returns SQL statements with the name of the schema in place of S.
 func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
 
+// checkIsolation returns an error unless transactions of the pool are READ COMMITTED, PostgreSQL's
+// default. At a stricter level, a transaction fails if another node claims or settles a chunk at
+// the same time. This package handles that case itself, by SKIP LOCKED and by conditions in its
+// statements.
+func (s *database) checkIsolation(ctx context.Context) error {
+	const want = "read committed"
+	var level string
+	err := s.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&level)
+	if err == nil && level != want {
+		return fmt.Errorf("default_transaction_isolation is %q; set it to %q for the role or in the pool's connection settings", level, want)
+	}
+	return err
+}
+
 // A querier is a pool, a connection or a transaction.
 type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// collect returns the rows of a query, each converted by scan.
-func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	rows, _ := q.Query(ctx, sql, args...) // CollectRows returns the error
-	return pgx.CollectRows(rows, scan)
+// newBatch returns a batch of statements, which are a transaction. It makes PostgreSQL find rows by
+// index. Without that, PostgreSQL may keep a plan that was made while a table was empty, and later read
+// the whole table. PostgreSQL also overestimates a LIMIT that differs by row: it assumes a third of
+// the table. jit is off because PostgreSQL adds a very high cost to a type of plan that is switched
+// off, and compiles every plan with such a cost.
+func newBatch() *pgx.Batch {
+	b := new(pgx.Batch)
+	b.Queue(byIndex)
+	return b
 }
 
-// byIndex makes PostgreSQL find rows by index in the rest of a transaction. Without it, PostgreSQL
-// may keep a plan that was made while a table was empty, and later read the whole table. PostgreSQL
-// also overestimates a LIMIT that differs by row: it assumes a third of the table. jit is off
-// because PostgreSQL adds a very high cost to a type of plan that is switched off, and compiles
-// every plan with such a cost.
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
-// indexed does the same as collect, but runs the query in a transaction of its own that begins with
-// byIndex.
-func indexed[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	var b pgx.Batch
-	b.Queue(byIndex)
-	b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
-		all, err = pgx.CollectRows(rows, scan)
+// into returns a function that sets all to the rows of a query, each converted by scan.
+func into[T any](all *[]T, scan pgx.RowToFunc[T]) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		*all, err = pgx.CollectRows(rows, scan)
 		return err
-	})
-	err = q.SendBatch(ctx, &b).Close()
+	}
+}
+
+// collect runs a query in a batch, and returns its rows, each converted by scan.
+func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	b := newBatch()
+	b.Queue(sql, args...).Query(into(&all, scan))
+	err = q.SendBatch(ctx, b).Close()
 	return all, err
+}
+
+// A text scans a column of type bytea into a string.
+type text string
+
+// ScanBytes implements pgtype.BytesScanner.
+func (t *text) ScanBytes(b []byte) error {
+	*t = text(b)
+	return nil
 }
 
 // call runs f as a call of the store. The argument what describes the call. An error begins with
@@ -137,13 +162,12 @@ func (e lineError) Unwrap() error { return e.error }
 // Error implements error. The driver's text has a line for each attempt to connect. If the driver
 // has tried again without TLS, the lines may be equal. Then Error keeps only one of them.
 func (e lineError) Error() string {
-	first, rest, _ := strings.Cut(e.error.Error(), "\n")
-	var attempts []string
-	for line := range strings.Lines(rest) {
+	var kept []string
+	for line := range strings.Lines(e.error.Error()) {
 		line = strings.TrimSpace(line)
-		if !slices.ContainsFunc(attempts, func(kept string) bool { return strings.HasSuffix(kept, line) }) {
-			attempts = append(attempts, line)
+		if !slices.ContainsFunc(kept, func(earlier string) bool { return strings.HasSuffix(earlier, line) }) {
+			kept = append(kept, line)
 		}
 	}
-	return strings.TrimSpace(first + " " + strings.Join(attempts, "; "))
+	return strings.Replace(strings.Join(kept, "; "), ":;", ":", 1) // the first line may be a heading
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
@@ -22,61 +21,45 @@ type fetch struct {
 	at       int64   // now by the database's clock, in microseconds
 	items    []*item // handed out
 	taken    []int   // for each want, how many items are handed out
-	bytes    int64
-	full     bool // maxBytes is reached
+	full     bool    // maxBytes is reached
 }
 
 // Fetch implements webhook.Store. It asks the database only if memory does not have enough
 // deliveries. One query then serves many of wants.
 func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
+	overfull := false
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.acquire(ctx); err != nil {
 			return err
 		}
 		defer s.fetching.release()
 		s.fetched.Store(time.Now().UnixMicro())
-		return f.run(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := f.run(ctx); err != nil {
+			s.takeBack(f.items...)
+			return err
+		}
+		for _, it := range f.items {
+			dst = append(dst, it.d)
+		}
+		overfull = s.bytes > cacheBytes
+		return nil
 	})
-	if err != nil {
-		return dst, err
-	}
-	for _, it := range f.items {
-		d, err := it.delivery()
-		if err != nil { // the item stays claimed, and so does its chunk
-			s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
-				"chunk", it.chunk.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
-			continue
-		}
-		dst = append(dst, d)
-	}
-	s.mu.Lock()
-	overfull := s.bytes > s.config.CacheBytes
-	s.mu.Unlock()
 	if overfull {
-		if err := s.release(ctx, 0); err != nil {
-			s.config.Logger.Debug("pgqueue: could not give chunks back; memory holds more than CacheBytes", "error", err)
-		}
+		s.tryRelease(ctx)
 	}
-	return dst, nil
+	return dst, err
 }
 
-// run takes items for the wants and sets Next of each want. If it returns an error, it has ended
-// the claims again.
-func (f *fetch) run(ctx context.Context) (err error) {
-	s := f.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f.at = time.Now().Add(s.offset).UnixMicro()
-	defer func() {
-		if err != nil {
-			s.takeBack(f.items)
-		}
-	}()
-	if err := s.expired(); err != nil {
+// run takes items for the wants and sets Next of each want.
+func (f *fetch) run(ctx context.Context) error {
+	f.at = time.Now().Add(f.s.offset).UnixMicro()
+	if err := f.s.expired(); err != nil {
 		return err
 	}
-	began := s.events
+	began := f.s.events
 	for i := range f.wants { // so that Next is right even for wants that are not served
 		if q := f.queue(i); q.stale() && q.asked <= began {
 			if err := f.ask(ctx, i); err != nil {
@@ -97,9 +80,9 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (f *fetch) queue(i int) *queue {
-	return f.s.queueOf(queueKey{f.wants[i].Destination, f.wants[i].Retries})
-}
+func (f *fetch) key(i int) queueKey { return queueKey{f.wants[i].Destination, f.wants[i].Retries} }
+
+func (f *fetch) queue(i int) *queue { return f.s.queueOf(f.key(i)) }
 
 // serve takes deliveries for want i from memory. It returns false if the database must be asked,
 // because the database may have due deliveries that come before those in memory, or that the want
@@ -108,17 +91,18 @@ func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
 		it := q.first()
-		if it == nil || it.due > min(f.at, q.beyond) {
+		if it == nil || it.due() > min(f.at, q.beyond) {
 			return q.beyond > f.at
 		}
-		if len(f.items) > 0 && f.bytes+int64(it.body) > f.maxBytes {
-			f.full = true
+		body := int64(len(it.d.Body))
+		if f.full = len(f.items) > 0 && body > f.maxBytes; f.full {
 			return true
 		}
-		q.pop()
+		q.free[0] = nil // so that the array does not keep the item in memory
+		q.free = q.free[1:]
 		f.s.hand(it)
 		f.items = append(f.items, it)
-		f.bytes += int64(it.body)
+		f.maxBytes -= body
 		f.taken[i]++
 	}
 	return true
@@ -129,10 +113,10 @@ func (f *fetch) serve(i int) bool {
 func (f *fetch) missing(i int) int {
 	q := f.queue(i)
 	need := max(f.wants[i].Max-f.taken[i]-len(q.free), 0)
-	chunks := (need + q.per - 1) / q.per
+	chunks := (need + q.per - 1) / max(q.per, 1)
 	it := q.first()
 	switch {
-	case q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due):
+	case q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due()):
 		return max(chunks, 1)
 	case q.stale():
 		return chunks
@@ -168,38 +152,24 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		left -= max(n, 1)
 		w := &f.wants[i]
 		names, retries, most = append(names, []byte(w.Destination)), append(retries, w.Retries), append(most, int32(n))
-		none[queueKey{w.Destination, w.Retries}] = n > 0
+		none[f.key(i)] = n > 0
 	}
-	asked, node := s.event(), s.node
+	asked := s.event()
 	s.mu.Unlock()
-	var rows []row
 	var heads []head
-	err := s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
-		var b pgx.Batch
-		b.Queue(byIndex)
-		b.Queue(s.in(claimSQL), node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
-			rows, err = pgx.CollectRows(rs, scanRow)
-			return err
-		})
-		b.Queue(s.in(headsSQL), names).Query(func(rs pgx.Rows) (err error) {
-			heads, err = pgx.CollectRows(rs, scanHead)
-			return err
-		})
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		return s.adopt(rows, node)
-	})
+	chunks, err := s.claim(ctx, func(b *pgx.Batch) {
+		b.Queue(s.in(headsSQL), names).Query(into(&heads, scanHead))
+	}, claimSQL, names, retries, f.at, most)
 	s.mu.Lock()
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		none[rows[i].queue] = false
+	for _, c := range chunks {
+		none[c.queue] = false
 	}
 	for _, h := range heads {
-		s.learn(h, asked)
-		if q := s.queueOf(h.queue); none[h.queue] && q.beyond <= f.at {
+		q := s.learn(h, asked)
+		if none[h.queue] && q.beyond <= f.at {
 			q.beyond = f.at + contended.Microseconds()
 		}
 	}
@@ -215,21 +185,18 @@ const claimSQL = `WITH picked AS MATERIALIZED (
 	) c
 )` + claimPicked
 
-// Heads implements webhook.Store. It may yield destinations that this node itself has changed. If it
-// reads all heads, it also removes empty queues from memory.
+// Heads implements webhook.Store. It may yield destinations that this node itself has changed.
 func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return storekit.Page(func() (heads []webhook.Head, err error) {
 		began := time.Now()
 		s.mu.Lock()
-		all := all || s.allNew
-		names := slices.Collect(maps.Keys(s.news))
-		clear(s.news)
-		s.allNew = false
+		names, all := s.news, all || s.allNew
+		s.news, s.allNew = make(map[string]bool), false
 		asked := s.event()
 		s.mu.Unlock()
-		sql, args := headsAllSQL, []any(nil)
+		var only [][]byte // nil for all
 		if !all {
-			sql, args = headsSQL, []any{bytesOf(names)}
+			only = bytesOf(slices.Collect(maps.Keys(names)))
 		}
 		var found []head
 		err = s.call(ctx, "looking for due deliveries", func() error {
@@ -238,7 +205,7 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, er
 			}
 			ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 			defer cancel()
-			found, err = indexed(ctx, s.pool, scanHead, s.in(sql), args...)
+			found, err = collect(ctx, s.pool, scanHead, s.in(headsSQL), only)
 			return err
 		})
 		if err != nil {
@@ -251,48 +218,39 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, er
 			s.learn(h, asked)
 		}
 		if all {
-			rest := make(map[string]bool)
+			s.looked = time.Since(began)
 			for key, q := range s.queues {
+				names[key.destination] = true
 				if q.asked < asked { // the database has no unclaimed chunk
-					s.learn(head{queue: key}, asked)
-				}
-				if len(q.free) == 0 && q.beyond == never && !q.stale() {
-					delete(s.queues, key)
-				} else {
-					rest[key.destination] = true
+					s.learn(head{key, never, chunkItems}, asked)
 				}
 			}
-			names = slices.Collect(maps.Keys(rest))
-			s.looked = time.Since(began)
 		}
-		for _, name := range names {
-			fresh, retries := s.queueOf(queueKey{name, false}), s.queueOf(queueKey{name, true})
-			heads = append(heads, webhook.Head{Destination: name, Fresh: fresh.next(), Retry: retries.next()})
+		for name := range names {
+			q := queuesOf(name)
+			heads = append(heads, webhook.Head{Destination: name, Fresh: s.queueOf(q[0]).next(), Retry: s.queueOf(q[1]).next()})
 		}
 		return heads, nil
 	})
 }
 
 func scanHead(r pgx.CollectableRow) (h head, err error) {
-	var name []byte
-	err = r.Scan(&name, &h.queue.retries, &h.due, &h.waiting)
-	h.queue.destination = string(name)
+	err = r.Scan((*text)(&h.queue.destination), &h.queue.retries, &h.due, &h.waiting)
 	return h, err
 }
 
-const headsSQL = `WITH d AS (SELECT unnest($1::bytea[]) AS destination) ` + headsOfD
-
-// headsAllSQL returns the heads of all destinations. It looks each next destination up in an
-// index, so it does not read all the chunks of a destination.
-const headsAllSQL = `WITH RECURSIVE d AS (
-	(SELECT destination FROM S.chunk WHERE node = 0 ORDER BY destination LIMIT 1)
+// headsSQL finds the first unclaimed chunk of both queues of each destination in the array $1, or of
+// all destinations if it is null. Where there is no chunk, it returns the constants never and
+// chunkItems. It looks each next destination up in an index, so it does not read all the chunks of a
+// destination.
+const headsSQL = `WITH RECURSIVE next AS (
+	(SELECT destination FROM S.chunk WHERE node = 0 AND $1::bytea[] IS NULL ORDER BY destination LIMIT 1)
 	UNION ALL
-	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > d.destination ORDER BY destination LIMIT 1)
-	FROM d WHERE d.destination IS NOT NULL
-) ` + headsOfD
-
-// headsOfD finds the first unclaimed chunk of both queues of each destination of d.
-const headsOfD = `SELECT d.destination, q.retry, coalesce(c.due, 0), coalesce(c.waiting, 0)
-FROM d CROSS JOIN (VALUES (false), (true)) q (retry) LEFT JOIN LATERAL (
+	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > next.destination ORDER BY destination LIMIT 1)
+	FROM next WHERE next.destination IS NOT NULL
+)
+SELECT d.destination, q.retry, coalesce(c.due, 9223372036854775807), coalesce(c.waiting, 256)
+FROM (SELECT unnest($1::bytea[]) UNION ALL SELECT destination FROM next WHERE destination IS NOT NULL) d (destination)
+CROSS JOIN (VALUES (false), (true)) q (retry) LEFT JOIN LATERAL (
 	SELECT due, waiting FROM S.chunk WHERE node = 0 AND destination = d.destination AND retry = q.retry ORDER BY due, id LIMIT 1
-) c ON true WHERE d.destination IS NOT NULL`
+) c ON true`

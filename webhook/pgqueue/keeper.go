@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,17 +15,12 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// wellFormed returns the keys that have the form of a dead letter's key. It leaves out the others.
-func wellFormed(keys ...string) []string {
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
-}
-
 // scanDead reads the key and the record of a dead letter. If the record is damaged, scanDead logs
 // that and returns a dead letter that has nothing but its Key.
 func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.DeadLetter, err error) {
 	var key string
 	var record []byte
-	if err = r.Scan(&key, &record); err != nil {
+	if err = r.Scan((*text)(&key), &record); err != nil {
 		return d, err
 	}
 	if damage := d.UnmarshalBinary(record); damage != nil {
@@ -38,20 +32,18 @@ func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.DeadLetter, err error)
 }
 
 // DeadLetter implements webhook.Store.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	err = s.call(ctx, "dead letter "+strconv.Quote(key), func() error {
-		var record []byte
-		err := s.pool.QueryRow(ctx, s.in(`SELECT record FROM S.dead WHERE key = ANY ($1)`), wellFormed(key)).Scan(&record)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return webhook.ErrNoDeadLetter
-		}
-		if err == nil {
-			err = d.UnmarshalBinary(record)
-		}
-		d.Key = key
-		return err
-	})
-	return d, err
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+	what := "dead letter " + strconv.Quote(key)
+	found, err := listed(ctx, s.database, what, s.scanDead, `SELECT key, record FROM S.dead WHERE key = $1`, []byte(key))
+	switch {
+	case err != nil:
+		return webhook.DeadLetter{}, err
+	case len(found) == 0:
+		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	case found[0].Destination == "":
+		return webhook.DeadLetter{}, fmt.Errorf("pgqueue: %s is damaged", what)
+	}
+	return found[0], nil
 }
 
 // Dead implements webhook.Store. It leaves out damaged dead letters.
@@ -60,39 +52,29 @@ func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) it
 	if !f.To.IsZero() {
 		to = f.To.UnixMicro()
 	}
-	return storekit.Pages(after, func(after string) (ds []webhook.DeadLetter, next string, err error) {
-		if len(wellFormed(after)) == 0 {
-			return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
-		}
-		where, order := "key > $1", "key"
-		if f.NewestFirst {
-			where, order = "($1 = '' OR key < $1)", "key DESC"
-		}
-		rows, err := listed(ctx, s.database, "reading dead letters", s.scanDead, `SELECT key, record FROM S.dead
-WHERE `+where+` AND ($2 = '\x'::bytea OR destination = $2) AND ($3 = '\x'::bytea OR type = $3)
-AND ($4 = '\x'::bytea OR reason = $4) AND died >= $5 AND died < $6
-ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to, page)
-		if err != nil {
-			return nil, "", err
-		}
-		for _, d := range rows {
-			if d.Destination != "" && f.Match(&d) { // the query does not filter by ID and User
-				ds = append(ds, d)
+	order := "key > $6 ORDER BY key"
+	if f.NewestFirst {
+		order = "($6 = ''::bytea OR key < $6) ORDER BY key DESC"
+	}
+	list := paged(ctx, s.database, "reading dead letters", after, func(d webhook.DeadLetter) string { return d.Key }, s.scanDead, `SELECT key, record FROM S.dead
+WHERE ($1 = ''::bytea OR destination = $1) AND ($2 = ''::bytea OR type = $2) AND ($3 = ''::bytea OR reason = $3)
+AND died >= $4 AND died < $5 AND `+order+` LIMIT $7`, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to)
+	return func(yield func(webhook.DeadLetter, error) bool) {
+		for d, err := range list {
+			selected := err != nil || d.Destination != "" && f.Match(&d) // the query does not filter by ID and User
+			if selected && !yield(d, err) {
+				return
 			}
 		}
-		if len(rows) == page {
-			next = rows[page-1].Key
-		}
-		return ds, next, nil
-	})
+	}
 }
 
-const discardSQL = `DELETE FROM S.dead WHERE key = ANY ($1)`
+const discardSQL = `DELETE FROM S.dead WHERE key = ANY ($1::bytea[])`
 
 // Discard implements webhook.Store.
 func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "discarding dead letters", func() error {
-		tag, err := s.pool.Exec(ctx, s.in(discardSQL), wellFormed(keys...))
+		tag, err := s.pool.Exec(ctx, s.in(discardSQL), bytesOf(keys))
 		n = int(tag.RowsAffected())
 		return err
 	})
@@ -101,49 +83,46 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 
 // Revive implements webhook.Store. Damaged dead letters stay.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
+	var names, found []string
 	err = s.call(ctx, "reviving dead letters", func() error {
-		var names []string
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			rows, err := collect(ctx, tx, s.scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1) FOR UPDATE`), wellFormed(keys...))
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			rows, err := collect(ctx, tx, s.scanDead, s.in(`SELECT key, record FROM S.dead WHERE key = ANY ($1::bytea[]) FOR UPDATE`), bytesOf(keys))
 			if err != nil {
 				return err
 			}
-			var ds []webhook.Delivery
-			found := []string{}
+			var all []*entry
 			now := s.Now()
 			for _, r := range rows {
-				if d := r.Delivery; d.Destination != "" {
-					d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-					ds, found, names = append(ds, d), append(found, r.Key), append(names, d.Destination)
+				d := r.Delivery
+				if d.Destination == "" {
+					continue
 				}
+				d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
+				e, err := newEntry(&d, false)
+				if err != nil {
+					return err
+				}
+				all, found, names = append(all, e), append(found, r.Key), append(names, d.Destination)
 			}
-			all, err := entriesOf(ds, false)
-			if err != nil {
-				return err
-			}
-			n = len(ds)
 			node := s.nodeNow()
 			var b pgx.Batch
-			b.Queue(s.in(discardSQL), found)
+			b.Queue(s.in(discardSQL), bytesOf(found))
 			s.queuePut(&b, draftsOf(all), &node)
 			return tx.SendBatch(ctx, &b).Close()
 		})
-		if err != nil {
-			n = 0
-		}
-		s.hear(names...) // also after an error: the answer may be lost
-		return err
 	})
-	return n, err
+	s.hear(names...) // also after an error: the answer may be lost
+	if err != nil {
+		return 0, err
+	}
+	return len(found), nil
 }
 
 // Settings implements webhook.Store.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return paged(ctx, s.database, "reading settings", "", func(e webhook.Setting) string { return e.Name },
 		func(r pgx.CollectableRow) (e webhook.Setting, err error) {
-			var name []byte
-			err = r.Scan(&name, &e.Value, &e.Version)
-			e.Name = string(name)
+			err = r.Scan((*text)(&e.Name), &e.Value, &e.Version)
 			return e, err
 		}, `SELECT name, value, version FROM S.setting
 WHERE name >= $1 AND name > $2 AND substring(name FOR length($1)) = $1 ORDER BY name LIMIT $3`, []byte(prefix))
@@ -154,19 +133,8 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("pgqueue: %w", err)
 	}
-	sql, args := `SELECT nextval('S.ids') WHERE NOT EXISTS (SELECT FROM S.setting WHERE name = $1)`, []any{[]byte(e.Name)}
-	switch {
-	case e.Version == 0 && e.Value != nil:
-		sql, args = `INSERT INTO S.setting VALUES ($1, $2, nextval('S.ids')) ON CONFLICT DO NOTHING RETURNING version`, append(args, e.Value)
-	case e.Version != 0 && e.Value != nil:
-		sql = `UPDATE S.setting SET value = $2, version = nextval('S.ids') WHERE name = $1 AND version = $3 RETURNING version`
-		args = append(args, e.Value, int64(e.Version))
-	case e.Version != 0:
-		sql = `WITH gone AS (DELETE FROM S.setting WHERE name = $1 AND version = $2 RETURNING name) SELECT nextval('S.ids') FROM gone`
-		args = append(args, int64(e.Version))
-	}
 	err = s.call(ctx, "storing a setting", func() error {
-		err := s.pool.QueryRow(ctx, s.in(sql), args...).Scan(&version)
+		err := s.pool.QueryRow(ctx, s.in(setSQL), []byte(e.Name), e.Value, int64(e.Version)).Scan(&version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return webhook.ErrConflict
 		}
@@ -174,6 +142,18 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	})
 	return version, err
 }
+
+// setSQL removes the version $3 of the setting $1, and stores it anew unless the value $2 is null. It
+// returns the new version, or no row if there is a conflict.
+const setSQL = `WITH old AS (
+	DELETE FROM S.setting WHERE name = $1 AND version = $3 RETURNING name
+), new AS (
+	SELECT nextval('S.ids') AS version WHERE EXISTS (SELECT FROM old)
+		OR $3::bigint = 0 AND NOT EXISTS (SELECT FROM S.setting WHERE name = $1)
+), stored AS (
+	INSERT INTO S.setting SELECT $1, $2::bytea, version FROM new WHERE $2 IS NOT NULL ON CONFLICT DO NOTHING RETURNING version
+)
+SELECT version FROM stored UNION ALL SELECT version FROM new WHERE $2 IS NULL`
 
 // Count implements webhook.Store. Deliveries in chunks of other nodes count as claimed.
 func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
@@ -200,15 +180,18 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 // CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
 // claimed.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
-		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
-			var name []byte
-			var first int64
-			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first)
-			c.Destination, c.Oldest = string(name), timeOf(first)
-			return c, err
-		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
-	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`, s.nodeNow(), int64(never))
+	return storekit.Page(func() (counts []webhook.DestinationCounts, err error) {
+		err = s.call(ctx, "counting", func() error {
+			rows, _ := s.pool.Query(ctx, s.in(`SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
+	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`), s.nodeNow(), int64(never)) // CollectRows returns the error
+			counts, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+				var first int64
+				err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
+				c.Oldest = timeOf(first)
+				return c, err
+			})
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -221,10 +204,9 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 		for i := range counts {
 			c := &counts[i]
 			c.Claimed += claimed[c.Destination]
-			for _, retries := range []bool{false, true} {
-				it := s.queues[queueKey{c.Destination, retries}].first()
-				if it != nil && (c.Oldest.IsZero() || timeOf(it.due).Before(c.Oldest)) {
-					c.Oldest = timeOf(it.due)
+			for _, key := range queuesOf(c.Destination) {
+				if it := s.queues[key].first(); it != nil && (c.Oldest.IsZero() || it.d.Due.Before(c.Oldest)) {
+					c.Oldest = it.d.Due
 				}
 			}
 		}
@@ -267,10 +249,9 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 				ids = append(ids, c.ID)
 			}
 			chunks = chunks[len(ids):]
-			var rows []row
-			rows, err = listed(ctx, s.database, what, scanRow, chunksSQL, ids)
-			for i := range rows {
-				c, _ := readChunk(&rows[i]) // ignore the error: a damaged chunk must hide no other
+			var read []*chunk
+			read, err = listed(ctx, s.database, what, scanChunk, chunksSQL, ids)
+			for _, c := range read {
 				for j := range c.items {
 					if c.items[j].state == free {
 						items = append(items, &c.items[j])
@@ -278,8 +259,8 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 				}
 			}
 			slices.SortFunc(items, itemOrder)
-			for err == nil && len(items) > 0 && (len(chunks) == 0 || items[0].due < chunks[0].Due) {
-				if d, err := items[0].delivery(); err == nil && !yield(d, nil) {
+			for err == nil && len(items) > 0 && (len(chunks) == 0 || items[0].due() < chunks[0].Due) {
+				if !yield(items[0].d, nil) {
 					return
 				}
 				items = items[1:]
@@ -296,5 +277,5 @@ UNION ALL
 SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1
 ORDER BY due`
 
-const chunksSQL = `SELECT ` + rowColumns + `, c.node, c.outbox FROM S.chunk c, unnest($1::bigint[]) u (id)
+const chunksSQL = `SELECT ` + chunkColumns + `, c.node, c.outbox FROM S.chunk c, unnest($1::bigint[]) u (id)
 WHERE c.part = (u.id & 3)::smallint AND c.id = u.id`

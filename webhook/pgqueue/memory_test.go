@@ -10,20 +10,20 @@ func TestAnswerOfQueryMayBeOld(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		during func(s *memory)
-		due    int64 // of the head that the query returns; 0: it returns none
+		due    int64 // of the head that the query returns
 		stale  bool
 		beyond int64
 	}{
-		{"nothing happens, no head", func(s *memory) {}, 0, false, never},
+		{"nothing happens, no head", func(s *memory) {}, never, false, never},
 		{"nothing happens", func(s *memory) {}, 7, false, 7},
 		{"notification", func(s *memory) { s.hear("crm") }, 7, true, 7},
 		{"notification about another destination", func(s *memory) { s.hear("mail") }, 7, false, 7},
 		{"notifications may be lost", func(s *memory) { s.hearAny() }, 7, true, 7},
-		{"own chunk, due earlier", func(s *memory) { s.report(key, 5, 1) }, 7, false, 5},
-		{"own chunk, due later", func(s *memory) { s.report(key, 9, 1) }, 7, false, 7},
-		{"own chunk, and no head", func(s *memory) { s.report(key, 9, 1) }, 0, false, 8},
+		{"own chunk, due earlier", func(s *memory) { s.report(&draft{queue: key, due: 5}) }, 7, false, 5},
+		{"own chunk, due later", func(s *memory) { s.report(&draft{queue: key, due: 9}) }, 7, false, 7},
+		{"own chunk, and no head", func(s *memory) { s.report(&draft{queue: key, due: 9}) }, never, false, 8},
 		{"later query", func(s *memory) { s.learn(head{key, 5, 1}, s.event()) }, 7, false, 5},
-		{"later query without a head", func(s *memory) { s.learn(head{key, 0, 0}, s.event()) }, 7, false, 7},
+		{"later query without a head", func(s *memory) { s.learn(head{key, never, 1}, s.event()) }, 7, false, 7},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &memory{changed: make(chan struct{}, 1), queues: make(map[queueKey]*queue), news: make(map[string]bool)}
@@ -33,11 +33,7 @@ func TestAnswerOfQueryMayBeOld(t *testing.T) {
 			s.learn(head{key, 8, 1}, s.event())
 			asked := s.event()
 			tt.during(s)
-			h := head{queue: key, due: tt.due}
-			if tt.due != 0 {
-				h.waiting = 1
-			}
-			s.learn(h, asked)
+			s.learn(head{key, tt.due, 1}, asked)
 			if q := s.queueOf(key); q.stale() != tt.stale || q.beyond != tt.beyond {
 				t.Errorf("after the query: stale %v, beyond %d; want %v, %d", q.stale(), q.beyond, tt.stale, tt.beyond)
 			}

@@ -4,118 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/hookferry/analytics/webhook"
 )
-
-// A heartbeat makes this process a node of the schema, and proves to the other nodes that it is
-// alive.
-type heartbeat struct {
-	*database
-	presented chan struct{} // makes live send a heartbeat; capacity 1
-
-	// mu guards all below. It also guards memory, so that the id of the node does not change while
-	// chunks that were claimed with this id are added to memory.
-	mu      sync.Mutex
-	node    int64                 // the id of this node
-	note    func() ([]byte, bool) // of Present
-	sent    time.Time             // when the latest stored heartbeat was sent
-	offset  time.Duration         // how far the database's clock is ahead
-	lastErr error                 // the error of the latest heartbeat
-}
-
-// enroll makes this process a new node. The claims of the node are valid from then on.
-func (s *heartbeat) enroll(ctx context.Context) error {
-	sent := time.Now()
-	var id int64
-	err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
-VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`),
-		s.config.Node, s.config.term().Microseconds()).Scan(&id)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.node, s.sent = id, sent
-	s.mu.Unlock()
-	return s.beat(ctx)
-}
-
-// beat sends a heartbeat, unless the scheduler makes no progress. It returns errEnded if another
-// node has judged this one dead.
-func (s *heartbeat) beat(ctx context.Context) error {
-	s.mu.Lock()
-	node, present := s.node, s.note
-	s.mu.Unlock()
-	var note []byte
-	if present != nil {
-		var alive bool
-		if note, alive = present(); !alive {
-			return errors.New("the forwarder of this node makes no progress")
-		}
-		if len(note) > webhook.MaxNote {
-			note = nil
-		}
-	}
-	sent := time.Now()
-	var now int64
-	err := s.pool.QueryRow(ctx, s.in(`UPDATE S.node SET seen = clock_timestamp(), note = $3,
-	steady = CASE WHEN clock_timestamp() - seen < $4::bigint * interval '1 microsecond' THEN steady ELSE clock_timestamp() END,
-	expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
-RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
-		node, s.config.term().Microseconds(), note, s.config.late().Microseconds()).Scan(&now)
-	took := time.Since(sent)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = errEnded
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lastErr = err; err != nil {
-		return err
-	}
-	s.sent = sent
-	// Assume equal clocks, unless they differ by more than the round trip can explain.
-	s.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
-	if s.offset.Abs() <= took/2+time.Millisecond {
-		s.offset = 0
-	}
-	return nil
-}
-
-var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
-
-// expired returns an error once other nodes may consider this node dead. It checks the age of the
-// last heartbeat by the wall clock and by the monotonic clock. It returns an error if the age is
-// too high by one of them.
-func (s *heartbeat) expired() error {
-	now, trusted := time.Now(), s.config.trusted()
-	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
-		return nil
-	}
-	if s.lastErr != nil {
-		return fmt.Errorf("claims have expired, no heartbeat was stored in time: %w", s.lastErr)
-	}
-	return errors.New("claims have expired, no heartbeat was stored in time")
-}
-
-func (s *heartbeat) nodeNow() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node
-}
-
-// Now implements webhook.Store.
-func (s *heartbeat) Now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond)
-}
 
 // live sends heartbeats until the Store is closed.
 func (s *Store) live() {
@@ -155,11 +49,8 @@ func (s *claimer) again(ctx context.Context) error {
 		s.forget(c)
 	}
 	s.mu.Unlock()
-	if err := s.enroll(ctx); err != nil {
-		return err
-	}
-	s.hearAny()
-	return nil
+	defer s.hearAny()
+	return s.enroll(ctx)
 }
 
 // resign gives back all claims and removes this node from the table of nodes.
@@ -173,11 +64,10 @@ func (s *claimer) resign(ctx context.Context) error {
 	if err := s.release(ctx, 0); err != nil {
 		return err
 	}
-	var b pgx.Batch
-	b.Queue(byIndex)
-	b.Queue(s.in(giveBackSQL), s.channel(), node, []int64{}) // damaged chunks, too
+	b := newBatch()
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
-	return s.pool.SendBatch(ctx, &b).Close()
+	b.Queue(s.in(healSQL), s.channel(), node) // damaged chunks, too
+	return s.pool.SendBatch(ctx, b).Close()
 }
 
 // maintain runs until the Store is closed. It takes over from dead nodes and keeps the tables
@@ -220,16 +110,14 @@ func (s *Store) maintain() {
 	}
 }
 
-// takeOver removes the nodes whose heartbeats have ended, frees their claims, and notifies all
-// other nodes. The statement itself decides which nodes are dead, because the database may execute
-// it long after it was sent.
+// takeOver removes the nodes whose heartbeats have ended, frees their claims, and notifies all other
+// nodes. The statement itself decides which nodes are dead, because the database may execute it long
+// after it was sent.
 //
 // An outage of the database makes no node dead. So this node judges others only if its own
-// heartbeats have been stored for at least Config.term up to now, and none of them was late. In the
-// statement, $2 is the id of this node; $3 is Config.term and $4 is Config.late, in microseconds.
+// heartbeats have been stored for at least Config.term up to now, and none of them was late.
 func (s *claimer) takeOver(ctx context.Context) error {
-	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
-		s.channel(), s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds())
+	names, err := collect(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL), s.channel(), s.nodeNow(), s.config.term(), s.config.late())
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -238,37 +126,44 @@ func (s *claimer) takeOver(ctx context.Context) error {
 	return nil
 }
 
+// In takeOverSQL, $1 is the channel, $2 the id of this node, $3 is Config.term and $4 is Config.late.
 const takeOverSQL = `WITH dead AS (
 	DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $2 AND EXISTS (
 		SELECT FROM S.node judge WHERE judge.id = $2
-		AND judge.steady <= clock_timestamp() - $3::bigint * interval '1 microsecond'
-		AND judge.seen > clock_timestamp() - $4::bigint * interval '1 microsecond')
+		AND judge.steady <= clock_timestamp() - $3::interval
+		AND judge.seen > clock_timestamp() - $4::interval)
 	RETURNING id, name
 ), freed AS (
 	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
-// Present implements webhook.Shared.
-func (s *heartbeat) Present(note func() ([]byte, bool)) {
-	s.mu.Lock()
-	s.note = note
-	s.mu.Unlock()
-	select {
-	case s.presented <- struct{}{}:
-	default:
-	}
+// heal frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
+// claims also arise if a claim is stored while another node removes the claiming node.
+func (s *heartbeat) heal(ctx context.Context) error {
+	b := newBatch()
+	b.Queue(s.in(healSQL), s.channel(), s.nodeNow())
+	return s.pool.SendBatch(ctx, b).Close()
 }
 
-// Nodes implements webhook.Shared.
-func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
-	self := s.nodeNow()
-	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n webhook.Node, err error) {
-		var id int64
-		err = r.Scan(&id, &n.Name, &n.Opened, &n.Seen, &n.Note)
-		n.Self, n.Opened, n.Seen = id == self, n.Opened.UTC(), n.Seen.UTC()
-		return n, err
-	}, `SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`)
+const healSQL = `WITH RECURSIVE claimer AS (
+	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
+	UNION ALL
+	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM claimer h WHERE h.node IS NOT NULL
+), freed AS (
+	UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
+		SELECT node FROM claimer h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))
+	RETURNING destination
+)` + notifyFreed
+
+// upkeepEvery is how often upkeep runs, at most.
+const upkeepEvery = 10 * time.Second
+
+// upkeep keeps the tables small. Each step is a transaction of its own.
+func (s *Store) upkeep(ctx context.Context) error {
+	_, dedup := s.pool.Exec(ctx, s.in("SELECT S.rotate_dedup($1, clock_timestamp(), $2, $3)"), s.lock, s.config.DedupMax, s.config.DedupWindow)
+	_, chunks := s.pool.Exec(ctx, s.in("SELECT S.rotate_chunks($1, clock_timestamp())"), s.lock)
+	return errors.Join(dedup, chunks, s.heal(ctx))
 }
 
 // A notification names a destination that may have unclaimed deliveries. Its payload is the id of
@@ -285,50 +180,39 @@ func (s *database) channel() string {
 	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
 }
 
-// connect returns a connection that receives notifications.
-func (s *database) connect(ctx context.Context) (*pgx.Conn, error) {
-	pooled, err := s.pool.Acquire(ctx)
+// listen receives notifications until the Store is closed. It reconnects after an error.
+func (s *memory) listen() {
+	for s.background.Err() == nil {
+		err := s.receive()
+		s.config.Logger.Debug("pgqueue: receives no notifications until it has connected again", "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-s.background.Done():
+		}
+	}
+}
+
+// receive receives notifications until an error.
+func (s *memory) receive() error {
+	pooled, err := s.pool.Acquire(s.background)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	conn := pooled.Hijack() // a connection that listens must not go back to the pool
-	if _, err := conn.Exec(ctx, "LISTEN "+s.channel()); err != nil {
-		conn.Close(context.WithoutCancel(ctx))
-		return nil, err
+	defer conn.Close(s.background)
+	if _, err := conn.Exec(s.background, "LISTEN "+s.channel()); err != nil {
+		return err
 	}
-	return conn, nil
-}
-
-// listen receives notifications until the Store is closed. It begins with conn, and reconnects
-// after an error.
-func (s *memory) listen(conn *pgx.Conn) {
+	s.hearAny() // earlier notifications were missed
 	for {
 		n, err := conn.WaitForNotification(s.background)
-		if err == nil {
-			s.notified(n.Payload)
-			continue
+		if err != nil {
+			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		conn.Close(ctx)
-		cancel()
-		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
-			select {
-			case <-time.After(wait):
-			case <-s.background.Done():
-				return
-			}
-			if conn, err = s.connect(s.background); err == nil {
-				s.hearAny() // notifications were missed meanwhile
-				break
-			}
+		sender, name, _ := strings.Cut(n.Payload, " ")
+		destination, err := hex.DecodeString(name)
+		if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
+			s.hear(string(destination))
 		}
-	}
-}
-
-func (s *memory) notified(payload string) {
-	sender, name, _ := strings.Cut(payload, " ")
-	destination, err := hex.DecodeString(name)
-	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
-		s.hear(string(destination))
 	}
 }

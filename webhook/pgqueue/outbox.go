@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -37,22 +36,27 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
 	err = s.call(ctx, "storing in a transaction", func() error {
-		all, err := entriesOf(ds, true)
-		if err != nil || len(all) == 0 {
-			return err
+		if len(ds) == 0 {
+			return nil
+		}
+		var all []*entry
+		for i := range ds {
+			e, err := newEntry(&ds[i], true)
+			if err != nil {
+				return fmt.Errorf("delivery %d: %w", i, err)
+			}
+			all = append(all, e)
 		}
 		// Notifications are sent when the transaction has been committed, also to this node.
 		args := s.putArgs(draftsOf(all), new(int64))
-		types := typeMaps.Get().(*pgtype.Map)
-		defer typeMaps.Put(types)
-		for i, arg := range args { // every driver passes on the text of an array
-			if oid := arrays[i]; oid != 0 {
-				text, err := types.Encode(oid, pgtype.TextFormatCode, arg, nil)
-				if err != nil {
-					return err
-				}
-				args[i] = string(text)
+		types := pgtype.NewMap()
+		for i, arg := range args { // every driver passes on text
+			t, _ := types.TypeForValue(arg)
+			text, err := types.Encode(t.OID, pgtype.TextFormatCode, arg, nil)
+			if err != nil {
+				return err
 			}
+			args[i] = string(text)
 		}
 		return queryRow(args).Scan(&n)
 	})
@@ -60,15 +64,6 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 }
 
 const putTxSQL = `SELECT stored FROM ` + putCall
-
-// arrays has the type of each argument of putCall that is an array, and 0 for the others.
-var arrays = [11]uint32{
-	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
-	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,
-}
-
-// typeMaps is a pool of type maps. Each caches how types are encoded.
-var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
 // FirstClaims implements webhook.Outbox.
 func (s *claimer) FirstClaims() int64 { return s.firstClaims.Load() }

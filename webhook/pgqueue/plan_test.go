@@ -3,9 +3,10 @@
 package pgqueue
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // PostgreSQL may make a plan while a table is empty, and keep it while the table grows. So each
@@ -16,15 +17,13 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 	for _, c := range []struct{ name, sql, args string }{
 		{"claim", q.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
 		{"heads", q.in(headsSQL), `('{}')`},
-		{"headsAll", q.in(headsAllSQL), ""},
+		{"heads of all", q.in(headsSQL), `(NULL)`},
 		{"waiting", q.in(waitingSQL), `('')`},
 		{"chunks", q.in(chunksSQL), `('{}')`},
 		{"claimed", q.in(claimedSQL), `(1)`},
-		{"release", q.in(releaseSQL), `('', 1, '{}', '{}')`},
-		{"giveBack", q.in(giveBackSQL), `('', 1, '{}')`},
-		{"heal", q.in(healSQL), ""},
-		{"takeOver", q.in(takeOverSQL), `('', 1, 1, 1)`},
-		{"partitions", q.in(partitionsSQL), `(20000, 600000000)`},
+		{"free", q.in(freeSQL), `('', 1, '{}', '{}')`},
+		{"heal", q.in(healSQL), `('', 1)`},
+		{"take over", q.in(takeOverSQL), `('', 1, '1s', '1s')`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -64,35 +63,53 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 	}
 }
 
-// PutTx finds rows by index in a transaction with the caller's settings, even if its
-// statements were planned for empty tables.
-func TestPutTxUsesIndexes(t *testing.T) {
+// PutTx finds rows by index in a transaction with the caller's settings, even if its statements were
+// planned for empty tables. So does the function rotate_chunks.
+func TestFunctionsUseIndexes(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
-	ctx := t.Context()
-	for i := range 2 {
-		if _, err := q.pool.Exec(ctx, fmt.Sprintf("VACUUM ANALYZE %s.dedup_%d", q.schema, i)); err != nil {
+	for _, c := range []struct {
+		name, tables string
+		call         func(tx pgx.Tx) error
+		least        int
+	}{
+		{"put", "dedup%", func(tx pgx.Tx) error {
+			n, err := q.PutTx(t.Context(), tx, deliveries("crm", 0, 20))
+			if n != 20 {
+				t.Errorf("PutTx = %d, want 20", n)
+			}
+			return err
+		}, 20},
+		{"rotate_chunks", "chunk%", func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), q.in("SELECT S.rotate_chunks($1, clock_timestamp())"), q.lock)
+			return err
+		}, 3},
+	} {
+		ctx := t.Context()
+		for _, table := range []string{"dedup_0", "dedup_1", "chunk_1", "chunk_2", "chunk_3"} {
+			if _, err := q.pool.Exec(ctx, "VACUUM ANALYZE "+q.schema+"."+table); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := pool(t).Begin(ctx) // on a connection that has not counted any scan yet
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	tx, err := q.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := q.PutTx(ctx, tx, deliveries("crm", 0, 20)); n != 20 || err != nil {
-		t.Fatalf("PutTx = %d, %v; want 20", n, err)
-	}
-	var all, found int
-	err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE 'dedup%'",
-		q.config.Schema).Scan(&all, &found)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all != 0 || found < 20 {
-		t.Errorf("got %d sequential and %d index scans of the dedup tables, want 0 and at least 20", all, found)
+		defer tx.Rollback(ctx)
+		if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.call(tx); err != nil {
+			t.Fatal(err)
+		}
+		var all, found int
+		err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE $2",
+			q.config.Schema, c.tables).Scan(&all, &found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all != 0 || found < c.least {
+			t.Errorf("%s: got %d sequential and %d index scans of the tables %s, want 0 and at least %d", c.name, all, found, c.tables, c.least)
+		}
 	}
 }

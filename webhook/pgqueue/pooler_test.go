@@ -3,6 +3,7 @@
 package pgqueue
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -49,6 +50,25 @@ func TestPooler(t *testing.T) {
 			settleAll(t, q, webhook.Bury, ds[290:])
 			if c, err := q.Count(ctx); err != nil || c.Waiting != 40 || c.Dead != 10 {
 				t.Errorf("Count = %+v, %v; want 40 waiting, 10 dead", c, err)
+			}
+			dead := 0
+			for d, err := range q.Dead(ctx, webhook.DeadFilter{NewestFirst: true}, "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := q.Revive(ctx, d.Key)
+				if dead += n; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n, _, err := q.Change(ctx, webhook.WaitingFilter{Destination: "mail"}, webhook.Discarded); n+dead != 60 || err != nil {
+				t.Errorf("after reviving %d, Change to Discarded = %d, %v; want 60 in all", dead, n, err)
+			}
+			if _, err := q.Set(ctx, webhook.Setting{Name: "pause/crm", Value: []byte("{}")}); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(q.upkeep(ctx), q.takeOver(ctx)); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -23,30 +23,24 @@ const (
 	maxBatch = 4 << 20
 )
 
-// batchWait and aloneWait are how long a transaction waits for another transaction that is adding
-// one of the same keys. batchWait applies to a transaction with many puts, aloneWait to a single
-// put. If two transactions add the same keys in different orders, PostgreSQL ends one of them
-// because of the deadlock. The store tries that transaction again. It does the same with a
-// transaction that has waited too long.
-const (
-	batchWait = "50ms"
-	aloneWait = "500ms"
-)
+// lockWait is how long a transaction waits for another transaction that is adding one of the same
+// keys. If two transactions add the same keys in different orders, PostgreSQL ends one of them
+// because of the deadlock. In both cases, each put of the transaction is tried again in a transaction
+// of its own, one at a time. So a put that has to wait hardly delays the others.
+const lockWait = "100ms"
 
 // A putter stores deliveries, and claims those that this node delivers itself.
 type putter struct {
 	*claimer
 	puts  *storekit.Batcher[put] // the calls of Put that wait for a transaction
-	alone semaphore              // held by a single put that waits for a transaction which is adding its keys
+	alone semaphore              // held by a put that has a transaction of its own
 }
 
 // A put is a call of Put.
 type put struct {
-	entries []entry
+	entries []*entry
 	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
-	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by heartbeat.mu
-	ended   bool // its result is in memory; guarded by heartbeat.mu
 }
 
 // Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
@@ -56,15 +50,15 @@ type put struct {
 // minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
-		p := &put{entries: make([]entry, len(ps)), done: make(chan struct{})}
+		p := &put{done: make(chan struct{})}
 		size := 0
 		for i := range ps {
 			e, err := newEntry(&ps[i].Delivery, !ps[i].NoDedup)
 			if err != nil {
 				return fmt.Errorf("delivery %d: %w", i, err)
 			}
-			e.keep, e.put = ps[i].Keep, p
-			p.entries[i] = e
+			e.keep = ps[i].Keep
+			p.entries = append(p.entries, e)
 			size += len(e.record)
 		}
 		began := time.Now()
@@ -72,8 +66,12 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			if err := s.abandonPut(p, ctx.Err()); err != nil {
-				return err
+			if s.puts.Drop(p) {
+				return ctx.Err()
+			}
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				s.goroutines.Go(func() { s.disown(p) })
+				return fmt.Errorf("no answer from the database in time: %w", ctx.Err())
 			}
 			<-p.done
 		}
@@ -81,7 +79,7 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 			if err := s.alone.acquire(ctx); err != nil {
 				return err
 			}
-			p.err = s.store([]*put{p}, aloneWait)
+			p.err = s.store([]*put{p})
 			s.alone.release()
 			if err := ctx.Err(); err != nil && p.err != nil {
 				p.err = err
@@ -90,61 +88,51 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 		if p.err != nil {
 			return p.err
 		}
-		for i := range out {
-			out[i] = webhook.Result{Stored: !p.entries[i].known, Claim: p.entries[i].claim}
+		for i, e := range p.entries {
+			out[i] = webhook.Result{Stored: !e.known, Claim: e.claim}
 		}
 		return nil
 	})
 }
 
-// abandonPut handles a put whose context has ended with err. It returns nil if the caller must wait
-// for the transaction, and otherwise the error for the caller.
-func (s *putter) abandonPut(p *put, err error) error {
-	if s.puts.Drop(p) {
-		return err
-	}
+// disown waits until p is stored, and ends its claims, because the caller does not know them.
+func (s *putter) disown(p *put) {
+	<-p.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.ended || !errors.Is(err, context.DeadlineExceeded) {
-		return nil
+	for _, e := range p.entries {
+		if it := s.claims[e.claim]; it != nil {
+			s.takeBack(it)
+		}
 	}
-	p.gone = true
-	return fmt.Errorf("no answer from the database in time: %w", err)
 }
 
-// storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
-// uses several transactions, so that the other puts do not wait.
+// storeBatch stores puts in one transaction.
 func (s *putter) storeBatch(puts []*put) {
-	err := s.store(puts, batchWait)
-	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable, deadlockDetected) {
-		s.storeBatch(puts[:half:half])
-		s.storeBatch(puts[half:])
-		return
-	}
+	err := s.store(puts)
 	for _, p := range puts {
 		p.err = err
 		close(p.done)
 	}
 }
 
-// store stores puts in one transaction. The argument wait is the lock_timeout of the transaction.
-func (s *putter) store(puts []*put, wait string) error {
+// store stores puts in one transaction.
+func (s *putter) store(puts []*put) error {
 	var all []*entry
 	for _, p := range puts {
-		for i := range p.entries {
-			all = append(all, &p.entries[i])
-		}
+		all = append(all, p.entries...)
 	}
 	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		drafts := draftsOf(all)
 		node := s.claimDrafts(drafts)
 		var b pgx.Batch
-		b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
+		b.Queue("SELECT set_config('lock_timeout', $1, true)", lockWait)
 		r := s.queuePut(&b, drafts, &node)
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.reportAll(drafts) // the answer may be lost
+		err := conn.SendBatch(ctx, &b).Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			s.report(drafts...)
 			return err
 		}
 		s.stored(drafts, node, r)
@@ -153,7 +141,7 @@ func (s *putter) store(puts []*put, wait string) error {
 }
 
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
-// fits into CacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
+// fits into cacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
 // returns the id of this node.
 func (s *putter) claimDrafts(drafts []*draft) int64 {
 	s.mu.Lock()
@@ -161,7 +149,7 @@ func (s *putter) claimDrafts(drafts []*draft) int64 {
 	if s.releasing.Load() || s.expired() != nil {
 		return s.node // and no draft is mine
 	}
-	room := s.config.CacheBytes - s.bytes
+	room := cacheBytes - s.bytes
 	now := time.Now()
 	soon := now.Add(s.offset + time.Second).UnixMicro()
 	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // otherwise this node only puts
@@ -228,39 +216,33 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel()}
 }
 
-// stored adds the stored drafts to memory, and gives the callers their claims.
+// stored adds the stored drafts to memory, and gives the callers their claims. The caller holds s.mu.
 func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 	place := int32(0)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i, d := range drafts {
-		row := row{id: r.chunks[i], queue: d.queue, items: d.data}
-		due, bits := int64(never), make([]byte, len(d.entries))
+		done := make([]byte, len(d.entries))
+		first := &draft{queue: d.queue, due: never}
 		for j, e := range d.entries {
 			place++
 			if _, e.known = slices.BinarySearch(r.known, place); e.known {
-				bits[j] = '1'
+				done[j] = '1'
 				continue
 			}
-			due = min(due, e.due)
-			row.waiting++
+			first.due, first.entries = min(first.due, e.due), append(first.entries, e)
 		}
-		row.done = string(bits)
-		switch {
-		case row.waiting == 0:
+		switch n := len(first.entries); {
+		case n == 0:
 		case d.mine && node == s.node:
-			c := s.read(&row)
+			c := &chunk{id: r.chunks[i], queue: d.queue, waiting: n}
+			c.decode(d.data, string(done))
 			for j, e := range d.entries {
-				if e.keep && !e.known && !e.put.gone {
+				if e.keep && !e.known {
 					e.claim = s.hand(&c.items[j])
 				}
 			}
 			s.install(c)
 		default:
-			s.report(d.queue, due, row.waiting)
-		}
-		for _, e := range d.entries {
-			e.put.ended = true
+			s.report(first)
 		}
 	}
 }
@@ -270,45 +252,28 @@ type entry struct {
 	key    storekit.Key
 	queue  queueKey
 	due    int64
-	body   int
 	record []byte
 	reason string // why the last attempt failed
 	dedup  bool   // the delivery is left out if its key is known; otherwise the key is remembered
 	known  bool   // the key was known, or that of an earlier entry
 	keep   bool   // the caller wants to claim it
 	claim  uint64 // the caller's claim
-	put    *put
 }
 
 // newEntry returns the entry of d, or the error of d.Check.
-func newEntry(d *webhook.Delivery, dedup bool) (e entry, err error) {
+func newEntry(d *webhook.Delivery, dedup bool) (*entry, error) {
 	if err := d.Check(); err != nil {
-		return e, err
+		return nil, err
 	}
 	record, err := d.AppendBinary(make([]byte, 0, len(d.Body)+256))
-	if err != nil {
-		return e, err
-	}
-	e = entry{queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body), record: record, dedup: dedup}
+	e := &entry{queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), record: record, dedup: dedup}
 	if dedup {
 		e.key = storekit.KeyOf(d.Destination, d.ID)
 	}
 	if n := len(d.Attempts); n > 0 {
 		e.reason = string(d.Attempts[n-1].Reason)
 	}
-	return e, nil
-}
-
-// entriesOf returns the entries of ds.
-func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
-	for i := range ds {
-		e, err := newEntry(&ds[i], dedup)
-		if err != nil {
-			return nil, fmt.Errorf("delivery %d: %w", i, err)
-		}
-		all = append(all, &e)
-	}
-	return all, nil
+	return e, err
 }
 
 // A draft is a chunk that is about to be stored.
@@ -345,7 +310,7 @@ func draftsOf(all []*entry) (drafts []*draft) {
 			open[e.queue] = d
 			drafts = append(drafts, d)
 		}
-		d.data = appendItem(d.data, e.due, e.body, e.record)
+		d.data = appendItem(d.data, e.record)
 		d.entries = append(d.entries, e)
 	}
 	return drafts

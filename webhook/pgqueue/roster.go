@@ -85,19 +85,18 @@ func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string,
 // Audiences implements audience.Roster.
 func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
 	return paged(ctx, s.database, "audiences", "", func(e audience.Entry) string { return e.ID }, func(r pgx.CollectableRow) (e audience.Entry, err error) {
-		var id, b []byte
+		var b []byte
 		var rec audience.Record
-		if err = r.Scan(&id, &b); err == nil {
+		if err = r.Scan((*text)(&e.ID), &b); err == nil {
 			err = rec.UnmarshalBinary(b)
 		}
-		return audience.Entry{ID: string(id), Name: rec.Name, Generation: rec.Generation}, err
+		e.Name, e.Generation = rec.Name, rec.Generation
+		return e, err
 	}, `SELECT id, record FROM S.audience WHERE id > $1 AND record <> '' ORDER BY id LIMIT $2`)
 }
 
 func scanMember(r pgx.CollectableRow) (m audience.Member, err error) {
-	var user []byte
-	err = r.Scan(&user, &m.Generation)
-	m.User = string(user)
+	err = r.Scan((*text)(&m.User), &m.Generation)
 	return m, err
 }
 

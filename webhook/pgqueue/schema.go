@@ -38,9 +38,8 @@ func SQL(schema string, from int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	steps := migrations()
-	if from < 0 || from > len(steps) {
-		return "", fmt.Errorf("pgqueue: there is no version %d; the newest is %d", from, len(steps))
+	if newest := len(migrations()); from < 0 || from > newest {
+		return "", fmt.Errorf("pgqueue: there is no version %d; the newest is %d", from, newest)
 	}
 	return fmt.Sprintf("BEGIN;\n"+begin, name) + stepsFrom(from) + "COMMIT;\n", nil
 }
@@ -82,28 +81,21 @@ func (s *database) migrate(ctx context.Context) error {
 			return err
 		})
 	}
-	if err != nil {
+	switch name := s.config.Schema; {
+	case err != nil:
 		return err
+	case v.number < newest:
+		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply the statements that pgqueue.SQL(%q, %d) returns", name, v.number, newest, name, v.number)
+	case v.oldest > newest:
+		return fmt.Errorf("pgqueue: schema %q has version %d, which needs a program of schema version %d or newer; this one has %d", name, v.number, v.oldest, newest)
 	}
-	return v.check(s.config.Schema)
+	return nil
 }
 
 // A version holds the version number of a schema, and the version number of the oldest programs
 // that work on the schema.
 type version struct {
 	number, oldest int
-}
-
-// check returns an error unless this program works on the version of the schema.
-func (v version) check(schema string) error {
-	n := len(migrations())
-	switch {
-	case v.number < n:
-		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply the statements that pgqueue.SQL(%q, %d) returns", schema, v.number, n, schema, v.number)
-	case v.oldest > n:
-		return fmt.Errorf("pgqueue: schema %q has version %d, which needs a program of schema version %d or newer; this one has %d", schema, v.number, v.oldest, n)
-	}
-	return nil
 }
 
 // versionOf returns the version of the schema, 0 if it is empty.

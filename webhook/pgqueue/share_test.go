@@ -123,6 +123,37 @@ func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 	}
 }
 
+// If the database cannot free the claims of a dead node, the node stays in the table of nodes. So the
+// next attempt to take over frees them.
+func TestTakeOverRemovesNodeAndFreesItsClaimsAtOnce(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := a.pool.Exec(t.Context(), a.in(sql), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putAll(t, b, deliveries("crm", 0, 10)...)
+	fetchUntil(t, b, 5, "crm")
+	exec(`UPDATE S.node SET steady = steady - interval '10 hours' WHERE id = $1`, a.nodeNow())
+	exec(`UPDATE S.node SET expires = expires - interval '2 hours' WHERE id = $1`, b.nodeNow())
+	exec(`ALTER TABLE S.chunk ADD CONSTRAINT stays_claimed CHECK (node <> 0) NOT VALID`)
+	if err := a.takeOver(t.Context()); !hasCode(err, "23514") {
+		t.Errorf("takeOver = %v, want SQLSTATE 23514 (check_violation)", err)
+	}
+	exec(`ALTER TABLE S.chunk DROP CONSTRAINT stays_claimed`)
+	if err := a.takeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var claimed int
+	if err := a.pool.QueryRow(t.Context(), a.in(`SELECT count(*) FROM S.chunk WHERE node <> 0`)).Scan(&claimed); err != nil || claimed != 0 {
+		t.Errorf("after takeOver the dead node has %d chunks (%v), want 0", claimed, err)
+	}
+}
+
 // A process that was declared dead starts over as a new node. It can fetch again what the old
 // node had claimed.
 func TestNodeDeclaredDeadStartsOver(t *testing.T) {
@@ -134,7 +165,7 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.pool.Exec(t.Context(), q.in(healSQL)); err != nil {
+	if err := q.heal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	q.Present(func() ([]byte, bool) { return nil, true }) // makes the process send a heartbeat at once
@@ -258,6 +289,7 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 		}
 		return n
 	}
+	const smallBytes = 8 << 20 // as in rotate_chunks
 	body := make([]byte, 8<<10)
 	for i := range 12 {
 		ds := deliveries("crm", 100*i, 100)

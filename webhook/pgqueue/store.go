@@ -18,7 +18,6 @@ import (
 const (
 	DefaultSchema      = "hookferry"
 	DefaultClaim       = 10 * time.Second
-	DefaultCacheBytes  = 32 << 20
 	DefaultDedupWindow = 24 * time.Hour
 	DefaultDedupMax    = 10_000_000
 	DefaultPoll        = 5 * time.Second
@@ -39,10 +38,6 @@ type Config struct {
 	// nodes have taken over its claims. A node sends four heartbeats in that time; if three are
 	// missing, its claims end. From a second to an hour; zero means DefaultClaim.
 	Claim time.Duration
-	// CacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node
-	// does not claim the deliveries that it puts, and gives back chunks of which the forwarder has
-	// no delivery. Zero means DefaultCacheBytes, 32 MB.
-	CacheBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
 	// DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
@@ -69,13 +64,12 @@ func (c *Config) complete() error {
 		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
 	}
 	for name, value := range map[string]int64{
-		"CacheBytes": c.CacheBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax), "Poll": int64(c.Poll),
+		"DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax), "Poll": int64(c.Poll),
 	} {
 		if value < 0 {
 			return fmt.Errorf("pgqueue: %s: %d is negative", name, value)
 		}
 	}
-	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
@@ -125,12 +119,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")}
 	s := &Store{farewell: min(c.Claim, writeTimeout)}
-	s.memory = memory{
-		heartbeat: heartbeat{database: db, presented: make(chan struct{}, 1)}, changed: make(chan struct{}, 1),
-		queues: make(map[queueKey]*queue), chunks: make(map[int64]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
+	s.heartbeat = heartbeat{
+		database:  &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")},
+		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
 	}
+	s.changed, s.news = make(chan struct{}, 1), make(map[string]bool)
+	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
 	s.fetching = make(semaphore, 1)
 	s.putter = putter{claimer: &s.claimer, alone: make(semaphore, 1)}
 	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
@@ -143,41 +138,17 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 // begin brings the schema up to date, makes this process a node, and starts the goroutines that
 // Close waits for.
 func (s *Store) begin(ctx context.Context) error {
-	if err := checkIsolation(ctx, s.pool); err != nil {
-		return err
-	}
-	if err := s.migrate(ctx); err != nil {
-		return err
-	}
-	if err := s.enroll(ctx); err != nil {
-		return err
-	}
-	s.background, s.stop = context.WithCancel(context.Background())
-	if !s.config.NoListen {
-		conn, err := s.connect(ctx)
-		if err != nil {
+	for _, step := range []func(context.Context) error{s.checkIsolation, s.migrate, s.enroll} {
+		if err := step(ctx); err != nil {
 			return err
 		}
-		s.goroutines.Go(func() { s.listen(conn) })
 	}
+	s.background, s.stop = context.WithCancel(context.Background())
 	s.puts = storekit.NewBatcher(2, maxBatch, s.storeBatch)
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.maintain)
-	return nil
-}
-
-// checkIsolation returns an error unless transactions of pool are READ COMMITTED, PostgreSQL's
-// default. At a stricter level, a transaction fails if another node claims or settles a chunk at
-// the same time. This package handles that case itself, by SKIP LOCKED and by conditions in its
-// statements.
-func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
-	const want = "read committed"
-	var level string
-	if err := pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&level); err != nil {
-		return err
-	}
-	if level != want {
-		return fmt.Errorf("default_transaction_isolation is %q; set it to %q for the role or in the pool's connection settings", level, want)
+	if !s.config.NoListen {
+		s.goroutines.Go(s.listen)
 	}
 	return nil
 }

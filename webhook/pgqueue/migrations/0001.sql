@@ -161,9 +161,82 @@ BEGIN
 END
 $$;
 
+-- rotate_dedup empties the older half of the dedup window once the newer half has max_keys / 2, or has
+-- taken keys for max_age. New keys then go to the empty half. A key takes about 52 bytes in its table.
+--
+-- Only one of these two functions runs at a time, in all of the processes. Each put holds lock_key
+-- in shared mode, and rotate_dedup takes it in exclusive mode. So no put looks up keys before the
+-- rotation and then adds them after it. A function that waits for a lock gives up soon, because
+-- other transactions queue up behind it.
+CREATE FUNCTION rotate_dedup(lock_key bigint, at timestamptz, max_keys bigint, max_age interval)
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    other smallint;
+BEGIN
+    SELECT 1 - dedup_part INTO other FROM state, pg_relation_size(('dedup_' || dedup_part)::regclass) size
+    WHERE pg_try_advisory_xact_lock(lock_key # 1) AND size > 0 AND (size >= max_keys / 2 * 52 OR dedup_since <= at - max_age);
+    IF FOUND THEN
+        PERFORM pg_advisory_xact_lock(lock_key);
+        EXECUTE 'TRUNCATE dedup_' || other;
+        UPDATE state SET dedup_part = other, dedup_since = at;
+    END IF;
+END
+$$;
+
+-- rotate_chunks directs new chunks to an empty partition once the current one has 256 MB, or 8 MB
+-- and is in use for ten minutes. It truncates other partitions that are empty, and moves the chunks
+-- of nearly empty ones to the current one. It leaves partitions of less than 8 MB alone. If all
+-- partitions hold a backlog, only vacuum removes finished chunks.
+CREATE FUNCTION rotate_chunks(lock_key bigint, at timestamptz)
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET lock_timeout = '200ms'
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    small CONSTANT bigint := 8 << 20;
+    few CONSTANT int := 20000; -- chunks of a nearly empty partition
+    to_part smallint;
+    is_full boolean;
+    p smallint;
+    size bigint;
+    chunks bigint; -- up to few
+    live bigint; -- their bytes
+BEGIN
+    SELECT chunk_part, t.size >= 256 << 20 OR t.size >= small AND chunk_since <= at - interval '10 minutes' INTO to_part, is_full
+    FROM state, pg_total_relation_size(('chunk_' || chunk_part)::regclass) t (size) WHERE pg_try_advisory_xact_lock(lock_key # 1);
+    FOR p IN SELECT (to_part + i) % 4 FROM generate_series(1, 3) i WHERE to_part IS NOT NULL LOOP
+        size := pg_total_relation_size(('chunk_' || p)::regclass);
+        SELECT count(*), coalesce(sum(octet_length(c.items)), 0) INTO chunks, live
+        FROM (SELECT items FROM chunk WHERE part = p ORDER BY id LIMIT few) c;
+        IF chunks = 0 AND size >= small THEN
+            EXECUTE format('LOCK TABLE chunk_%s IN ACCESS EXCLUSIVE MODE', p);
+            IF NOT EXISTS (SELECT FROM chunk WHERE part = p) THEN
+                EXECUTE format('TRUNCATE chunk_%s', p);
+            END IF;
+            RETURN; -- ends the transaction, and so the lock
+        ELSIF chunks = 0 AND is_full THEN
+            UPDATE state SET chunk_part = p, chunk_since = at;
+            RETURN;
+        ELSIF chunks < few AND size >= small AND live < size / 8 THEN
+            -- An UPDATE of part, the partition key, would make concurrent statements that lock these
+            -- rows fail.
+            WITH moved AS (
+                DELETE FROM chunk WHERE part = p AND id IN (
+                    SELECT id FROM chunk WHERE part = p AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
+                ) RETURNING *
+            )
+            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
+            SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved;
+        END IF;
+    END LOOP;
+END
+$$;
+
 CREATE TABLE dead (
     -- The keys are in the order of died.
-    key         text COLLATE "C" PRIMARY KEY GENERATED ALWAYS AS (lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0')) STORED,
+    key         bytea PRIMARY KEY GENERATED ALWAYS AS ((lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0'))::bytea) STORED,
     died        bigint NOT NULL,
     id          bigint NOT NULL, -- from ids
     destination bytea  NOT NULL,
@@ -204,5 +277,5 @@ FROM chunk c LEFT JOIN node n ON n.id = c.node;
 
 CREATE VIEW dead_letters AS
 SELECT encode(destination, 'escape') AS destination, to_timestamp(died / 1e6) AS died, encode(reason, 'escape') AS reason,
-    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size, key
+    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size, encode(key, 'escape') AS key
 FROM dead;
