@@ -2,7 +2,6 @@ package natsqueue
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -19,29 +18,39 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A question is a request from any node to the node that owns a partition.
+// A question is a request from any node to the node that owns a partition. An answer may be only a
+// part: then the same question with the From of the answer gets the next part.
 type question struct {
 	Kind                  string
 	webhook.WaitingFilter // its use depends on the Kind
 	Change                webhook.Change
-	After                 *place
-	From                  uint64
+	From                  place
 }
 
 // The kinds of questions.
 const (
-	askCounts  = "counts"  // count the deliveries of each destination that sorts after Destination
-	askWaiting = "waiting" // list the waiting deliveries of Destination after the place After or, if that is nil, after the delivery ID
-	askChange  = "change"  // make the Change to the deliveries that the filter selects in messages from sequence From on; an empty Destination stands for all destinations
+	askCounts  = "counts"  // count the deliveries of each destination, in the order of their names
+	askWaiting = "waiting" // list the waiting deliveries of Destination, in the order of Due, after the delivery ID
+	askChange  = "change"  // make the Change to the deliveries that the filter selects, message by message; an empty Destination stands for all destinations
 )
+
+// A place says where the next part of an answer begins.
+type place struct {
+	Destination string // counts: after this one
+	Due         int64  // waiting deliveries: after this Due and this order
+	Order       uint64
+	Seq         uint64 // changes: at this place in the message with this sequence
+	I           uint32
+}
 
 // An answer is the owner's reply to a question.
 type answer struct {
 	Counts  []webhook.DestinationCounts
-	Waiting []place
+	Waiting [][]byte // encoded deliveries
 	Changed int
 	Claimed int
-	Next    uint64 // the From of the next question, 0 if this was the last
+	More    bool // there are more parts, and the next one begins at From
+	From    place
 	Error   string
 }
 
@@ -54,47 +63,52 @@ func encode(v any) []byte {
 
 func decode(b []byte, v any) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) }
 
-// A place is the position of a delivery. Due and Order give its position in its lane. Seq is the
-// sequence of its message in the stream, and I its index in that message.
-type place struct {
-	Due   int64
-	Order uint64
-	Seq   uint64
-	I     uint32
-}
-
-func (a place) compare(b place) int {
-	return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Order, b.Order))
-}
-
 const (
-	// answerLen is the most counts or places that an answer has.
+	// answerLen is the most counts that an answer has. Deliveries take longer, because the owner may have
+	// to read each from the stream: an answer has or changes up to pageLen of them.
 	answerLen = 1000
 	// askEvery is how often a question is repeated while no owner answers.
 	askEvery = 500 * time.Millisecond
 )
 
-// ask sends q to the node that owns the partition n and returns the answer. If this node is the
-// owner, ask answers q itself. While no owner answers, ask repeats the question, until callTimeout.
-func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error) {
+// ask sends q to the node that owns the partition n, and yields the answer, part by part. An error
+// ends it.
+func (s *node) ask(ctx context.Context, n int, q question) iter.Seq2[answer, error] {
+	return func(yield func(answer, error) bool) {
+		for more := true; more; {
+			a, err := s.askOnce(ctx, n, q)
+			if !yield(a, err) || err != nil {
+				return
+			}
+			more, q.From = a.More, a.From
+		}
+	}
+}
+
+// askOnce returns a part of the answer to q. If this node is the owner, it answers q itself. While
+// no owner answers, askOnce repeats the question, until callTimeout.
+func (s *node) askOnce(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
 	}
 	defer s.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
 	defer cancel()
-	for wait := behind; ; wait = min(2*wait, askEvery) {
+	patience := askEvery
+	if q.Kind == askChange { // a change reads and writes many messages
+		patience = callTimeout
+	}
+	for {
 		a, answered := s.reply(ctx, n, q)
 		if !answered {
-			patience := askEvery
-			if q.Kind == askChange { // a change reads and writes many messages
-				patience = callTimeout
-			}
 			asking, cancel := context.WithTimeout(ctx, patience)
 			m, failed := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), encode(q))
 			cancel()
 			if answered = failed == nil; answered {
 				err = decode(m.Data, &a)
+			}
+			if q.Kind == askWaiting { // the owner may need longer to read the deliveries
+				patience *= 2
 			}
 		}
 		if answered {
@@ -103,7 +117,7 @@ func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error)
 			}
 			return a, err
 		}
-		if sleep(ctx, wait) != nil {
+		if sleep(ctx, behind) != nil {
 			return a, context.Cause(ctx)
 		}
 	}
@@ -134,124 +148,144 @@ func (s *node) reply(ctx context.Context, n int, q question) (a answer, ok bool)
 		return a, false
 	}
 	p := s.owned[n]
+	var err error
 	switch q.Kind {
+	case askCounts:
+		a = p.counts(&q)
 	case askWaiting:
-		a.Waiting = p.places(&q)
+		a, err = p.waiting(ctx, &q)
 	case askChange:
-		var err error
-		if a, err = s.change(ctx, p, &q); err != nil {
-			a.Error = err.Error()
-		}
-	default:
-		a.Counts = p.counts(&q)
+		a, err = s.change(ctx, p, &q)
+	}
+	if err == nil && p.state == lost {
+		err = errLost
+	}
+	if err != nil {
+		a.Error = err.Error()
 	}
 	return a, true
-}
-
-// counts returns the counts of up to answerLen lanes of p, sorted by name. The first one is the
-// lane that follows q.Destination. The store is locked.
-func (p *partition) counts(q *question) (all []webhook.DestinationCounts) {
-	for name, l := range p.lanes {
-		if l.p == p && name > q.Destination {
-			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
-		}
-	}
-	slices.SortFunc(all, func(a, b webhook.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
-	return all[:min(len(all), answerLen)]
-}
-
-// places returns, in order, the places of up to answerLen deliveries of the lane q.Destination. It
-// begins after the place q.After or, if that is nil, after the delivery q.ID. The store is locked.
-func (p *partition) places(q *question) (all []place) {
-	l := p.lanes[q.Destination]
-	if l == nil {
-		return nil
-	}
-	key, after := storekit.KeyOf(l.name, q.ID), q.After
-	for _, b := range p.order {
-		for _, e := range b.entries {
-			if e == nil || e.lane != l {
-				continue
-			}
-			x := place{e.due, e.order, b.seq, e.i}
-			if after == nil && q.ID != "" && e.key == key {
-				after = &x
-			}
-			all = append(all, x)
-		}
-	}
-	if after != nil {
-		all = slices.DeleteFunc(all, func(x place) bool { return x.compare(*after) <= 0 })
-	}
-	slices.SortFunc(all, place.compare)
-	return all[:min(len(all), answerLen)]
 }
 
 // errLost is the error of a change that may be made in part.
 var errLost = errors.New("another node has taken over the partition")
 
-// change reads up to loadBlocks messages of p, a partition of this node. It makes q.Change to the
-// deliveries in them that q selects. a.Next is the field From of the question that continues, or 0
-// at the end. The caller holds the lock of the store; change releases the lock while it asks the
-// server.
+// counts returns the counts of up to answerLen lanes of p, sorted by name. The store is locked.
+func (p *partition) counts(q *question) (a answer) {
+	for name, l := range p.lanes {
+		if l.p == p && name > q.From.Destination {
+			a.Counts = append(a.Counts, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
+		}
+	}
+	slices.SortFunc(a.Counts, func(a, b webhook.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
+	if a.More = len(a.Counts) > answerLen; a.More {
+		a.Counts = a.Counts[:answerLen]
+		a.From.Destination = a.Counts[answerLen-1].Destination
+	}
+	return a
+}
+
+// entries returns the entries that match, in the messages from the sequence from on. The store is
+// locked.
+func (p *partition) entries(from uint64, match func(*entry) bool) (all []*entry) {
+	i, _ := p.search(from)
+	for _, b := range p.order[i:] {
+		for _, e := range b.entries {
+			if e != nil && match(e) {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// part returns as many of entries as an answer may have, and whether there are more.
+func (p *partition) part(entries []*entry) (some []*entry, more bool) {
+	room := min(pageBytes, p.nc.MaxPayload()/2)
+	for i, e := range entries {
+		if room -= e.bytes(); i > 0 && (room < 0 || i == pageLen) {
+			return entries[:i], true
+		}
+	}
+	return entries, false
+}
+
+// waiting returns the next waiting deliveries of the lane q.Destination. The first part begins
+// after the delivery q.ID, if it waits. The caller holds the lock of the store; waiting releases it
+// while it asks the server.
+func (p *partition) waiting(ctx context.Context, q *question) (a answer, err error) {
+	l := p.lanes[q.Destination]
+	if l == nil {
+		return a, nil
+	}
+	all := p.entries(0, func(e *entry) bool { return e.lane == l })
+	var after *entry
+	key := storekit.KeyOf(l.name, q.ID)
+	if i := slices.IndexFunc(all, func(e *entry) bool { return e.key == key }); i >= 0 {
+		after = all[i]
+	}
+	if q.From != (place{}) {
+		after = &entry{due: q.From.Due, order: q.From.Order}
+	}
+	if after != nil {
+		all = slices.DeleteFunc(all, func(e *entry) bool { return e.compare(after) <= 0 })
+	}
+	slices.SortFunc(all, (*entry).compare)
+	if all, a.More = p.part(all); a.More {
+		last := all[len(all)-1]
+		a.From = place{Due: last.due, Order: last.order}
+	}
+	ds, err := p.load(ctx, all)
+	for _, d := range ds {
+		if d != nil {
+			record, _ := d.AppendBinary(nil) // no error: it was read from a record
+			a.Waiting = append(a.Waiting, record)
+		}
+	}
+	return a, err
+}
+
+// change makes q.Change to the next deliveries of p that q selects. The caller holds the lock of the
+// store; change releases it while it asks the server.
 func (s *node) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
-	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
-	may := func(e *entry) bool { // whether e may match q, as far as the data in memory tells
-		return e != nil && !e.damaged && (erase && e.user == user || e.lane.name == q.Destination)
+	filter, erase, user, from := q.WaitingFilter, q.Destination == "", hash(q.User), q.From
+	all := p.entries(from.Seq, func(e *entry) bool { // those that may match q, as far as the data in memory tells
+		return (erase && e.user == user || e.lane.name == q.Destination) && (e.block.seq > from.Seq || e.i >= from.I)
+	})
+	entries, more := p.part(all)
+	if a.More = more; more {
+		next := all[len(entries)]
+		a.From = place{Seq: next.block.seq, I: next.i}
 	}
-	var blocks []*block
-	var entries [][]*entry
-	for _, b := range p.order {
-		if b.seq < q.From || !slices.ContainsFunc(b.entries, may) {
-			continue
-		}
-		if len(blocks) == loadBlocks {
-			a.Next = b.seq
-			break
-		}
-		blocks, entries = append(blocks, b), append(entries, slices.Clone(b.entries))
-	}
-	s.mu.Unlock()
-	contents, err := s.contents(ctx, blocks)
-	s.mu.Lock()
-	if err == nil && p.state == lost {
-		err = errLost
-	}
+	ds, err := s.load(ctx, entries)
 	if err != nil {
 		return a, err
 	}
 	w := newWrite(p)
-	for at, b := range contents {
-		for i, e := range entries[at] {
-			if !may(e) || e.block.entries[e.i] != e { // e has ended in the meantime
-				continue
-			}
-			if e.block != b.block { // the cleaner has moved e in the meantime
-				a.Next = cmp.Or(a.Next, e.block.seq)
-				continue
-			}
-			d := new(webhook.Delivery)
-			err := d.UnmarshalBinary(b.records[i])
-			d.Destination, filter.Destination = e.lane.name, e.lane.name
-			if err != nil || !filter.Match(d) {
-				continue
-			}
-			if e.claim != 0 {
-				a.Claimed++
-				continue
-			}
-			by := webhook.Settlement{Verdict: webhook.Done, Delivery: *d}
-			if q.Change == webhook.DueNow {
-				if by.Verdict = webhook.Retry; !by.Delivery.Hasten(now()) {
-					continue
-				}
-			}
-			s.claim(e) // from here on nobody else can
-			e.write = w
-			end := s.ending(e, d, &by)
-			end.news = true
-			w.endings = append(w.endings, end)
+	erased := p.erased
+	for i, e := range entries {
+		if ds[i] == nil {
+			continue
 		}
+		filter.Destination = e.lane.name
+		if !filter.Match(ds[i]) {
+			continue
+		}
+		if e.claim != 0 {
+			a.Claimed++
+			continue
+		}
+		by := webhook.Settlement{Verdict: webhook.Done, Delivery: *ds[i]}
+		if q.Change == webhook.DueNow {
+			if by.Verdict = webhook.Retry; !by.Delivery.Hasten(now()) {
+				continue
+			}
+		}
+		s.claim(e) // from here on nobody else can
+		e.write = w
+		end := s.ending(e, ds[i], &by)
+		end.news = true
+		w.endings = append(w.endings, end)
+		erased = max(erased, e.block.seq)
 	}
 	if len(w.endings) == 0 {
 		return a, nil
@@ -259,15 +293,12 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	s.mu.Unlock()
 	err = s.write(ctx, w)
 	s.mu.Lock()
-	if err == nil && p.state == lost {
-		err = errLost
-	}
 	if err != nil {
 		return a, err
 	}
 	a.Changed = len(w.endings)
 	if erase { // the cleaner then moves the other deliveries out of these messages, and purges these
-		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
+		p.erased = max(p.erased, erased)
 	}
 	return a, nil
 }
@@ -276,10 +307,6 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds.
 func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return all, err
-	}
-	defer s.calls.Leave()
 	all.DeadBytes = -1 // unknown: Count would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
@@ -290,12 +317,13 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 			all.Oldest = c.Oldest
 		}
 	}
-	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead(-1, webhook.DeadFilter{})})
+	dead, _, err := s.page(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead("*", "*", "*")})
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
-	if len(pages[0]) > 0 {
-		all.Dead = 1 + pages[0][0].pending
+	for _, m := range dead { // the first one says how many follow
+		all.Dead, _ = strconv.Atoi(m.Header.Get("Nats-Num-Pending"))
+		all.Dead++
 	}
 	return all, nil
 }
@@ -304,18 +332,16 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			for q, more := (question{Kind: askCounts}), true; more; {
-				a, err := s.ask(ctx, n, q)
+			for a, err := range s.ask(ctx, n, question{Kind: askCounts}) {
 				if err != nil {
 					yield(webhook.DestinationCounts{}, fmt.Errorf("natsqueue: counting: %w", err))
 					return
 				}
 				for _, c := range a.Counts {
-					if q.Destination = c.Destination; !yield(c, nil) {
+					if !yield(c, nil) {
 						return
 					}
 				}
-				more = len(a.Counts) == answerLen
 			}
 		}
 	}
@@ -326,79 +352,37 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		q := question{Kind: askWaiting, WaitingFilter: webhook.WaitingFilter{Destination: destination, ID: after}}
-		for more := true; more; {
-			a, err := s.ask(ctx, s.config.partition(destination), q)
-			for some := range slices.Chunk(a.Waiting, loadBlocks) {
-				var ds []webhook.Delivery
-				if ds, err = s.deliveries(ctx, some, destination); err != nil {
-					break
+		for a, err := range s.ask(ctx, s.config.partition(destination), q) {
+			for i := 0; i < len(a.Waiting) && err == nil; i++ {
+				var d webhook.Delivery
+				if err = d.UnmarshalBinary(a.Waiting[i]); err == nil && !yield(d, nil) {
+					return
 				}
-				for _, d := range ds {
-					if !yield(d, nil) {
-						return
-					}
-				}
-				q.After = &some[len(some)-1]
 			}
 			if err != nil {
 				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing waiting deliveries: %w", err))
 				return
 			}
-			more = len(a.Waiting) == answerLen
 		}
 	}
-}
-
-// deliveries reads the deliveries at the given places of a lane. It leaves out deliveries that are
-// no longer there.
-func (s *conn) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
-	records := make(map[uint64]*record)
-	var requests []request
-	for _, x := range places {
-		if _, ok := records[x.Seq]; !ok {
-			records[x.Seq] = nil
-			requests = append(requests, request{Seq: x.Seq, Batch: 1})
-		}
-	}
-	pages, err := s.read(ctx, requests...)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range slices.Concat(pages...) {
-		records[m.seq], _ = parseRecord(m.data)
-	}
-	for _, x := range places {
-		r := records[x.Seq]
-		var d webhook.Delivery
-		if r != nil && int(x.I) < len(r.records) && d.UnmarshalBinary(r.records[x.I]) == nil && d.Destination == lane {
-			ds = append(ds, d)
-		}
-	}
-	return ds, nil
 }
 
 // Change implements webhook.Keeper. It asks the owner of the destination several times if many
-// deliveries wait, because the owner reads only loadBlocks messages for each question.
+// deliveries wait.
 func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	return s.changeAll(ctx, s.config.partition(filter.Destination), filter, to)
+	return s.changeIn(ctx, s.config.partition(filter.Destination), filter, to)
 }
 
-// changeAll asks the owner of the partition until the owner has processed all messages.
-func (s *node) changeAll(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
-	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
-	for more := true; more; more = q.From > 0 {
-		a, err := s.ask(ctx, partition, q)
+// changeIn makes a change to the deliveries of one partition.
+func (s *node) changeIn(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	for a, err := range s.ask(ctx, partition, question{Kind: askChange, WaitingFilter: filter, Change: to}) {
 		if err != nil {
 			return n, claimed, fmt.Errorf("natsqueue: changing waiting deliveries: %w", err)
 		}
-		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
+		n, claimed = n+a.Changed, claimed+a.Claimed
 	}
 	return n, claimed, nil
 }
@@ -410,7 +394,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
 	for partition := range s.config.Partitions {
-		n, passed, err := s.changeAll(ctx, partition, webhook.WaitingFilter{User: user}, webhook.Discarded)
+		n, passed, err := s.changeIn(ctx, partition, webhook.WaitingFilter{User: user}, webhook.Discarded)
 		erased, claimed = erased+n, claimed+passed
 		if err != nil {
 			return erased, claimed, err

@@ -52,13 +52,6 @@ func (s *cleaner) runCleaner() {
 			s.config.Logger.Warn("natsqueue: could not purge finished deliveries; the stream grows until a later attempt succeeds", "error", err)
 		}
 		failing = err != nil
-		s.mu.Lock()
-		for serial, x := range s.parts {
-			if time.Since(x.sent) > 2*callTimeout { // no owner will answer
-				delete(s.parts, serial)
-			}
-		}
-		s.mu.Unlock()
 	}
 }
 
@@ -148,36 +141,37 @@ func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
 }
 
 // moving returns a write that moves the waiting deliveries of blocks into records, so that the
-// messages of blocks can be purged. It sets damaged deliveries aside. It returns nil if there is
-// nothing to record.
+// messages of blocks can be purged. It returns nil if there is nothing to record.
 func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*write, error) {
-	all, err := s.contents(ctx, blocks)
+	var entries []*entry
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, b := range blocks {
+		entries = append(entries, slices.DeleteFunc(slices.Clone(b.entries), func(e *entry) bool { return e == nil })...)
+	}
+	ds, err := s.load(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
 	w := newWrite(p)
-	for _, b := range all {
-		for i, e := range b.entries {
-			if e == nil {
-				continue
-			}
-			end := &ending{entry: e, verdict: webhook.Return, record: b.records[i], from: b.block}
-			if e.damaged {
-				end.verdict, end.subject = webhook.Bury, p.prefix+kindDamaged
-			}
-			w.endings = append(w.endings, end)
+	for i, e := range entries {
+		if ds[i] != nil {
+			record, _ := ds[i].AppendBinary(nil) // no error: it was read from a record
+			w.endings = append(w.endings, &ending{entry: e, verdict: webhook.Return, record: record, from: e.block})
 		}
 	}
 	if len(w.endings)+len(p.dropped) == 0 {
-		return nil, err
+		return nil, nil
 	}
-	return w, err
+	return w, nil
 }
 
-// keep copies the dedup keys of blocks into messages of their own, before the blocks are purged.
-// The server deletes these messages after DedupWindow. If the partition has more than DedupMax
-// keys, keep purges the oldest of these messages.
+// keep copies what is to outlive blocks, before they are purged: their dedup keys, and what could not
+// be read. The server deletes the messages with keys after DedupWindow. If the partition has more
+// than DedupMax keys, keep purges the oldest of these messages.
 func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error {
 	var keys []byte
+	var damaged []*block
 	s.mu.Lock()
 	for _, b := range blocks {
 		for _, k := range b.keys {
@@ -185,8 +179,11 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 				keys = append(keys, k[:]...)
 			}
 		}
+		if b.damaged {
+			damaged = append(damaged, b)
+		}
 	}
-	n, below := 0, uint64(0)
+	n, below := len(keys)/16, uint64(0)
 	for _, k := range slices.Backward(p.keys) {
 		if n += k.n; n > s.config.DedupMax {
 			below = k.seq + 1
@@ -194,17 +191,34 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 		}
 	}
 	s.mu.Unlock()
+	var parcels []*parcel
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
 		c := one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String())
 		c.vital = true
-		if err := s.store(ctx, c); err != nil {
-			return err
+		parcels = append(parcels, c)
+	}
+	messages, err := s.messages(ctx, seqs(damaged)...)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if m == nil { // the servers have lost it
+			continue
+		}
+		records := []stored{{data: m.Data}}
+		if r, err := parseRecord(m.Data); err == nil {
+			records = r.records
+		}
+		for _, record := range records {
+			if d := new(webhook.Delivery); d.UnmarshalBinary(record.data) != nil || d.Destination == "" {
+				parcels = append(parcels, one(p.prefix+kindDamaged, record.data))
+			}
 		}
 	}
-	if below == 0 {
-		return nil
+	if err = s.store(ctx, parcels...); err != nil || below == 0 {
+		return err
 	}
-	if err := s.purge(ctx, p.prefix+kindKey, below); err != nil {
+	if err = s.purge(ctx, p.prefix+kindKey, below); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
 // logMessages returns the messages in the log of partition 0.
-func logMessages(t *testing.T, s *Store) (all []stored) {
+func logMessages(t *testing.T, s *Store) (all []*jetstream.RawStreamMsg) {
 	t.Helper()
 	for m, err := range s.list(t.Context(), s.config.prefix(0)+"log.*") {
 		if err != nil {
@@ -40,7 +41,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mixed := record{records: [][]byte{[]byte("?"), good, nil}}
+		mixed := record{records: []stored{{data: []byte("?")}, {data: good}, {}}}
 		damaged := []*parcel{one(p.prefix+kindPut, []byte("?")), one(p.prefix+kindPut, mixed.append(nil))}
 		if err := q.store(t.Context(), damaged...); err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			aside = append(aside, string(m.data))
+			aside = append(aside, string(m.Data))
 		}
 		slices.Sort(aside)
 		if diff := cmp.Diff([]string{"", "?", "?", "?"}, aside); diff != "" {
@@ -89,7 +90,7 @@ func TestManyDamagedDeliveriesAreSetAside(t *testing.T) {
 		defer q.Close()
 		p := partitionOf(q)
 		const n = maxBatch + 200
-		damaged := record{records: slices.Repeat([][]byte{[]byte("?")}, n)}
+		damaged := record{records: slices.Repeat([]stored{{data: []byte("?")}}, n)}
 		if err := q.store(t.Context(), one(p.prefix+kindPut, damaged.append(nil))); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 		}
 		until(t, "the stream has no bytes of the user ann", func() bool {
 			for _, m := range logMessages(t, q) {
-				if bytes.Contains(m.data, []byte("secret")) {
+				if bytes.Contains(m.Data, []byte("secret")) {
 					return false
 				}
 			}
@@ -149,7 +150,7 @@ func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
 		var names []string
 		size := func() (n int) {
 			for _, m := range logMessages(t, q) {
-				n += len(m.data)
+				n += len(m.Data)
 			}
 			return n
 		}
@@ -181,17 +182,57 @@ func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
 	})
 }
 
+// The stream keeps at most about DedupMax keys of purged deliveries for a partition, the latest ones.
+func TestKeysAreBoundedByCount(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		const n, most = 50, 200
+		c := Config{Partitions: 1, DedupMax: most}
+		q := ready(s.open(t, c))
+		defer q.Close()
+		p := partitionOf(q)
+		for round := range 20 {
+			mustPut(t, q, deliveries("d", n*round, n)...)
+			settle(t, q, webhook.Done, fetch(t, q, n, "d")...)
+			if err := q.clean(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			keys, last := 0, uint64(0)
+			for m, err := range q.list(t.Context(), p.prefix+kindKey) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				keys, last = keys+len(m.Data)/16, m.Sequence
+			}
+			if want := min(n*(round+1), most); keys != want {
+				t.Fatalf("after %d deliveries the stream has %d keys, want %d", n*(round+1), keys, want)
+			}
+			until(t, "the owner has read the keys", func() bool {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				return p.read >= last
+			})
+		}
+		q.Close()
+		q = ready(s.open(t, c))
+		defer q.Close()
+		if stored, err := q.tryPut(t.Context(), deliveries("d", 18*n, 2*n)...); stored != 0 || err != nil {
+			t.Errorf("the next owner stored %d of the latest deliveries again, %v; want none", stored, err)
+		}
+	})
+}
+
 // Fetch reads deliveries from the stream if the cache had no room for them.
 func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
-		q := ready(s.open(t, Config{Partitions: 2, CacheBytes: 10_000, Logger: slog.New(slog.DiscardHandler)}))
+		q := ready(s.open(t, Config{Partitions: 2, Logger: slog.New(slog.DiscardHandler)}))
+		q.cacheRoom = 10_000
 		defer q.Close()
 		for i := range 20 {
 			mustPut(t, q, append(deliveries("a", 100*i, 10), deliveries("b", 100*i, 10)...)...)
 		}
 		q.mu.Lock()
-		if n := q.cache.blocks.Len(); q.cache.used > q.cache.limit || n > 2 {
-			t.Errorf("the cache has %d bytes of %d messages, want at most %d bytes of 2 messages", q.cache.used, n, q.cache.limit)
+		if q.cacheRoom < 0 || q.cacheRoom > 5_000 {
+			t.Errorf("the cache has room for %d bytes of 10,000, want less than half, as two lanes share it", q.cacheRoom)
 		}
 		q.mu.Unlock()
 		ds := fetch(t, q, 400, "a", "b")
@@ -203,8 +244,8 @@ func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 		settle(t, q, webhook.Return, ds...)
 		settle(t, q, webhook.Done, fetch(t, q, 400, "a", "b")...)
 		fetch(t, q, 0, "a", "b")
-		if n := q.cache.blocks.Len(); q.cache.used != 0 || n != 0 {
-			t.Errorf("with no deliveries left, the cache has %d bytes of %d messages; want 0, 0", q.cache.used, n)
+		if q.cacheRoom != 10_000 {
+			t.Errorf("with no deliveries left, the cache has room for %d bytes, want 10,000", q.cacheRoom)
 		}
 	})
 }
@@ -257,14 +298,15 @@ func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 // If the servers lose a message, the store still delivers the rest of the lane, and cleans the log.
 func TestLostMessageHidesNoOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
-		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
+		q := ready(s.open(t, Config{Partitions: 1}))
+		q.cacheRoom = 0
 		defer q.Close()
 		for i := range 5 {
 			mustPut(t, q, deliveries("d", 10*i, 10)...)
 		}
 		lost := logMessages(t, q)[2]
-		if _, err := q.delete(t.Context(), lost.seq); err != nil || !strings.HasSuffix(lost.subject, kindPut) {
-			t.Fatalf("deleting message %s: %v; want a put, and no error", lost.subject, err)
+		if _, err := q.delete(t.Context(), lost.Sequence); err != nil || !strings.HasSuffix(lost.Subject, kindPut) {
+			t.Fatalf("deleting message %s: %v; want a put, and no error", lost.Subject, err)
 		}
 		settle(t, q, webhook.Done, fetch(t, q, 40, "d")...)
 		for range 2 { // the first one sets the lost message aside, the second one purges the rest
@@ -281,7 +323,8 @@ func TestLostMessageHidesNoOthers(t *testing.T) {
 // Fetch and Erase find a delivery at its new place if it is moved in the stream while they read.
 func TestMovedDeliveryIsFound(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
-		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
+		q := ready(s.open(t, Config{Partitions: 1}))
+		q.cacheRoom = 0
 		defer q.Close()
 		const n = 300
 		ds := deliveries("d", 0, n+n/10)
@@ -339,7 +382,7 @@ func TestTwoWritesMoveADeliveryOnce(t *testing.T) {
 		q.storeWrites(both)
 		moved := 0
 		for _, m := range logMessages(t, q) {
-			if r, err := parseRecord(m.data); err == nil && strings.HasSuffix(m.subject, kindOwn) {
+			if r, err := parseRecord(m.Data); err == nil && strings.HasSuffix(m.Subject, kindOwn) {
 				moved += len(r.records)
 			}
 		}
@@ -441,8 +484,8 @@ func TestEraseKeepsSettlementsOfOthers(t *testing.T) {
 			t.Fatalf("Erase = %d, %d, %v; want 1, 0", erased, claimed, err)
 		}
 		until(t, "no record names the user", func() bool {
-			return !slices.ContainsFunc(logMessages(t, q), func(m stored) bool {
-				return strings.HasSuffix(m.subject, kindOwn) && bytes.Contains(m.data, []byte("u-2"))
+			return !slices.ContainsFunc(logMessages(t, q), func(m *jetstream.RawStreamMsg) bool {
+				return strings.HasSuffix(m.Subject, kindOwn) && bytes.Contains(m.Data, []byte("u-2"))
 			})
 		})
 		for range 2 {

@@ -16,7 +16,6 @@ const (
 	DefaultStream      = "HOOKFERRY"
 	DefaultPartitions  = 32
 	DefaultClaim       = 10 * time.Second
-	DefaultCacheBytes  = 32 << 20
 	DefaultDedupWindow = time.Hour
 	DefaultDedupMax    = 1_000_000
 )
@@ -52,9 +51,6 @@ type Config struct {
 	// nodes take them over. A node sends three heartbeats in that time. Claim must be the same on
 	// all nodes, and is from a second to an hour. Zero means DefaultClaim, 10 s.
 	Claim time.Duration
-	// CacheBytes bounds, approximately, the memory for deliveries that are not claimed. Zero means
-	// DefaultCacheBytes, 32 MB.
-	CacheBytes int64
 	// Node is the name of this node in the results of Nodes. Empty means the host's name and the
 	// process id.
 	Node string
@@ -84,12 +80,9 @@ func (c *Config) complete() error {
 		return fmt.Errorf("natsqueue: DedupMax: %d is negative", c.DedupMax)
 	case c.MaxBytes < webhook.Unlimited:
 		return fmt.Errorf("natsqueue: MaxBytes: %d is negative", c.MaxBytes)
-	case c.CacheBytes < 0:
-		return fmt.Errorf("natsqueue: CacheBytes: %d is negative", c.CacheBytes)
 	}
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.MaxBytes = max(c.MaxBytes, 0) // 0: no bound
-	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
 	c.Node = cmp.Or(c.Node, storekit.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return nil

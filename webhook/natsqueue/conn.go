@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,15 +20,9 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-const (
-	// callTimeout bounds how long a call waits for the server's answer, including repeated requests.
-	callTimeout = 4 * time.Second
-	// resend is how long a request waits for its answer before it is sent again. Another server may
-	// answer then.
-	resend = time.Second
-	// pause is the wait after the server says that it cannot answer now.
-	pause = 100 * time.Millisecond
-)
+// resend is how long a request waits for its answer before it is sent again. Another server may
+// answer then.
+const resend = time.Second
 
 // A conn is a node's connection to the stream. It also has the background context, the goroutines
 // and the open calls of the Store.
@@ -45,16 +40,22 @@ type conn struct {
 	calls      storekit.Gate
 }
 
+// call runs f as a call of the Store, for which Close waits. It adds to the error what f does.
+func call[T any](ctx context.Context, s *conn, what string, f func() (T, error)) (result T, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
+		return result, err
+	}
+	defer s.calls.Leave()
+	if result, err = f(); err != nil {
+		err = fmt.Errorf("natsqueue: %s: %w", what, err)
+	}
+	return result, err
+}
+
 // page returns a sequence of the elements that the function read returns. Each loop over the
-// sequence calls read once. Close waits for read, as for a call of the Store.
-func page[T any](ctx context.Context, s *conn, read func() ([]T, error)) iter.Seq2[T, error] {
-	return storekit.Page(func() ([]T, error) {
-		if err := s.calls.Enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Leave()
-		return read()
-	})
+// sequence calls read once.
+func page[T any](ctx context.Context, s *conn, what string, read func() ([]T, error)) iter.Seq2[T, error] {
+	return storekit.Page(func() ([]T, error) { return call(ctx, s, what, read) })
 }
 
 // Headers of the server.
@@ -63,15 +64,14 @@ const (
 	headerExpected = "Nats-Expected-Last-Subject-Sequence" // the server stores the message only if the last one of its subject has this sequence
 	headerRollup   = "Nats-Rollup"                         // "sub": the message replaces all earlier ones of its subject
 	headerTTL      = "Nats-TTL"                            // the server deletes the message after this duration
+	headerWrite    = "Hookferry-Write"                     // with headerExpected: tells apart what nodes have written
 )
 
 // Error codes of the server that the jetstream package has no names for.
 const (
 	codeAccountFull     = 10002
 	codeMemoryFull      = 10023
-	codeNoSequence      = 10043
 	codeStorageFull     = 10047
-	codeNotDeleted      = 10057
 	codeStoreFailed     = 10077
 	codeInProcess       = 10158
 	codeBatchIncomplete = 10176
@@ -79,11 +79,7 @@ const (
 )
 
 // errChanged is the error for a message that the server has refused because of headerExpected.
-// Usually another node has written to the subject.
 var errChanged = errors.New("natsqueue: another node has written to the same subject")
-
-// errNoAnswer is the error of a call that the server does not answer within callTimeout.
-var errNoAnswer = fmt.Errorf("natsqueue: no answer from the server within %v: %w", callTimeout, context.DeadlineExceeded)
 
 // A parcel is a message to be stored, or an atomic batch of messages.
 type parcel struct {
@@ -103,6 +99,25 @@ func one(subject string, data []byte, headers ...string) *parcel {
 		m.Header[x[0]] = x[1:]
 	}
 	return &parcel{messages: []*nats.Msg{m}}
+}
+
+// next returns a parcel that is stored only if the last message of its subject has the sequence seq,
+// or, if seq is 0, if there is none.
+func next(subject string, seq uint64, data []byte, headers ...string) *parcel {
+	return one(subject, data, append(headers, headerExpected, decimal(seq), headerWrite, nuid.Next())...)
+}
+
+// goneTTL is how long the server keeps the message of a removed document. In this time every replica
+// learns of it.
+const goneTTL = "60s"
+
+// document is next for a document: a message that replaces all earlier ones of its subject. Empty
+// data removes the document.
+func document(subject string, seq uint64, data []byte) *parcel {
+	if len(data) == 0 {
+		return next(subject, seq, data, headerRollup, "sub", headerTTL, goneTTL)
+	}
+	return next(subject, seq, data, headerRollup, "sub")
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
@@ -127,29 +142,38 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-func (s *conn) storeOne(ctx context.Context, c *parcel) (uint64, error) {
-	for {
-		seq, err := s.publish(ctx, c)
-		var refused *jetstream.APIError
-		switch {
-		case err == nil:
-			return seq, nil
-		case errors.As(err, &refused):
-			why := refusal(refused)
-			if why != nil && !(c.vital && errors.Is(why, webhook.ErrQueueFull) && s.relieve(ctx)) {
-				return 0, why
-			}
-		case ctx.Err() != nil:
-			return 0, context.Cause(ctx)
-		case errors.Is(err, context.DeadlineExceeded):
-			continue
-		case !errors.Is(err, jetstream.ErrNoStreamResponse):
-			return 0, fmt.Errorf("natsqueue: sending: %w", err)
+func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) {
+	err = within(ctx, resend, func(ctx context.Context) error {
+		seq, err = s.publish(ctx, c)
+		if refused, ok := errors.AsType[*jetstream.APIError](err); ok {
+			err = refusal(refused)
 		}
-		if sleep(ctx, pause) != nil {
-			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		if err == errChanged {
+			seq, err = s.changedBy(ctx, c)
 		}
+		if errors.Is(err, webhook.ErrQueueFull) && c.vital && s.relieve(ctx) {
+			err = errAgain
+		}
+		return err
+	})
+	return seq, err
+}
+
+// changedBy finds out why the server refused a parcel with headerExpected. It returns the sequence of
+// the parcel if the stream has it, and only an earlier answer was lost. The error is errChanged if
+// another node has written to the subject, and errAgain if the server must have had another reason.
+func (s *conn) changedBy(ctx context.Context, c *parcel) (seq uint64, err error) {
+	want := c.messages[len(c.messages)-1]
+	m, err := s.last(ctx, want.Subject)
+	switch {
+	case err != nil:
+		return 0, err
+	case bytes.Contains(m.Header, []byte(want.Header[headerWrite][0])):
+		return m.Sequence, nil
+	case want.Header[headerExpected][0] != decimal(m.Sequence):
+		return 0, errChanged
 	}
+	return 0, errAgain
 }
 
 // publish sends a parcel once, and waits up to resend for the answer.
@@ -183,7 +207,8 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	return ack.Sequence, nil
 }
 
-// refusal returns the error for a refused parcel, or nil if the parcel is to be sent again.
+// refusal returns the error for a refused parcel: errAgain if the parcel is to be sent again, one
+// that callers know, or e.
 func refusal(e *jetstream.APIError) error {
 	switch e.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
@@ -193,10 +218,7 @@ func refusal(e *jetstream.APIError) error {
 	case codeBatchTooLarge:
 		return fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
 	case codeInProcess, codeBatchIncomplete:
-		return nil
+		return errAgain
 	}
-	if e.Code == 503 { // there is no leader now
-		return nil
-	}
-	return fmt.Errorf("natsqueue: the server refused a message: %s (code %d)", e.Description, e.ErrorCode)
+	return e
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -28,9 +30,9 @@ func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 }
 
 // letterOf decodes the dead letter in a message, and gives it its key.
-func letterOf(m *stored) (d webhook.DeadLetter, err error) {
-	err = d.UnmarshalBinary(m.data)
-	d.Key = deadKey(d.Died, m.seq)
+func letterOf(m *jetstream.RawStreamMsg) (d webhook.DeadLetter, err error) {
+	err = d.UnmarshalBinary(m.Data)
+	d.Key = deadKey(d.Died, m.Sequence)
 	return d, err
 }
 
@@ -38,32 +40,33 @@ func letterOf(m *stored) (d webhook.DeadLetter, err error) {
 // memory.
 const deadBucket = time.Hour
 
-// deadSubject is the subject of a dead letter: its bucket, its destination, and a part of the hash
-// of its user.
-func (c *Config) deadSubject(d *webhook.DeadLetter) string {
-	return fmt.Sprintf("%s.dead.%d.%s.%d", c.Stream, bucketOf(d.Died), token(d.Destination), deadUser(d.User))
+// dead returns the subject of dead letters: their bucket, their destination, and a part of the hash
+// of their user, each as one token. The token "*" stands for all.
+func (c *Config) dead(bucket, destination, user string) string {
+	return c.Stream + ".dead." + bucket + "." + destination + "." + user
 }
 
-func deadUser(user string) uint32 { return hash(user) % 64 }
+func (c *Config) deadSubject(d *webhook.DeadLetter) string {
+	return c.dead(decimal(bucketOf(d.Died)), token(d.Destination), deadUser(d.User))
+}
 
-// dead returns a subject pattern. It matches the dead letters in the bucket that f selects, and may
-// match some that f does not select. The bucket -1 stands for all buckets.
-func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
-	n, destination, user := "*", "*", "*"
-	if bucket >= 0 {
-		n = strconv.FormatInt(bucket, 10)
-	}
+// deadFilter returns a pattern of the subjects in a bucket. It matches the dead letters that f
+// selects, and may match others.
+func (c *Config) deadFilter(bucket string, f webhook.DeadFilter) string {
+	destination, user := "*", "*"
 	if f.Destination != "" {
 		destination = token(f.Destination)
 	}
 	if f.User != "" {
-		user = strconv.Itoa(int(deadUser(f.User)))
+		user = deadUser(f.User)
 	}
-	return c.Stream + ".dead." + n + "." + destination + "." + user
+	return c.dead(bucket, destination, user)
 }
 
+func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
+
 // bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.
-func bucketOf(t time.Time) int64 { return max(0, t.UnixMicro()/deadBucket.Microseconds()) }
+func bucketOf(t time.Time) uint64 { return uint64(max(0, t.UnixMicro()/deadBucket.Microseconds())) }
 
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
@@ -97,7 +100,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 			}
 		}
 		if err != nil {
-			yield(webhook.DeadLetter{}, fmt.Errorf("natsqueue: reading dead letters: %w", err))
+			yield(webhook.DeadLetter{}, err)
 		}
 	}
 }
@@ -105,84 +108,75 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 // buckets returns, in the order of f, the buckets that may have dead letters which f selects. If
 // the argument after is the key of a dead letter, buckets begins with the bucket of that letter. If
 // it is empty, buckets begins with the first one.
-func (s *conn) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
-	died, _, ok := parseKey(after)
-	if after != "" && !ok {
-		return nil, fmt.Errorf("%q is not the key of a dead letter", after)
-	}
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
-	info, err := s.info(ctx, s.config.dead(-1, f))
-	if err != nil {
-		return nil, err
-	}
-	for subject := range info.State.Subjects {
-		text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && (after == "" || n == bucketOf(died) || n > bucketOf(died) != f.NewestFirst) &&
-			(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
-			all = append(all, n)
+func (s *conn) buckets(ctx context.Context, f webhook.DeadFilter, after string) ([]uint64, error) {
+	return call(ctx, s, "listing dead letters", func() (all []uint64, _ error) {
+		died, _, ok := parseKey(after)
+		if after != "" && !ok {
+			return nil, fmt.Errorf("%q is not the key of a dead letter", after)
 		}
-	}
-	slices.Sort(all)
-	if all = slices.Compact(all); f.NewestFirst {
-		slices.Reverse(all)
-	}
-	return all, nil
+		info, err := s.info(ctx, s.config.deadFilter("*", f))
+		if err != nil {
+			return nil, err
+		}
+		for subject := range info.State.Subjects {
+			text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err == nil && (after == "" || n == bucketOf(died) || n > bucketOf(died) != f.NewestFirst) &&
+				(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
+				all = append(all, n)
+			}
+		}
+		slices.Sort(all)
+		if all = slices.Compact(all); f.NewestFirst {
+			slices.Reverse(all)
+		}
+		return all, nil
+	})
 }
 
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
 // after is not empty, it is a key, and bucket returns only the keys that follow this key.
-func (s *conn) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
-	for m, err := range s.list(ctx, s.config.dead(n, f)) {
-		if err != nil {
-			return nil, err
+func (s *conn) bucket(ctx context.Context, n uint64, f webhook.DeadFilter, after string) ([]string, error) {
+	return call(ctx, s, "listing dead letters", func() (keys []string, _ error) {
+		for m, err := range s.list(ctx, s.config.deadFilter(decimal(n), f)) {
+			if err != nil {
+				return nil, err
+			}
+			d, err := letterOf(m)
+			if err != nil {
+				s.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", m.Sequence, "error", err)
+			} else if after == "" || d.Key != after && d.Key > after != f.NewestFirst {
+				keys = append(keys, d.Key)
+			}
 		}
-		d, err := letterOf(&m)
-		if err != nil {
-			s.config.Logger.Error("natsqueue: ignoring a dead letter that cannot be read; it stays in the stream", "sequence", m.seq, "error", err)
-			continue
+		if slices.Sort(keys); f.NewestFirst {
+			slices.Reverse(keys)
 		}
-		if after == "" || d.Key != after && d.Key > after != f.NewestFirst {
-			keys = append(keys, d.Key)
-		}
-	}
-	if slices.Sort(keys); f.NewestFirst {
-		slices.Reverse(keys)
-	}
-	return keys, nil
+		return keys, nil
+	})
 }
 
 // letters reads the dead letters with the given keys from the stream. It leaves out dead letters
 // that no longer exist.
-func (s *conn) letters(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
-	var requests []request
-	for _, key := range keys {
-		if _, seq, ok := parseKey(key); ok && seq > 0 {
-			requests = append(requests, request{Seq: seq, Batch: 1})
+func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.DeadLetter, error) {
+	return call(ctx, s, "reading dead letters", func() (found []webhook.DeadLetter, _ error) {
+		var seqs []uint64
+		for _, key := range keys {
+			if _, seq, ok := parseKey(key); ok && seq > 0 {
+				seqs = append(seqs, seq)
+			}
 		}
-	}
-	pages, err := s.read(ctx, requests...)
-	if err != nil {
-		return nil, fmt.Errorf("natsqueue: reading dead letters: %w", err)
-	}
-	for _, m := range slices.Concat(pages...) {
-		d, err := letterOf(&m)
-		if err == nil && slices.Contains(keys, d.Key) && strings.HasPrefix(m.subject, s.config.Stream+".dead.") {
-			found = append(found, d)
+		messages, err := s.messages(ctx, seqs...)
+		for _, m := range messages {
+			if m == nil || !strings.HasPrefix(m.Subject, s.config.Stream+".dead.") {
+				continue
+			}
+			if d, err := letterOf(m); err == nil && slices.Contains(keys, d.Key) {
+				found = append(found, d)
+			}
 		}
-	}
-	return found, nil
+		return found, err
+	})
 }
 
 // Discard implements webhook.Keeper.
@@ -212,27 +206,25 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 // exhume deletes the dead letters with the given keys, and returns how many it has deleted. It
 // calls the function before with each letter, and then deletes the letter. Revive puts the delivery
 // back in that function. exhume stops at the first error.
-func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
-	for some := range slices.Chunk(keys, pageLen) {
-		found, err := s.letters(ctx, some...)
-		for i := 0; i < len(found) && err == nil; i++ {
-			gone := false
-			if err = before(found[i]); err == nil {
-				_, seq, _ := parseKey(found[i].Key)
-				gone, err = s.delete(ctx, seq)
+func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (int, error) {
+	return call(ctx, s.conn, "removing dead letters", func() (n int, err error) {
+		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
+		for some := range slices.Chunk(keys, pageLen) {
+			found, err := s.letters(ctx, some...)
+			for i := 0; i < len(found) && err == nil; i++ {
+				gone := false
+				if err = before(found[i]); err == nil {
+					_, seq, _ := parseKey(found[i].Key)
+					gone, err = s.delete(ctx, seq)
+				}
+				if gone {
+					n++
+				}
 			}
-			if gone {
-				n++
+			if err != nil {
+				return n, err
 			}
 		}
-		if err != nil {
-			return n, fmt.Errorf("natsqueue: removing dead letters: %w", err)
-		}
-	}
-	return n, nil
+		return n, nil
+	})
 }

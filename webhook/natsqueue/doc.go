@@ -38,7 +38,7 @@
 // records of the partition.
 //
 // If a message or a delivery cannot be read, because it is damaged or of a later version, the owner
-// logs that. The cleaner moves it to the subject n.damaged, where people can look at it. All other
+// logs that. The cleaner copies it to the subject n.damaged, where people can look at it. All other
 // deliveries go on. They also go on if the servers have lost a message.
 //
 // When a server has no room left (MaxBytes, max_file_store, or the limit of the account), Put
@@ -67,8 +67,7 @@
 //     to a second, or longer if many deliveries wait before them. Older messages may still have
 //     deliveries of the user that have been delivered or retried. They stay until the cleaner
 //     purges these messages.
-//   - Settings are read from the leader of the stream. Lists of members, audiences and dead letters
-//     may be some milliseconds old.
+//   - Lists of members, audiences and dead letters may be some milliseconds old. Settings are never.
 //
 // # Partitions
 //
@@ -105,15 +104,16 @@
 // for duplicates. It also has the deliveries that are put back, with their bodies. Dead letters are
 // messages in an atomic batch with the record that ends their deliveries.
 //
-// n.key has the dedup keys of purged deliveries. The server deletes them after Config.DedupWindow.
+// n.key has the dedup keys of purged deliveries, 16 bytes each. The server deletes them after
+// Config.DedupWindow.
 //
 // n.damaged has messages and deliveries that could not be read.
 //
 // The owner reads all messages of its partitions, including the puts of its own node, by a consumer
 // without acknowledgements. It leaves duplicates out, and reports them to the node that put them.
 // For a waiting delivery it keeps about 150 bytes in memory. It also keeps the delivery itself if
-// the delivery is due within ten seconds and Config.CacheBytes has room. Otherwise Fetch reads the
-// delivery from the stream.
+// the delivery is due within ten seconds and there is room in 32 MB, of which a destination may take
+// half of what the others leave. Otherwise Fetch reads the delivery from the stream.
 //
 // The cleaner purges a log up to the first message that has a waiting delivery. It moves the
 // waiting deliveries of the first messages to the end of the log, in a record, in two cases: the
@@ -124,16 +124,18 @@
 // replaces its predecessor.
 package natsqueue
 
-// What the duties cost, in lines with comments: puts, batches and bounds 370 (put, room); heartbeats
-// and owners 420 (node, owner); reading and dedup 470 (follow, partition); records of outcomes 480
-// (write, settle, record); what waits, in memory 520 (index, lane, cache, fetch); lists, counts,
-// changes and erasure, asked of any node 430 (ask); dead letters 240; purging, short logs and the
-// bytes of erased users 210 (clean); history 0, there is none; roster 240; settings 100; connection
-// and lateness 600 (conn, read, stream, subject); Open, Config and documentation 390.
+// What the duties cost, in lines with comments: puts, batches and bounds 360 (put, room); heartbeats
+// and owners 410 (node, owner); reading and dedup 450 (follow, partition); records of outcomes 440
+// (write, settle, record); what waits, in memory 490 (index, lane, fetch); lists, counts, changes and
+// erasure, asked of any node 410 (ask); dead letters 230; purging, short logs and the bytes of erased
+// users 230 (clean); history 0, there is none; roster 240; settings 90; connection and lateness 660
+// (conn, read, stream, subject); Open, Config and documentation 380.
 //
 // The contract takes more than 2,000. A stream has no due times, no claims, and no order but that of
 // sequences. So the owner has these in memory, and the other nodes have to ask it. To get near 2,000
-// these would have to go: roster and settings (340), lists and changes (430), dead letters (240),
+// these would have to go: roster and settings (330), lists and changes (410), dead letters (230),
 // dedup across owners and the answer to Put (250), MaxBytes and the reserve (80), purging by moves
-// (210), a consumer and reads of our own, because those of the driver wait ten seconds for a server
-// that is out of reach (250), and owners that change, so one node would have all deliveries (420).
+// (200), and owners that change, so one node would have all deliveries (410). The jetstream package
+// does what it does well enough: creating, publishing, purging, and reading single messages. What it
+// lacks costs 250: reads of many messages, reads from the leader, a consumer that finds every gap, and
+// an answer within five seconds, because it waits ten for a server that is out of reach.

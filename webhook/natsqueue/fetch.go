@@ -22,21 +22,23 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		return dst, err
 	}
 	picked := s.pick(wants, maxBytes)
-	err := s.load(ctx, picked)
+	ds, err := s.load(ctx, picked)
 	if err == nil {
 		err = s.lapsed()
 	}
-	picked = slices.DeleteFunc(picked, func(e *entry) bool { return s.claims[e.claim] != e }) // lost meanwhile
-	if err != nil {
-		for _, e := range picked {
+	for i, e := range picked {
+		switch {
+		case !e.waits(): // it is lost or cannot be read
+		case err != nil:
 			s.putBack(e)
+		default:
+			d := *ds[i]
+			d.Claim = e.claim
+			dst = append(dst, d)
 		}
-		return dst, err
 	}
-	for _, e := range picked {
-		d := *e.delivery
-		d.Claim = e.claim
-		dst = append(dst, d)
+	if err != nil {
+		return dst, err
 	}
 	for i := range wants {
 		w := &wants[i]
@@ -51,89 +53,87 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load sets the field delivery of claimed entries. If a delivery is not in memory, load reads its
-// message from the stream, and also keeps the other deliveries in the message that are due soon. If
-// a delivery cannot be read, load removes its entry and marks its place in the message as damaged.
-// The caller holds the lock of the store; load releases the lock while it asks the server.
-func (s *index) load(ctx context.Context, entries []*entry) error {
+// waits reports whether e has not ended, and its partition is not lost. The store is locked.
+func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
+
+// load returns the deliveries of entries. An element is nil if its entry no longer waits. load reads
+// deliveries that are not in memory from the stream. It also keeps the other deliveries in these
+// messages that are due soon. If a delivery cannot be read, load ends its entry. The caller holds
+// the lock of the store; load releases it while it asks the server.
+func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery, error) {
+	ds := make([]*webhook.Delivery, len(entries))
+	var wanted map[*entry]bool // nil until one of them has to be read
+	var read []*entry
+	defer func() { s.hold(read...) }()
 	for {
-		var some []*block
-		for _, e := range entries {
-			if e.delivery == nil && s.claims[e.claim] == e && len(some) < loadBlocks && !slices.Contains(some, e.block) {
-				some = append(some, e.block)
-			}
-		}
-		if len(some) == 0 {
-			return nil
-		}
-		s.mu.Unlock()
-		all, err := s.contents(ctx, some)
-		s.mu.Lock()
-		if err != nil {
-			return err
-		}
-		// If the cleaner has moved an entry meanwhile, the next iteration reads it from its new message.
-		horizon := time.Now().Add(cacheAhead).UnixMicro()
-		for _, b := range all {
-			if b.p.state == lost {
+		var missing []*block
+		for i, e := range entries {
+			ds[i] = nil
+			if !e.waits() {
 				continue
 			}
+			if ds[i] = e.delivery; ds[i] == nil && len(missing) < loadBlocks && !slices.Contains(missing, e.block) {
+				missing = append(missing, e.block)
+			}
+		}
+		if len(missing) == 0 {
+			return ds, nil
+		}
+		if wanted == nil {
+			wanted = make(map[*entry]bool, len(entries))
+			for _, e := range entries {
+				wanted[e] = true
+			}
+		}
+		s.mu.Unlock()
+		records, err := s.records(ctx, missing)
+		s.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+		// If the cleaner has moved an entry meanwhile, the next iteration reads it from its new message.
+		for at, b := range missing {
 			for i, e := range b.entries {
-				if e == nil || e.delivery != nil || e.damaged || e.claim == 0 && e.due > horizon {
+				if e == nil || e.delivery != nil || !e.waits() || !wanted[e] && e.due > time.Now().Add(cacheAhead).UnixMicro() {
 					continue
 				}
-				d := new(webhook.Delivery)
-				if err := d.UnmarshalBinary(b.records[i]); err != nil {
-					b.p.setAside(b.seq, i, err)
+				var d *webhook.Delivery
+				if records[at] != nil {
+					d = b.p.decode(b.seq, i, records[at][i].data)
+				}
+				if d == nil {
+					b.damaged = true
 					s.remove(e)
-					b.set(i, &entry{damaged: true})
 					continue
 				}
 				d.Destination, e.delivery = e.lane.name, d
+				read = append(read, e)
 			}
-			s.cache.add(b.block)
 		}
 	}
 }
 
-// A content is a block, which stands for a message of the stream, and the records in that message.
-// The records are nil if the message cannot be read.
-type content struct {
-	*block
-	records [][]byte
-}
-
-// contents reads the messages of blocks. The store is not locked.
-func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error) {
-	if len(blocks) == 0 {
-		return nil, nil
-	}
-	requests, all := make([]request, len(blocks)), make([]content, len(blocks))
-	for i, b := range blocks {
-		requests[i] = request{Seq: b.seq, Batch: 1}
-	}
+// records reads the messages of blocks, and returns the encoded deliveries in each, nil for a
+// message that is lost or cannot be read. The store is not locked.
+func (s *index) records(ctx context.Context, blocks []*block) ([][]stored, error) {
 	for wait := behind; ; wait *= 2 {
-		pages, err := s.read(ctx, requests...)
+		messages, err := s.messages(ctx, seqs(blocks)...)
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
 		}
-		missing := 0
-		for i, page := range pages {
-			b := blocks[i]
-			all[i] = content{b, make([][]byte, len(b.entries))}
-			if len(page) == 0 || page[0].seq != b.seq {
-				missing++ // the replica does not have the message yet
-			} else if b.damaged {
-				all[i].records[0] = page[0].data
-			} else if r, err := parseRecord(page[0].data); err == nil && len(r.records) == len(b.entries) {
-				all[i].records = r.records
+		all, missing := make([][]stored, len(blocks)), 0
+		for i, m := range messages {
+			if m == nil {
+				missing++ // the replica may not have the message yet
+			} else if r, err := parseRecord(m.Data); err == nil && len(r.records) == len(blocks[i].entries) {
+				all[i] = r.records
 			}
 		}
-		if missing == 0 {
-			return all, nil
-		}
-		if wait > resend { // no server has the missing messages
+		if missing > 0 && wait > resend { // no server has the missing messages
 			s.config.Logger.Error("natsqueue: the stream has lost messages; the deliveries in them are not attempted", "messages", missing)
+			missing = 0
+		}
+		if missing == 0 {
 			return all, nil
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -142,25 +142,16 @@ func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error
 	}
 }
 
-// behind is the first wait before a request is repeated, for example because the replica that
-// answered lags behind the leader.
-const behind = 20 * time.Millisecond
-
-// sleep waits for d. If ctx ends first, it returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func seqs(blocks []*block) (all []uint64) {
+	for _, b := range blocks {
+		all = append(all, b.seq)
 	}
+	return all
 }
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return page(ctx, s.conn, func() (heads []webhook.Head, _ error) {
+	return page(ctx, s.conn, "listing heads", func() (heads []webhook.Head, _ error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !all {

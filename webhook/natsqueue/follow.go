@@ -15,24 +15,24 @@ const (
 	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
 	// createSoon is the time limit of the first attempt to create a consumer. It is short, because
-	// the consumer may be assigned to a server that is out of reach. The limit doubles with each
-	// failure, up to createTimeout.
-	createSoon    = time.Second
-	createTimeout = 5 * time.Second
+	// the consumer may be assigned to a server that is out of reach. A busy server may need longer, so
+	// the attempts after a failed call of consume have callTimeout.
+	createSoon = time.Second
 )
 
 // follow reads the messages of p, from the first one on, until p is lost. It misses no message and
 // keeps their order, even when connections or servers fail. It does not use the driver's ordered
-// consumers, because these wait ten seconds for a server that is out of reach.
+// consumers, because these wait ten seconds for a server that is out of reach. The driver's push
+// consumers do not notice that the server has left out the last message.
 func (p *partition) follow() {
 	told := false
 	for next, patience := uint64(1), createSoon; p.live.Err() == nil; {
-		created, err := p.consume(&next, patience)
-		if patience = min(2*patience, createTimeout); created {
-			patience = createSoon
+		err := p.consume(&next, patience)
+		if patience = createSoon; err != errGap { // there is no consumer yet
+			patience = callTimeout
 		}
-		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
-			break
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			return
 		}
 		wait := pause
 		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
@@ -51,26 +51,29 @@ func (p *partition) follow() {
 var errGap = errors.New("natsqueue: the server left out a message of the stream")
 
 // consume reads from a new consumer until the consumer fails or p is lost. It keeps *next at the
-// sequence of the next message, and reports whether the consumer was created within patience.
-func (p *partition) consume(next *uint64, patience time.Duration) (created bool, err error) {
-	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
-	if err != nil {
-		return false, err
+// sequence of the next message. The first attempt to create the consumer ends after patience.
+func (p *partition) consume(next *uint64, patience time.Duration) error {
+	var sub *nats.Subscription
+	var c jetstream.PushConsumer
+	if err := within(p.live, patience, func(ctx context.Context) (err error) {
+		if sub, err = p.nc.SubscribeSync(p.nc.NewInbox()); err != nil {
+			return err
+		}
+		if err = sub.SetPendingLimits(-1, -1); err == nil { // the server's flow control bounds what is pending
+			c, err = p.js.CreatePushConsumer(ctx, p.config.Stream, jetstream.ConsumerConfig{
+				DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
+				FilterSubject: p.prefix + ">", AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
+				FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
+			})
+		}
+		if err != nil {
+			sub.Unsubscribe()
+		}
+		return err
+	}); err != nil {
+		return err
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the server's flow control bounds what is pending
-		return false, err
-	}
-	creating, cancel := context.WithTimeout(p.live, patience)
-	defer cancel()
-	c, err := p.js.CreatePushConsumer(creating, p.config.Stream, jetstream.ConsumerConfig{
-		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
-		FilterSubject: p.prefix + ">", AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
-		FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
-	})
-	if err != nil {
-		return false, err
-	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.live), createSoon)
 		defer cancel()
@@ -81,10 +84,10 @@ func (p *partition) consume(next *uint64, patience time.Duration) (created bool,
 	for delivered := uint64(0); ; {
 		m, err := sub.NextMsgWithContext(p.live)
 		if p.live.Err() != nil {
-			return true, nil
+			return nil
 		}
 		if err != nil {
-			return true, errGap
+			return errGap
 		}
 		silence.Reset(3 * consumerBeat)
 		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or an idle heartbeat
@@ -94,20 +97,20 @@ func (p *partition) consume(next *uint64, patience time.Duration) (created bool,
 			} else if m.Reply != "" {
 				m.Respond(nil)
 			} else if last != "" && last != decimal(delivered) {
-				return true, errGap
+				return errGap
 			}
 			continue
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return true, err
+			return err
 		}
 		if delivered++; meta.Sequence.Consumer != delivered {
-			return true, errGap
+			return errGap
 		}
 		*next = meta.Sequence.Stream + 1
 		if !p.saw(meta.Sequence.Stream, m) {
-			return true, nil
+			return nil
 		}
 	}
 }

@@ -17,17 +17,17 @@ type index struct {
 	changed chan struct{}
 	look    chan struct{} // makes rule check the owners of partitions
 
-	mu     sync.Mutex
-	owned  []*partition // by number; nil for a partition that this node does not own
-	lanes  map[string]*lane
-	news   map[string]struct{} // lanes that the next Heads yields
-	claims map[uint64]*entry
-	seen   *storekit.Window
-	cache  cache
-	parts  map[uint64]*part // records with puts whose answer is awaited, by serial
-	serial uint64           // the last number given to a claim, record or entry
-	until  time.Time        // this node owns its partitions until then
-	failed error            // the error of the latest heartbeat; nil if it was stored
+	mu        sync.Mutex
+	owned     []*partition // by number; nil for a partition that this node does not own
+	lanes     map[string]*lane
+	news      map[string]struct{} // lanes that the next Heads yields
+	claims    map[uint64]*entry
+	seen      *storekit.Window
+	cacheRoom int64            // of cacheBytes; see hold
+	parts     map[uint64]*part // records with puts whose answer is awaited, by serial
+	serial    uint64           // the last number given to a claim, record or entry
+	until     time.Time        // this node owns its partitions until then
+	failed    error            // the error of the latest heartbeat; nil if it was stored
 }
 
 func newIndex(c *conn) *index {
@@ -35,7 +35,7 @@ func newIndex(c *conn) *index {
 		conn: c, changed: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		owned: make([]*partition, c.config.Partitions), lanes: make(map[string]*lane), news: make(map[string]struct{}),
 		claims: make(map[uint64]*entry), parts: make(map[uint64]*part),
-		seen: storekit.NewWindow(c.config.DedupMax, c.config.DedupWindow), cache: cache{limit: c.config.CacheBytes},
+		seen: storekit.NewWindow(c.config.DedupMax, c.config.DedupWindow), cacheRoom: cacheBytes,
 	}
 }
 
@@ -103,9 +103,48 @@ func (s *index) describe(e *entry, d *webhook.Delivery) {
 	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
 }
 
+const (
+	// cacheBytes bounds, approximately, the memory for deliveries that are not claimed.
+	cacheBytes = 32 << 20
+	// cacheAhead is how long before its due time a delivery may be kept in memory.
+	cacheAhead = 10 * time.Second
+	// cacheEntry is about how many bytes a delivery in memory takes in addition to Delivery.Size.
+	cacheEntry = 512
+)
+
+// hold counts the deliveries of unclaimed entries that are in memory. A delivery leaves memory if it
+// is not due soon, or if there is no room. A lane may take half of the room that the others leave.
+// An element of entries may be nil. The store is locked.
+func (s *index) hold(entries ...*entry) {
+	horizon := time.Now().Add(cacheAhead).UnixMicro()
+	for _, e := range entries {
+		if e == nil || e.delivery == nil || e.claim != 0 || !e.waits() {
+			continue
+		}
+		s.uncount(e)
+		size := e.delivery.Size() + cacheEntry
+		if e.due > horizon || size > s.cacheRoom-e.lane.cached {
+			e.delivery = nil
+			continue
+		}
+		e.cached = uint32(size)
+		s.cacheRoom -= size
+		e.lane.cached += size
+	}
+}
+
+// uncount frees the room that the delivery of e takes, for an entry that is claimed or has ended.
+// The store is locked.
+func (s *index) uncount(e *entry) {
+	s.cacheRoom += int64(e.cached)
+	e.lane.cached -= int64(e.cached)
+	e.cached = 0
+}
+
 // claim claims e, and takes it out of its queue. The store is locked.
 func (s *index) claim(e *entry) uint64 {
 	e.lane.leave(e)
+	s.uncount(e)
 	s.serial++
 	e.claim = s.serial
 	s.claims[e.claim] = e
@@ -120,7 +159,9 @@ func (s *index) unclaim(e *entry) {
 		delete(s.claims, e.claim)
 		e.claim, e.write = 0, nil
 		e.lane.claimed--
-		e.lane.p.claimed--
+		if e.lane.p.claimed--; e.lane.p.claimed == 0 && e.lane.p.state == draining {
+			signal(s.look)
+		}
 	}
 }
 
@@ -128,19 +169,16 @@ func (s *index) unclaim(e *entry) {
 func (s *index) putBack(e *entry) {
 	s.unclaim(e)
 	e.lane.push(e)
-	if e.block.element == nil { // the cache does not count its block, and so could not evict the delivery
-		e.delivery = nil
-	}
+	s.hold(e)
 }
 
 // remove removes e from the index. The store is locked.
 func (s *index) remove(e *entry) {
 	s.unclaim(e)
-	if l := e.lane; l != nil {
-		l.leave(e)
-		if l.waiting--; l.waiting == 0 {
-			delete(s.lanes, l.name)
-		}
+	s.uncount(e)
+	e.lane.leave(e)
+	if e.lane.waiting--; e.lane.waiting == 0 {
+		delete(s.lanes, e.lane.name)
 	}
 	e.block.drop(e)
 }

@@ -12,32 +12,32 @@ import (
 // An entry is a delivery that waits or is claimed. The bytes of the delivery are in a message of
 // the stream.
 type entry struct {
-	lane    *lane  // nil if the entry is damaged
-	block   *block // the message
-	i       uint32 // its place in the block
-	user    uint32 // the hash of its user
-	size    uint32 // bytes of the body
-	stored  uint32 // bytes in the message
-	retry   bool   // it has been attempted
-	damaged bool   // it cannot be read; the cleaner sets it aside
-	queued  int32  // its place in its queue, from 1; 0 if it is in none
-	due     int64  // in microseconds
-	order   uint64 // among entries with the same due
-	claim   uint64 // 0 if it is not claimed
-	write   *write // the write that settles it, if any
-	key     storekit.Key
+	lane   *lane
+	block  *block // the message
+	i      uint32 // its place in the block
+	user   uint32 // the hash of its user
+	size   uint32 // bytes of the body
+	stored uint32 // bytes in the message
+	cached uint32 // bytes that hold has counted
+	queued int32  // its place in its queue, from 1; 0 if it is in none
+	retry  bool   // it has been attempted
+	due    int64  // in microseconds
+	order  uint64 // among entries with the same due
+	claim  uint64 // 0 if it is not claimed
+	write  *write // the write that settles it, if any
+	key    storekit.Key
 
-	// delivery is nil while the delivery is only in the stream. Fetch loads it for each entry that it
-	// claims.
+	// delivery is nil while the delivery is only in the stream. load sets it for each entry that is
+	// claimed, and hold for some others.
 	delivery *webhook.Delivery
 }
 
-// bytes returns the size of e in its message. A damaged entry counts as garbage, so its size is 0.
-func (e *entry) bytes() int64 {
-	if e.damaged {
-		return 0
-	}
-	return int64(e.stored) + 4
+// bytes returns the size of e in its message.
+func (e *entry) bytes() int64 { return int64(e.stored) + 4 }
+
+// compare returns a negative number if e sorts before x in a queue.
+func (e *entry) compare(x *entry) int {
+	return cmp.Or(cmp.Compare(e.due, x.due), cmp.Compare(e.order, x.order))
 }
 
 // A lane has the waiting and claimed deliveries of one destination. Its partition is owned by this
@@ -47,6 +47,7 @@ type lane struct {
 	p                *partition
 	fresh, retries   queue // entries that are not claimed
 	waiting, claimed int   // all entries of the lane, and how many of them are claimed
+	cached           int64 // bytes that hold has counted for them
 }
 
 func (l *lane) queue(retries bool) *queue {
@@ -73,10 +74,8 @@ func (l *lane) head() webhook.Head {
 type queue []*entry
 
 // The methods of heap.Interface.
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(q[i].due, q[j].due), cmp.Compare(q[i].order, q[j].order)) < 0
-}
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].compare(q[j]) < 0 }
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].queued, q[j].queued = int32(i+1), int32(j+1)

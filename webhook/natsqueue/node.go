@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -19,22 +18,26 @@ import (
 // questions.
 type node struct {
 	*recorder
+	opened int64         // when the Store was opened, in microseconds
 	speak  chan struct{} // asks for a heartbeat
 	ruling sync.Mutex    // held while the node checks the owners of partitions
 
 	// Guarded by index.mu.
-	opened  int64 // when the Store was opened, by the server's clock, in microseconds; 0 until it is known
-	leaving bool  // the node takes no more partitions
-	note    func() ([]byte, bool)
-	steady  time.Time // all heartbeats since then were stored
-	latest  uint64    // the sequence of the latest heartbeat
+	steady  time.Time             // all heartbeats since then were stored
+	latest  uint64                // the sequence of the latest heartbeat
+	leaving bool                  // the node takes no more partitions
+	note    func() ([]byte, bool) // see Present
+}
+
+func newNode(r *recorder) *node {
+	return &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
 }
 
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
 // previous heartbeat.
 type heartbeat struct {
 	Name    string
-	Opened  int64 // when the node's first heartbeat was stored, in microseconds; 0 in that heartbeat
+	Opened  int64 // when the node was opened, in microseconds, by its own clock
 	Leaving bool
 	Note    []byte
 }
@@ -160,35 +163,30 @@ type peer struct {
 // than Claim. But no node can store heartbeats while the servers are away. So this node calls
 // others dead only if it has stored all of its own heartbeats for at least Claim.
 func (s *node) peers(ctx context.Context) ([]peer, error) {
+	s.mu.Lock()
+	latest := s.latest
+	s.mu.Unlock()
+	page, err := s.lasts(ctx, latest, s.config.heartbeat("*"))
+	if err != nil {
+		return nil, err
+	}
 	var all []peer
-	var now time.Time
-	for now.IsZero() {
-		page, err := s.lasts(ctx, s.config.heartbeat("*"))
-		if err != nil {
-			return nil, err
+	var now time.Time // of this node's heartbeat
+	for _, m := range page {
+		n := peer{id: m.Subject[len(s.config.heartbeat("")):], at: m.Time.UTC()}
+		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
+		if n.id == s.id {
+			now = n.at
 		}
-		all = all[:0]
-		for _, m := range page {
-			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
-			decode(m.data, &n.heartbeat) // an unreadable heartbeat proves life, too
-			if n.id == s.id {
-				now = n.at
-			}
-			n.Opened = cmp.Or(n.Opened, n.at.UnixMicro())
-			all = append(all, n)
-		}
-		// A replica may not have this node's heartbeat yet.
-		if now.IsZero() && sleep(ctx, behind) != nil {
-			return nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
-		}
+		all = append(all, n)
+	}
+	if now.IsZero() {
+		return nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
 	return slices.DeleteFunc(all, func(n peer) bool {
-		if n.id == s.id && s.opened == 0 {
-			s.opened = n.Opened
-		}
 		age := now.Sub(n.at)
 		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed a heartbeat: check again when its Claim is over
 			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
@@ -205,27 +203,22 @@ func (s *node) Present(note func() ([]byte, bool)) {
 	signal(s.speak)
 }
 
-// maxNodes is the most nodes that Nodes returns.
+// maxNodes is the most nodes that Nodes returns. It is also the most messages that the server returns
+// for a request with MultiLast.
 const maxNodes = 1000
 
 // Nodes implements webhook.Shared.
 func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
-	all, err := s.peers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("natsqueue: listing nodes: %w", err)
-	}
-	slices.SortFunc(all, func(a, b peer) int {
-		return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
-	})
-	nodes := make([]webhook.Node, 0, len(all))
-	for _, n := range all[:min(len(all), maxNodes)] {
-		nodes = append(nodes, webhook.Node{
-			Name: n.Name, Self: n.id == s.id, Opened: time.UnixMicro(n.Opened).UTC(), Seen: n.at, Note: n.Note,
+	return call(ctx, s.conn, "listing nodes", func() (nodes []webhook.Node, _ error) {
+		all, err := s.peers(ctx)
+		slices.SortFunc(all, func(a, b peer) int {
+			return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
 		})
-	}
-	return nodes, nil
+		for _, n := range all {
+			nodes = append(nodes, webhook.Node{
+				Name: n.Name, Self: n.id == s.id, Opened: time.UnixMicro(min(n.Opened, n.at.UnixMicro())).UTC(), Seen: n.at, Note: n.Note,
+			})
+		}
+		return nodes, err
+	})
 }

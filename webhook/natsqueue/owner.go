@@ -33,9 +33,6 @@ type holding struct {
 	node string // the owner, "" for none
 }
 
-// drainEvery is how often a node checks whether all claims in a draining partition have ended.
-const drainEvery = 20 * time.Millisecond
-
 // oversee takes each partition that this node should own and that has no live owner. It gives away
 // each partition that another node should own. The function rightful decides who should own which.
 func (s *node) oversee(ctx context.Context) error {
@@ -64,10 +61,8 @@ func (s *node) oversee(ctx context.Context) error {
 			if p.state == open {
 				p.state = draining
 			}
-			if p.claimed == 0 {
+			if p.claimed == 0 { // otherwise unclaim signals look
 				idle = append(idle, p)
-			} else {
-				time.AfterFunc(drainEvery, func() { signal(s.look) })
 			}
 		case p != nil && p.state == draining:
 			p.state = open
@@ -116,18 +111,18 @@ func rightful(peers []peer, n int) string {
 // a little out of date. That is safe: if the last record of a partition has changed since, take
 // does nothing.
 func (s *node) holdings(ctx context.Context) ([]holding, error) {
-	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
+	page, err := s.lasts(ctx, 0, s.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]holding, s.config.Partitions)
 	for _, m := range page {
 		var n int
-		if _, err := fmt.Sscanf(m.subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
+		if _, err := fmt.Sscanf(m.Subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
 			continue // a message of another program
 		}
-		all[n].seq = m.seq
-		if r, err := parseRecord(m.data); err == nil { // an unreadable record names no owner, so any node may take n
+		all[n].seq = m.Sequence
+		if r, err := parseRecord(m.Data); err == nil { // an unreadable record names no owner, so any node may take n
 			all[n].node = r.node
 		}
 	}
@@ -142,11 +137,11 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 	r := record{node: s.id, serial: s.serial}
 	s.mu.Unlock()
 	p := newPartition(s.index, n)
-	c := one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(h.seq))
+	c := next(p.prefix+kindOwn, h.seq, r.append(nil))
 	c.vital = true
 	if err := s.store(ctx, c); err != nil {
 		p.end()
-		if errors.Is(err, errChanged) { // another node was first, or an answer was lost; the next check tells which
+		if errors.Is(err, errChanged) { // another node was first
 			return nil
 		}
 		return err
@@ -176,17 +171,15 @@ func (s *node) leave() {
 // Release implements webhook.Shared. A partition with claimed deliveries is given away once these
 // are settled.
 func (s *node) Release(ctx context.Context) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	s.leave()
-	err := s.beat(ctx)
-	if err == nil {
-		err = s.oversee(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("natsqueue: giving partitions away: %w", err)
-	}
-	return s.nc.Publish(s.config.ask("look"), nil)
+	_, err := call(ctx, s.conn, "giving partitions away", func() (_ struct{}, err error) {
+		s.leave()
+		if err = s.beat(ctx); err == nil {
+			err = s.oversee(ctx)
+		}
+		if err == nil {
+			err = s.nc.Publish(s.config.ask("look"), nil)
+		}
+		return struct{}{}, err
+	})
+	return err
 }

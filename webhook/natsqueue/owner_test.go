@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -351,21 +352,21 @@ func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 	a.owned[0].end() // a reads no more messages of partition 0
 	b := openWithFixedPartitions(t, s, c)
 	p := newPartition(b.index, 0)
-	p.epoch, p.last = all[4].seq+1, all[4].seq+1
+	p.epoch, p.last = all[4].Sequence+1, all[4].Sequence+1
 	b.owned[0] = p
-	read := func(m stored) { p.saw(m.seq, &nats.Msg{Subject: m.subject, Data: m.data}) }
+	read := func(m *jetstream.RawStreamMsg) { p.saw(m.Sequence, &nats.Msg{Subject: m.Subject, Data: m.Data}) }
 	read(all[0])
 	read(all[1])
 	if err := a.clean(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if rest := logMessages(t, a); len(rest) != 2 || rest[0].seq != all[3].seq {
+	if rest := logMessages(t, a); len(rest) != 2 || rest[0].Sequence != all[3].Sequence {
 		t.Fatalf("got %d messages after the purge, want the last two", len(rest))
 	}
 	read(all[3])
 	read(all[4])
 	r := record{node: b.id}
-	read(stored{subject: p.prefix + kindOwn, seq: p.epoch, data: r.append(nil)})
+	read(&jetstream.RawStreamMsg{Subject: p.prefix + kindOwn, Sequence: p.epoch, Data: r.append(nil)})
 	if ds := fetch(t, b, 1, "d"); ds[0].ID != "4" {
 		t.Errorf("Fetch = delivery %s, want 4, the only one that waits", ds[0].ID)
 	}

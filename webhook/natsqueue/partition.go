@@ -2,7 +2,6 @@ package natsqueue
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -44,9 +43,9 @@ type partition struct {
 	last    uint64       // the sequence of this node's latest record
 	dropped []ref        // duplicates that are not in a record yet
 	order   []*block     // by sequence
+	keys    []keyMessage // by sequence
 	bytes   int64        // bytes of the blocks
 	alive   int64        // bytes of the waiting entries
-	keys    []keyMessage // by sequence
 	erased  uint64       // messages up to this sequence have bytes of an erased user
 }
 
@@ -56,15 +55,12 @@ type block struct {
 	p       *partition
 	size    int64
 	judged  bool           // its deliveries are known to be no duplicates
-	damaged bool           // the message cannot be read, and has one damaged entry
+	damaged bool           // the message, or a delivery in it, cannot be read
 	keys    []storekit.Key // for the dedup window; zero for a delivery that the window ignores
-	entries []*entry       // nil for a delivery that has ended
+	entries []*entry       // nil for a delivery that has ended or cannot be read
 	left    int            // how many entries are not nil
 	asker   string         // the node that waits for the answer, and the serial of its record
 	serial  uint64
-
-	element *list.Element // the block's element in the cache, and how many bytes it counts there
-	cached  int64
 }
 
 func newPartition(s *index, n int) *partition {
@@ -82,7 +78,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		if r, err = parseRecord(m.Data); err != nil {
 			p.config.Logger.Error("natsqueue: a message cannot be read and is set aside; its deliveries are not attempted",
 				"partition", p.n, "sequence", seq, "error", err)
-			r = &record{records: [][]byte{nil}}
+			r = new(record)
 		}
 	}
 	damaged := err != nil
@@ -94,7 +90,9 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	}
 	var ds []*webhook.Delivery
 	if r != nil && (kind == kindPut || seq < p.epoch) {
-		ds = p.decode(seq, r)
+		for i, b := range r.records {
+			ds = append(ds, p.decode(seq, i, b.data))
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,14 +101,13 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	}
 	switch {
 	case kind == kindKey:
-		n := len(m.Data) / 16
-		p.keys = append(p.keys, keyMessage{seq, n})
-		for i := range n { // also after the epoch: the previous owner may have stored keys late
-			p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
+		p.keys = append(p.keys, keyMessage{seq, len(m.Data) / 16})
+		for k := range slices.Chunk(m.Data[:len(m.Data)/16*16], 16) { // also after the epoch: the previous owner may have stored keys late
+			p.seen.Add(storekit.Key(k), now())
 		}
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
 		b := p.arrive(seq, len(m.Data), r, ds)
-		b.damaged, b.judged = damaged, kind == kindOwn
+		b.damaged, b.judged = b.damaged || damaged, kind == kindOwn
 		if b.judged {
 			p.sawRecord(r)
 		}
@@ -118,7 +115,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 			p.judge(b)
 			p.cursor = seq
 		}
-		p.cache.add(b)
+		p.hold(b.entries...)
 	case kind == kindOwn && seq == p.epoch:
 		p.block(seq, len(m.Data), 0)
 		p.loaded(first)
@@ -132,26 +129,16 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	return p.state != lost
 }
 
-// decode reads the deliveries of a record. In the result, an unreadable delivery is nil.
-func (p *partition) decode(seq uint64, r *record) []*webhook.Delivery {
-	ds := make([]*webhook.Delivery, len(r.records))
-	for i, b := range r.records {
-		if b == nil { // the message cannot be read
-			continue
-		}
-		d := new(webhook.Delivery)
-		if err := d.UnmarshalBinary(b); err != nil || d.Destination == "" {
-			p.setAside(seq, i, err)
-			continue
-		}
-		ds[i] = d
+// decode reads the delivery i of the message with the sequence seq. It returns nil if the delivery
+// cannot be read.
+func (p *partition) decode(seq uint64, i int, record []byte) *webhook.Delivery {
+	d := new(webhook.Delivery)
+	err := d.UnmarshalBinary(record)
+	if err != nil || d.Destination == "" {
+		p.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
+		return nil
 	}
-	return ds
-}
-
-// setAside logs that a delivery is damaged.
-func (p *partition) setAside(seq uint64, i int, err error) {
-	p.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
+	return d
 }
 
 // search returns the index in p.order of the block with the sequence seq, and whether there is such
@@ -181,9 +168,7 @@ func (b *block) set(i int, e *entry) {
 func (b *block) drop(e *entry) {
 	b.entries[e.i] = nil
 	b.p.alive -= e.bytes()
-	if b.left--; b.left == 0 {
-		b.p.cache.drop(b)
-	}
+	b.left--
 }
 
 // arrive adds a block with an entry for each delivery of a message. The entries are in no queue
@@ -193,7 +178,7 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delive
 	b.asker, b.serial = r.node, r.serial
 	for i, d := range ds {
 		if d == nil {
-			b.set(i, &entry{damaged: true})
+			b.damaged = true
 			continue
 		}
 		l := p.lanes[d.Destination]
@@ -203,15 +188,12 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delive
 		}
 		d.Destination = l.name
 		l.waiting++
-		e := &entry{lane: l, stored: uint32(len(r.records[i])), key: storekit.KeyOf(d.Destination, d.ID)}
-		b.keys[i] = e.key
+		e := &entry{lane: l, stored: uint32(len(r.records[i].data)), key: storekit.KeyOf(d.Destination, d.ID)}
+		if !r.records[i].noDedup {
+			b.keys[i] = e.key
+		}
 		p.describe(e, d)
 		b.set(i, e)
-	}
-	for _, i := range r.noDedup {
-		if int(i) < len(b.keys) {
-			b.keys[i] = storekit.Key{}
-		}
 	}
 	return b
 }
@@ -227,7 +209,7 @@ func (p *partition) judge(b *block) {
 	duplicates := make([]byte, (len(b.entries)+7)/8) // one bit each
 	at := now()
 	for i, e := range b.entries {
-		if e == nil || e.damaged {
+		if e == nil {
 			continue
 		}
 		if k := b.keys[i]; !b.judged && k != (storekit.Key{}) && !p.seen.Add(k, at) {
@@ -239,7 +221,7 @@ func (p *partition) judge(b *block) {
 		}
 		// A caller of Put learns from the result that the delivery waits, so Heads need not yield the
 		// lane. A caller of Revive does not learn it.
-		known := i < len(own) && own[i].put != nil && own[i].put.once == "" && !own[i].put.over
+		known := i < len(own) && own[i].put.once == "" && own[i].put.left > 0
 		if known && own[i].keep && p.state == open && p.lapsed() == nil {
 			own[i].Claim = p.claim(e)
 			continue
@@ -274,9 +256,9 @@ func (p *partition) sawRecord(r *record) {
 // first returns the sequence of the first message of the log, as the leader has it.
 func (p *partition) first() (uint64, error) {
 	for {
-		seq, _, err := p.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
+		m, err := p.get(p.live, request{Seq: 1, Next: p.prefix + "log.*"})
 		if err == nil || sleep(p.live, pause) != nil {
-			return seq, err
+			return m.Sequence, err
 		}
 	}
 }
@@ -335,7 +317,6 @@ func (p *partition) lose() {
 		p.owned[p.n] = nil
 	}
 	for _, b := range p.order {
-		p.cache.drop(b)
 		for i, e := range b.entries {
 			if e == nil {
 				continue
@@ -344,7 +325,8 @@ func (p *partition) lose() {
 				p.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
 			}
 			delete(p.claims, e.claim)
-			if l := e.lane; l != nil && p.lanes[l.name] == l {
+			p.uncount(e)
+			if l := e.lane; p.lanes[l.name] == l {
 				delete(p.lanes, l.name)
 				p.tell(l.name)
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,18 +58,16 @@ type put struct {
 	stored  chan struct{} // closed when the parcel has the server's answer
 
 	// Guarded by index.mu.
-	left int           // items without an answer
-	done chan struct{} // closed when left is 0
-	over bool          // the caller no longer waits
+	left int           // items whose answer the caller waits for
+	done chan struct{} // closed when all are answered
 }
 
 // An item is a delivery of a put.
 type item struct {
-	put       *put // nil once it is answered
+	put       *put
 	partition int
-	record    []byte
+	stored    stored
 	keep      bool
-	noDedup   bool
 	webhook.Result
 }
 
@@ -76,7 +76,6 @@ type item struct {
 type part struct {
 	items []*item
 	size  int
-	sent  time.Time
 }
 
 // newPut checks and encodes deliveries.
@@ -102,7 +101,9 @@ func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 		if size > limit {
 			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, webhook.ErrTooLarge)
 		}
-		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep, noDedup: d.NoDedup}
+		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
+		// If no owner answers in time, the delivery counts as stored, whatever the owner says later.
+		p.items[i].Stored = true
 		p.packing.add(size, &p.items[i])
 	}
 	p.size = len(buf) + 32*len(ds)
@@ -112,7 +113,7 @@ func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 // Put implements webhook.Store. It stores its deliveries in one message or in one atomic batch. If
 // they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. The package
 // comment says when Put reports duplicates as stored.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -162,12 +163,14 @@ func (s *putter) put(ctx context.Context, p *put) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.over = true
+	if p.left > 0 {
+		p.left = 0
+		maps.DeleteFunc(s.parts, func(_ uint64, x *part) bool {
+			return !slices.ContainsFunc(x.items, func(it *item) bool { return it.put.left > 0 })
+		})
+	}
 	for i := range p.items {
-		it := &p.items[i]
-		// If no owner has answered in time, report the delivery as stored, whatever the owner says later.
-		it.Stored = it.Stored || it.put != nil
-		if e := s.claims[it.Claim]; err != nil && e != nil {
+		if e := s.claims[p.items[i].Claim]; err != nil && e != nil {
 			s.putBack(e)
 			s.tell(e.lane.name)
 		}
@@ -198,33 +201,32 @@ func (k *packing) add(size int, items ...*item) {
 	x.items, x.size = append(x.items, items...), x.size+size
 }
 
-// storePuts stores puts. A put that fits into one message shares it with other puts. Such a put is
-// never divided, because the server may store one message and refuse the next. Larger puts share
-// one atomic batch, because a server without replicas writes each batch to a file of its own, which
-// takes 2 to 3 ms. A revival has its own message, with an id: if two nodes revive the same dead
-// letter, the server stores the message only once.
+// storePuts stores puts, which share messages. If each of them fits into one message, the messages
+// are stored one by one. Such a put is never divided, because the server may store one message and
+// refuse the next. Otherwise they share one atomic batch, because a server without replicas writes
+// each batch to a file of its own, which takes 2 to 3 ms. A revival has its own message, with an id:
+// if two nodes revive the same dead letter, the server stores the message only once.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
-	single, batch := newPacking(), newPacking()
+	shared, batch := newPacking(), false
 	for _, p := range puts {
-		parts, group := p.packing.parts, batch
+		parts := p.packing.parts
 		if p.once != "" {
 			parcels = append(parcels, s.parcel(parts...))
 			p.parcel.messages[0].Header[headerID] = []string{p.once}
 			continue
 		}
-		if len(parts) == 1 {
-			group = single
-		}
+		batch = batch || len(parts) > 1
 		for _, x := range parts {
-			group.add(x.size, x.items...)
+			shared.add(x.size, x.items...)
 		}
 	}
-	for _, x := range single.parts {
-		parcels = append(parcels, s.parcel(x))
-	}
-	if len(batch.parts) > 0 {
-		parcels = append(parcels, s.parcel(batch.parts...))
+	if batch {
+		parcels = append(parcels, s.parcel(shared.parts...))
+	} else {
+		for _, x := range shared.parts {
+			parcels = append(parcels, s.parcel(x))
+		}
 	}
 	s.store(s.background, parcels...) // sets the error of each parcel
 	for _, p := range puts {
@@ -236,17 +238,13 @@ func (s *putter) storePuts(puts []*put) {
 func (s *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
-		r := record{node: s.id, records: make([][]byte, len(x.items))}
+		r := record{node: s.id, records: make([]stored, len(x.items))}
 		for i, it := range x.items {
-			r.records[i], it.put.parcel = it.record, c
-			if it.noDedup {
-				r.noDedup = append(r.noDedup, uint32(i))
-			}
+			r.records[i], it.put.parcel = it.stored, c
 		}
 		s.mu.Lock()
 		s.serial++
 		r.serial = s.serial
-		x.sent = time.Now()
 		s.parts[r.serial] = x
 		s.mu.Unlock()
 		m := one(s.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
@@ -276,11 +274,10 @@ func (s *index) answered(serial uint64, duplicates []byte) {
 	delete(s.parts, serial)
 	for i, it := range x.items {
 		p := it.put
-		if p == nil || i/8 >= len(duplicates) {
+		if p.left == 0 || i/8 >= len(duplicates) {
 			continue
 		}
-		it.put = nil
-		it.Stored = it.Stored || duplicates[i/8]&(1<<(i%8)) == 0
+		it.Stored = duplicates[i/8]&(1<<(i%8)) == 0
 		if p.left--; p.left == 0 {
 			close(p.done)
 		}

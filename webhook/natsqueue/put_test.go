@@ -9,7 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
@@ -62,6 +65,75 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 		})
 		if c, err := q.Count(t.Context()); err != nil || c.Claimed != 0 || c.Dead != 1 {
 			t.Errorf("Count = %+v, %v; want 0 claimed, 1 dead", c, err)
+		}
+	})
+}
+
+// A message is sent again each second, so it is stored although the server is silent most of the time.
+func TestMessageIsSentAgainEachSecond(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var deaf atomic.Bool
+		s.wrap = func(conn net.Conn) (net.Conn, error) { return deafConn{conn, &deaf}, nil }
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		for _, hears := range []time.Duration{0, time.Second, 2 * time.Second} { // a little after these times
+			deaf.Store(true)
+			time.AfterFunc(hears+resend/2, func() { deaf.Store(false) })
+			time.AfterFunc(hears+3*resend/2, func() { deaf.Store(true) })
+			if err := q.store(t.Context(), one(DefaultStream+".test", nil)); err != nil {
+				t.Errorf("with a server that hears %v to %v after the call: %v", hears+resend/2, hears+3*resend/2, err)
+			}
+			time.Sleep(callTimeout)
+			deaf.Store(false)
+		}
+	})
+}
+
+// A question is answered if a node becomes the owner shortly before the time limit.
+func TestLateOwnerAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		p := partitionOf(q)
+		own := func(p *partition) {
+			q.mu.Lock()
+			q.owned[0] = p
+			q.mu.Unlock()
+		}
+		synctest.Wait() // until the node has checked the owners
+		own(nil)
+		time.AfterFunc(callTimeout-3*askEvery/2, func() { own(p) })
+		if _, err := q.Count(t.Context()); err != nil {
+			t.Errorf("Count = %v, want no error", err)
+		}
+	})
+}
+
+// An owner may need longer than askEvery to read the deliveries that it lists.
+func TestSlowOwnerAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		synctest.Wait() // until the node has checked the owners
+		q.mu.Lock()
+		q.owned[0] = nil
+		q.mu.Unlock()
+		d, _ := deliveries("d", 0, 1)[0].AppendBinary(nil)
+		if _, err := s.connect(t).Subscribe(q.config.ask("owner.0"), func(m *nats.Msg) {
+			time.AfterFunc(3*askEvery/2, func() { m.Respond(encode(answer{Waiting: [][]byte{d}})) })
+		}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // until the server knows of the subscription
+		n := 0
+		for _, err := range q.Waiting(t.Context(), "d", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 1 {
+			t.Errorf("Waiting yielded %d deliveries, want 1", n)
 		}
 	})
 }
@@ -135,7 +207,7 @@ func TestConcurrentPutsShareMessages(t *testing.T) {
 		q.storePuts(all)
 		var sizes []int
 		for _, m := range logMessages(t, q) {
-			if r, err := parseRecord(m.data); err == nil && strings.HasSuffix(m.subject, kindPut) {
+			if r, err := parseRecord(m.Data); err == nil && strings.HasSuffix(m.Subject, kindPut) {
 				sizes = append(sizes, len(r.records))
 			}
 		}
@@ -233,7 +305,7 @@ func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {
 			}
 			return false
 		})
-		if all := logMessages(t, b); len(all) == 0 || all[0].seq <= old[len(old)-1].seq {
+		if all := logMessages(t, b); len(all) == 0 || all[0].Sequence <= old[len(old)-1].Sequence {
 			t.Errorf("got %d messages in the log of partition 0, want some, all with sequences above the old stream's", len(all))
 		}
 	})

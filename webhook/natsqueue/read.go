@@ -1,20 +1,103 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A request asks a server to read messages directly from the stream.
+const (
+	// callTimeout bounds how long a call waits for the server's answer, including repeated requests.
+	callTimeout = 4 * time.Second
+	// askAgain is the first wait before a request is repeated, so that another replica may answer.
+	// The wait doubles each time.
+	askAgain = 250 * time.Millisecond
+	// pause is the wait after the server says that it cannot answer now.
+	pause = 100 * time.Millisecond
+	// behind is the first wait before a request is repeated because the replica that answered lags
+	// behind the leader.
+	behind = 20 * time.Millisecond
+	// pageLen and pageBytes bound a page of a list, in messages and in bytes.
+	pageLen   = 256
+	pageBytes = 1 << 20
+)
+
+// errNoAnswer is the error of a call that the server does not answer within callTimeout.
+var errNoAnswer = fmt.Errorf("natsqueue: no answer from the server within %v: %w", callTimeout, context.DeadlineExceeded)
+
+// sleep waits for d. If ctx ends first, it returns the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errAgain is the error of a request that is to be sent again after a pause.
+var errAgain = errors.New("the server cannot answer now")
+
+// within calls f, which asks a server, until it gets an answer, at most until callTimeout. The
+// context of the first call ends after patience, and that of each further call after twice the time.
+func within(ctx context.Context, patience time.Duration, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	for ; ; patience *= 2 {
+		asking, cancel := context.WithTimeout(ctx, patience)
+		err := f(asking)
+		refused, ok := errors.AsType[*jetstream.APIError](err)
+		again := ok && refused.Code == 503 // there is no leader now
+		for _, e := range []error{errAgain, context.DeadlineExceeded, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+			again = again || errors.Is(err, e)
+		}
+		if again {
+			sleep(asking, pause)
+		}
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case !again:
+			return fmt.Errorf("natsqueue: asking the server: %w", err)
+		}
+	}
+}
+
+// messages reads the messages with the given sequences. The servers choose the replica that answers,
+// which may lag a little behind the leader. For a message that this replica does not have, the
+// element is nil.
+func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
+	all, errs := make([]*jetstream.RawStreamMsg, len(seqs)), make([]error, len(seqs))
+	var wg sync.WaitGroup
+	for i, seq := range seqs {
+		wg.Go(func() {
+			errs[i] = within(ctx, askAgain, func(ctx context.Context) (err error) {
+				if all[i], err = s.stream.GetMsg(ctx, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
+					return nil
+				}
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	return all, cmp.Or(errs...)
+}
+
+// A request selects messages of the stream, in the server's own words.
 type request struct {
 	Batch     int      `json:"batch,omitempty"`
 	MaxBytes  int      `json:"max_bytes,omitempty"`
@@ -24,117 +107,76 @@ type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
-// A stored is a message of the stream.
-type stored struct {
-	subject string
-	seq     uint64
-	at      time.Time
-	pending int // how many messages after this one match the request
-	data    []byte
-}
-
-const (
-	// pageLen and pageBytes bound a page of a list, in messages and in bytes.
-	pageLen   = 256
-	pageBytes = 1 << 20
-	// askAgain is the first wait before a request is repeated, so that another replica may answer.
-	// The wait doubles each time.
-	askAgain = 250 * time.Millisecond
-)
-
-// read reads from the stream within callTimeout. It returns a page of messages for each request.
-// The servers choose the replica that answers. This replica may lag a little behind the leader. For
-// a while after a failure the servers may choose one that is out of reach; then read asks again.
-func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	inbox := s.nc.NewInbox()
-	sub, err := s.nc.SubscribeSync(inbox + ".*.*")
+// page reads up to r.Batch messages that r selects, from any replica. For a request with MultiLast,
+// upTo is the sequence of the latest message of the replica, or 0 if it has no selected messages.
+// The jetstream package cannot read several messages with one request.
+func (s *conn) page(ctx context.Context, r request) (page []*jetstream.RawStreamMsg, upTo uint64, err error) {
+	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("natsqueue: reading: %w", err)
+		return nil, 0, err
 	}
-	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the requests bound what is pending
-		return nil, err
-	}
-	pages, done := make([][]stored, len(requests)), make([]bool, len(requests))
-	left := len(requests)
-	for attempt, wait := 0, askAgain; left > 0; attempt, wait = attempt+1, 2*wait {
-		for i := range requests {
-			if done[i] {
-				continue
-			}
-			pages[i] = nil
-			text, err := json.Marshal(requests[i])
-			if err == nil {
-				err = s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, fmt.Sprintf("%s.%d.%d", inbox, attempt, i), text)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("natsqueue: reading: %w", err)
-			}
+	err = within(ctx, askAgain, func(ctx context.Context) error {
+		page = nil
+		sub, err := s.nc.SubscribeSync(s.nc.NewInbox())
+		if err != nil {
+			return err
 		}
-		asking, cancel := context.WithTimeout(ctx, wait)
-		for left > 0 {
-			var m *nats.Msg
-			if m, err = sub.NextMsgWithContext(asking); err != nil {
-				break
-			}
-			of, at, _ := strings.Cut(m.Subject[len(inbox)+1:], ".")
-			i, bad := strconv.Atoi(at)
-			if of != strconv.Itoa(attempt) || bad != nil || i < 0 || i >= len(pages) || done[i] {
-				continue
+		defer sub.Unsubscribe()
+		if err := sub.SetPendingLimits(-1, -1); err != nil { // the request bounds what is pending
+			return err
+		}
+		if err := s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, sub.Subject, text); err != nil {
+			return err
+		}
+		for {
+			m, err := sub.NextMsgWithContext(ctx)
+			if err != nil {
+				return err
 			}
 			switch status := m.Header.Get("Status"); status {
-			case "503": // no replica can answer at the moment
-			case "204", "404": // the end of the page
-				done[i] = true
-				left--
 			case "":
-				var x stored
-				x, err = parseStored(m)
-				pages[i] = append(pages[i], x)
+				x, err := readMessage(m)
+				if err != nil {
+					return err
+				}
+				page = append(page, x)
+			case "204", "404": // the end of the page
+				upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+				return nil
 			default:
-				err = fmt.Errorf("the server: %s %s", status, m.Header.Get("Description"))
-			}
-			if err != nil {
-				break
+				return fmt.Errorf("the server: %s %s", status, m.Header.Get("Description"))
 			}
 		}
-		cancel()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return nil, fmt.Errorf("natsqueue: reading: %w", err)
-		}
-	}
-	return pages, nil
+	})
+	return page, upTo, err
 }
 
-func parseStored(m *nats.Msg) (x stored, err error) {
-	x = stored{subject: m.Header.Get("Nats-Subject"), data: m.Data}
-	if x.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
-		return x, err
+// readMessage returns the message of the stream that is in an answer of the server.
+func readMessage(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
+	seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return nil, err
 	}
-	x.pending, _ = strconv.Atoi(m.Header.Get("Nats-Num-Pending"))
-	x.at, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	return x, err
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	return &jetstream.RawStreamMsg{
+		Subject: m.Header.Get(jetstream.SubjectHeader), Sequence: seq, Time: at, Header: m.Header, Data: m.Data,
+	}, err
 }
 
 // list yields the messages under subjects, in their order. It stops after an error.
-func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
-	return func(yield func(stored, error) bool) {
+func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.RawStreamMsg, error] {
+	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		for next := uint64(1); ; {
-			pages, err := s.read(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
+			page, _, err := s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
 			if err != nil {
-				yield(stored{}, err)
+				yield(nil, err)
 				return
 			}
-			if len(pages[0]) == 0 {
+			if len(page) == 0 {
 				return
 			}
-			for _, m := range pages[0] {
-				next = m.seq + 1
+			for _, m := range page {
+				next = m.Sequence + 1
 				if !yield(m, nil) {
 					return
 				}
@@ -143,34 +185,44 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, erro
 	}
 }
 
-// lasts returns the last message of each subject that matches the pattern subjects. The answer
-// comes from any replica, so it may be a little out of date.
-func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
-	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
-	if err != nil {
-		return nil, err
+// lasts returns the last message of each of the subjects, which may be patterns, up to maxNodes
+// messages. The replica that answers has all messages up to the sequence since.
+func (s *conn) lasts(ctx context.Context, since uint64, subjects ...string) ([]*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	for wait := behind; ; wait *= 2 {
+		page, upTo, err := s.page(ctx, request{MultiLast: subjects, Batch: maxNodes})
+		if err != nil || upTo >= since {
+			return page, err
+		}
+		if sleep(ctx, wait) != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
-	return pages[0], nil
+}
+
+// A held is a message as the leader of the stream has it. Sequence is 0 if there is none.
+type held struct {
+	Sequence uint64 `json:"seq"`
+	Header   []byte `json:"hdrs"`
+	Data     []byte
 }
 
 // last returns the last message of a subject, as the leader has it.
-func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
+func (s *conn) last(ctx context.Context, subject string) (held, error) {
 	return s.get(ctx, request{Last: subject})
 }
 
-// get returns a message as the leader has it. If there is no such message, seq is 0.
-func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err error) {
-	err = within(ctx, func(ctx context.Context) error {
+// get returns a message as the leader has it. The jetstream package asks any replica.
+func (s *conn) get(ctx context.Context, r request) (held, error) {
+	var answer struct {
+		Error   *jetstream.APIError
+		Message held
+	}
+	err := within(ctx, callTimeout, func(ctx context.Context) error {
 		text, err := json.Marshal(r)
 		if err != nil {
 			return err
-		}
-		var answer struct {
-			Error   *jetstream.APIError
-			Message struct {
-				Sequence uint64 `json:"seq"`
-				Data     []byte
-			}
 		}
 		m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
 		if err == nil {
@@ -179,29 +231,14 @@ func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err
 		if err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
 			err = answer.Error
 		}
-		seq, data = answer.Message.Sequence, answer.Message.Data
 		return err
 	})
-	return seq, data, err
-}
-
-// within calls f with a context that ends after callTimeout. f sends a request to the server.
-func within(ctx context.Context, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	err := f(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("natsqueue: asking the server: %w", err)
-	}
-	return nil
+	return answer.Message, err
 }
 
 // info returns the server's description of the stream, with the subjects that match a filter.
 func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.StreamInfo, err error) {
-	err = within(ctx, func(ctx context.Context) error {
+	err = within(ctx, callTimeout, func(ctx context.Context) error {
 		info, err = s.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
 		return err
 	})
@@ -211,7 +248,7 @@ func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.Strea
 // purge erases the messages under a subject. If below is not 0, it erases only messages with a
 // lower sequence than that.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
-	return within(ctx, func(ctx context.Context) error {
+	return within(ctx, callTimeout, func(ctx context.Context) error {
 		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
 		if below > 0 {
 			options = append(options, jetstream.WithPurgeSequence(below))
@@ -220,16 +257,14 @@ func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
 	})
 }
 
-// delete erases a message, and reports whether it was there.
+// delete erases a message, and reports whether it was there. The jetstream package hides the error
+// code of the server, so delete looks whether the message that could not be deleted exists.
 func (s *conn) delete(ctx context.Context, seq uint64) (there bool, err error) {
-	err = within(ctx, func(ctx context.Context) error {
-		err := s.stream.DeleteMsg(ctx, seq)
-		if refused, ok := errors.AsType[*jetstream.APIError](err); ok && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
-			refused.ErrorCode == codeNotDeleted && refused.Description == "no message found") {
-			return nil
+	err = within(ctx, callTimeout, func(ctx context.Context) error { return s.stream.DeleteMsg(ctx, seq) })
+	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		if m, failed := s.get(ctx, request{Seq: seq}); failed == nil && m.Sequence == 0 {
+			return false, nil
 		}
-		there = err == nil
-		return err
-	})
-	return there, err
+	}
+	return err == nil, err
 }

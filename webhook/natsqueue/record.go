@@ -6,7 +6,7 @@ import (
 )
 
 // formatVersion is the first number of every record.
-const formatVersion = 2
+const formatVersion = 3
 
 // A ref names a delivery: the sequence of its message, and its place among the records.
 type ref struct {
@@ -22,8 +22,13 @@ type record struct {
 	serial  uint64   // the node's own number of the record: no two records are the same
 	cursor  uint64   // of the owner: puts up to this sequence have been checked for duplicates
 	ends    []ref    // of the owner: deliveries that were settled, moved or left out as duplicates
-	records [][]byte // one encoded delivery each, which is put, put back or moved
-	noDedup []uint32 // the places of the deliveries that the dedup window ignores: they are no duplicates, and their keys are not remembered
+	records []stored // deliveries that are put, put back or moved
+}
+
+// A stored is an encoded delivery in a record.
+type stored struct {
+	data    []byte
+	noDedup bool // the dedup window ignores it: it is no duplicate, and its key is not remembered
 }
 
 // append appends the fields in their order to b, lists and texts after their length.
@@ -39,11 +44,11 @@ func (r *record) append(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.records)))
 	for _, d := range r.records {
-		b = append(binary.AppendUvarint(b, uint64(len(d))), d...)
-	}
-	b = binary.AppendUvarint(b, uint64(len(r.noDedup)))
-	for _, i := range r.noDedup {
-		b = binary.AppendUvarint(b, uint64(i))
+		flag := byte(0)
+		if d.noDedup {
+			flag = 1
+		}
+		b = append(binary.AppendUvarint(append(b, flag), uint64(len(d.data))), d.data...)
 	}
 	return b
 }
@@ -58,13 +63,10 @@ func parseRecord(b []byte) (*record, error) {
 	for i := range r.ends {
 		r.ends[i] = ref{p.uvarint(), uint32(p.uvarint())}
 	}
-	r.records = make([][]byte, p.count())
+	r.records = make([]stored, p.count())
 	for i := range r.records {
-		r.records[i] = p.bytes()
-	}
-	r.noDedup = make([]uint32, p.count())
-	for i := range r.noDedup {
-		r.noDedup[i] = uint32(p.uvarint())
+		r.records[i].noDedup = p.uvarint() == 1
+		r.records[i].data = p.bytes()
 	}
 	if p.failed || len(p.b) != 0 {
 		return nil, errFormat

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -12,14 +11,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/hookferry/analytics/audience"
-)
+	"github.com/nats-io/nats.go/jetstream"
 
-const (
-	// maxMembers is how many members one request looks up.
-	maxMembers = 256
-	// goneTTL is how long the server keeps the message of a user who has left.
-	goneTTL = "60s"
+	"github.com/hookferry/analytics/audience"
 )
 
 // A roster implements audience.Roster.
@@ -41,46 +35,41 @@ type listing struct {
 // is the old one, and the same call can be repeated. If another node changes the audience or one of
 // these members meanwhile, UpdateAudience starts over with the new record and calls f again.
 func (s *roster) UpdateAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	for wait := behind; ; wait = min(2*wait, askEvery) {
-		err := s.tryChange(ctx, id, f)
-		if errors.Is(err, errChanged) {
-			if err = sleep(ctx, wait); err == nil {
-				continue
+	_, err := call(ctx, s.conn, "changing an audience", func() (_ struct{}, err error) {
+		for wait := behind; ; wait = min(2*wait, askEvery) {
+			err = s.tryChangeAudience(ctx, id, f)
+			if errors.Is(err, errChanged) {
+				if err = sleep(ctx, wait); err == nil {
+					continue
+				}
 			}
+			return struct{}{}, err
 		}
-		if err != nil {
-			return fmt.Errorf("natsqueue: audience: %w", err)
-		}
-		return nil
-	}
+	})
+	return err
 }
 
-func (s *roster) tryChange(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+func (s *roster) tryChangeAudience(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
 	subject := s.config.audience(token(id))
-	seq, data, err := s.last(ctx, subject)
+	held, err := s.last(ctx, subject)
 	var rec audience.Record
-	if err == nil && seq > 0 {
-		err = rec.UnmarshalBinary(data)
+	if err == nil && held.Sequence > 0 {
+		err = rec.UnmarshalBinary(held.Data)
 	}
 	if err != nil {
 		return err
 	}
-	if err := f(&rec, &members{roster: s, ctx: ctx, audience: id, generation: rec.Generation, seq: seq}); err != nil {
+	if err := f(&rec, &members{roster: s, ctx: ctx, audience: id, generation: rec.Generation, seq: held.Sequence}); err != nil {
 		return err
 	}
 	b, err := rec.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
-	return s.store(ctx, one(subject, b, headerExpected, decimal(seq), headerRollup, "sub"))
+	return s.store(ctx, document(subject, held.Sequence, b))
 }
 
-// members implements audience.Members for one call of tryChange. If another node was first, the
-// method UpdateAudience calls tryChange again.
+// members implements audience.Members for one call of tryChangeAudience.
 type members struct {
 	*roster
 	ctx        context.Context
@@ -89,43 +78,41 @@ type members struct {
 	seq        uint64 // of the record
 }
 
-// A member is a user's message in an audience.
-type member struct {
-	user       string
-	generation uint64 // 0 for a user who has left
-	seq        uint64
-}
-
-func memberOf(m *stored) (x member, err error) {
-	x.seq = m.seq
-	if x.generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
-		return x, fmt.Errorf("natsqueue: a member: %w", err)
-	}
-	x.user, err = lastToken(m.subject)
-	return x, err
-}
-
-// find returns the messages of users, by user.
-func (m *members) find(users []string) (map[string]member, error) {
-	all := make(map[string]member)
-	for some := range slices.Chunk(users, maxMembers) {
-		q := request{Batch: len(some)}
+// find returns the messages of users, by user. The message of a member has its generation. That of a
+// user who has left is empty.
+func (m *members) find(users []string) (map[string]*jetstream.RawStreamMsg, error) {
+	all := make(map[string]*jetstream.RawStreamMsg)
+	for some := range slices.Chunk(users, pageLen) {
+		subjects := []string{m.config.audience(token(m.audience))} // exists, so the server can tell how recent its answer is
 		for _, user := range some {
-			q.MultiLast = append(q.MultiLast, m.config.member(token(m.audience), token(user)))
+			subjects = append(subjects, m.config.member(token(m.audience), token(user)))
 		}
-		pages, err := m.read(m.ctx, q)
+		found, err := m.lasts(m.ctx, m.seq, subjects...)
 		if err != nil {
 			return nil, err
 		}
-		for i := range pages[0] {
-			x, err := memberOf(&pages[0][i])
+		for _, x := range found {
+			if x.Subject == subjects[0] {
+				continue
+			}
+			user, err := lastToken(x.Subject)
 			if err != nil {
 				return nil, err
 			}
-			all[x.user] = x
+			all[user] = x
 		}
 	}
 	return all, nil
+}
+
+// generationOf returns the generation of a member, and 0 if there is no message of the user, or an
+// empty one.
+func generationOf(m *jetstream.RawStreamMsg) uint64 {
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(m.Data), 10, 64)
+	return n
 }
 
 // Get implements audience.Members.
@@ -133,7 +120,7 @@ func (m *members) Get(users []string) ([]audience.Member, error) {
 	found, err := m.find(users)
 	all := make([]audience.Member, len(users))
 	for i, user := range users {
-		all[i] = audience.Member{User: user, Generation: found[user].generation}
+		all[i] = audience.Member{User: user, Generation: generationOf(found[user])}
 	}
 	return all, err
 }
@@ -164,40 +151,50 @@ func (m *members) Set(users []string, generation uint64) error {
 	}
 	// Check that the record is still the same. If another node changes these members after this check,
 	// their sequences change, and the server refuses the messages below.
-	if seq, _, err := m.last(m.ctx, m.config.audience(token(m.audience))); err != nil || seq != m.seq {
+	if held, err := m.last(m.ctx, m.config.audience(token(m.audience))); err != nil || held.Sequence != m.seq {
 		return cmp.Or(err, errChanged)
 	}
 	var marks []*parcel
 	for _, user := range users {
-		x := found[user]
-		if x.generation == generation {
+		if generationOf(found[user]) == generation {
 			continue
 		}
-		headers := []string{headerExpected, decimal(x.seq), headerRollup, "sub"}
-		if generation == 0 {
-			headers = append(headers, headerTTL, goneTTL)
+		var data []byte
+		if generation > 0 {
+			data = []byte(decimal(generation))
 		}
-		marks = append(marks, one(m.config.member(token(m.audience), token(user)), []byte(decimal(generation)), headers...))
+		seq := uint64(0)
+		if x := found[user]; x != nil {
+			seq = x.Sequence
+		}
+		marks = append(marks, document(m.config.member(token(m.audience), token(user)), seq, data))
 	}
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }
 
-// memberIDs returns the sorted ids of the members of an audience.
-func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
-	all := make(map[string]bool)
-	for m, err := range s.list(ctx, s.config.member(token(id), "*")) {
+// documents returns the documents under subjects, by the names in their last tokens. The list may be
+// some milliseconds old.
+func (s *roster) documents(ctx context.Context, subjects string) (map[string][]byte, error) {
+	all := make(map[string][]byte)
+	for m, err := range s.list(ctx, subjects) {
 		if err != nil {
 			return nil, err
 		}
-		x, err := memberOf(&m)
+		name, err := lastToken(m.Subject)
 		if err != nil {
 			return nil, err
 		}
-		if all[x.user] = true; x.generation == 0 {
-			delete(all, x.user)
+		if all[name] = m.Data; len(m.Data) == 0 {
+			delete(all, name)
 		}
 	}
-	return slices.Sorted(maps.Keys(all)), nil
+	return all, nil
+}
+
+// memberIDs returns the sorted ids of the members of an audience.
+func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
+	all, err := s.documents(ctx, s.config.member(token(id), "*"))
+	return slices.Sorted(maps.Keys(all)), err
 }
 
 // following returns the users with ids greater than the argument after. users must be sorted.
@@ -211,7 +208,7 @@ func following(users []string, after string) []string {
 
 // Members implements audience.Roster. It has the ids of all members in memory.
 func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return page(ctx, s.conn, func() ([]string, error) {
+	return page(ctx, s.conn, "listing members", func() ([]string, error) {
 		users, err := s.memberIDs(ctx, id)
 		return following(users, after), err
 	})
@@ -219,22 +216,16 @@ func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string
 
 // Audiences implements audience.Roster.
 func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return page(ctx, s.conn, func() ([]audience.Entry, error) {
-		all := make(map[string]audience.Entry) // the list has an audience twice if the audience changes during the listing
-		for m, err := range s.list(ctx, s.config.audience("*")) {
+	return page(ctx, s.conn, "listing audiences", func() (all []audience.Entry, _ error) {
+		found, err := s.documents(ctx, s.config.audience("*"))
+		for id, data := range found {
 			var rec audience.Record
-			var id string
 			if err == nil {
-				err = rec.UnmarshalBinary(m.data)
+				err = rec.UnmarshalBinary(data)
 			}
-			if err == nil {
-				id, err = lastToken(m.subject)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("natsqueue: audiences: %w", err)
-			}
-			all[id] = audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation}
+			all = append(all, audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation})
 		}
-		return slices.SortedFunc(maps.Values(all), func(a, b audience.Entry) int { return strings.Compare(a.ID, b.ID) }), nil
+		slices.SortFunc(all, func(a, b audience.Entry) int { return strings.Compare(a.ID, b.ID) })
+		return all, err
 	})
 }

@@ -65,9 +65,9 @@ type ending struct {
 	*entry
 	verdict webhook.Verdict
 	again   *webhook.Delivery // for a Retry: the delivery to put back
-	record  []byte            // the encoded delivery to put back, or the message to store beside the record
-	subject string            // the subject of that message: a dead letter, or a damaged delivery
-	from    *block            // for a move: the block that record was read from
+	record  []byte            // the encoded delivery to put back, or the dead letter
+	subject string            // of the dead letter
+	from    *block            // for a move: the block that the delivery was in
 	news    bool              // Heads has to yield the lane, because no caller of Settle knows of the ending
 }
 

@@ -55,8 +55,8 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	}
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
 	r := newRecorder(newIndex(c))
-	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, roster: &roster{conn: c}}
-	s.putter, s.node = newPutter(s.cleaner), &node{recorder: r, speak: make(chan struct{}, 1)}
+	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, node: newNode(r), roster: &roster{conn: c}}
+	s.putter = newPutter(s.cleaner)
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}

@@ -18,7 +18,7 @@ const (
 )
 
 // streamVersion is the version of the stream's format.
-const streamVersion = "6"
+const streamVersion = "7"
 
 // stream returns the configuration of a new stream.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {
@@ -48,10 +48,7 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 		return nil, fmt.Errorf("natsqueue: stream %s: %w", want.Name, err)
 	}
 	have := s.CachedInfo().Config
-	for _, x := range []struct {
-		name     string
-		is, want any
-	}{
+	for _, x := range [][3]any{
 		{"version", have.Metadata[metaVersion], streamVersion},
 		{"storage", have.Storage, want.Storage},
 		{"retention", have.Retention, want.Retention},
@@ -66,8 +63,8 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 		{"deny_purge", have.DenyPurge, false},
 		{"deny_delete", have.DenyDelete, false},
 	} {
-		if x.is != x.want {
-			return nil, fmt.Errorf("natsqueue: stream %s has the %s %v, not %v", want.Name, x.name, x.is, x.want)
+		if name, is, should := x[0], x[1], x[2]; is != should {
+			return nil, fmt.Errorf("natsqueue: stream %s has the %s %v, not %v", want.Name, name, is, should)
 		}
 	}
 	n, err := strconv.Atoi(have.Metadata[metaPartitions])

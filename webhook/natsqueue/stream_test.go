@@ -130,6 +130,26 @@ func TestRefusedConsumerIsLoggedOnce(t *testing.T) {
 	})
 }
 
+// A message that another node has deleted meanwhile is no error.
+func TestDeleteOfDeletedMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		c := one(DefaultStream+".dead.0.d.0", []byte("?"))
+		if err := q.store(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, false} {
+			if there, err := q.delete(t.Context(), c.seq); there != want || err != nil {
+				t.Errorf("delete = %v, %v; want %v", there, err, want)
+			}
+		}
+		if there, err := q.delete(t.Context(), c.seq+100); there || err != nil {
+			t.Errorf("delete of a message that never was = %v, %v; want false", there, err)
+		}
+	})
+}
+
 // lines is a log that a test may read while others write it.
 type lines struct {
 	mu   sync.Mutex

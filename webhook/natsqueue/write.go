@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -99,7 +98,7 @@ func (s *recorder) storeWrites(writes []*write) {
 }
 
 // record stores writes of one partition in records. It retries until it knows whether the stream
-// has them.
+// has them. If another node has written a record, that node owns the partition.
 func (s *recorder) record(p *partition, writes []*write) {
 	var endings []*ending
 	release := false
@@ -113,8 +112,20 @@ func (s *recorder) record(p *partition, writes []*write) {
 		var d *draft
 		d, endings = s.compose(p, endings, release)
 		s.mu.Unlock()
-		err = s.storeDraft(d)
+		for {
+			err = s.store(s.background, &d.parcel)
+			if err == nil || errors.Is(err, errChanged) || sleep(s.background, pause) != nil {
+				break
+			}
+		}
 		s.mu.Lock()
+		switch {
+		case err == nil:
+			s.recorded(p, d)
+		case errors.Is(err, errChanged):
+			p.yield()
+			err = nil
+		}
 	}
 	s.mu.Unlock()
 	for _, w := range writes {
@@ -124,9 +135,8 @@ func (s *recorder) record(p *partition, writes []*write) {
 }
 
 // A draft is the next record of a partition. Its parcel has the record, and before it the dead
-// letters and the damaged deliveries.
+// letters.
 type draft struct {
-	p       *partition
 	record  record
 	endings []*ending
 	dropped int
@@ -136,7 +146,7 @@ type draft struct {
 // compose returns a draft of a record with as many endings as fit, and the endings that are left.
 // With release, the record that leaves none gives the partition away. The store is locked.
 func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draft, []*ending) {
-	d := &draft{p: p, record: record{node: s.id, cursor: p.cursor}}
+	d := &draft{record: record{node: s.id, cursor: p.cursor}}
 	r := &d.record
 	size := 0
 	taken := make(map[*entry]bool)
@@ -153,10 +163,7 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 		d.endings = append(d.endings, e)
 		r.ends = append(r.ends, ref{e.block.seq, e.i})
 		if e.putsBack() {
-			if e.block.keys[e.i] == (storekit.Key{}) {
-				r.noDedup = append(r.noDedup, uint32(len(r.records)))
-			}
-			r.records = append(r.records, e.record)
+			r.records = append(r.records, stored{e.record, e.block.keys[e.i] == (storekit.Key{})})
 		} else if e.subject != "" {
 			d.messages = append(d.messages, one(e.subject, e.record).messages...)
 		}
@@ -170,60 +177,19 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 	}
 	s.serial++
 	r.serial = s.serial
-	d.messages = append(d.messages, one(p.prefix+kindOwn, r.append(nil), headerExpected, decimal(p.last)).messages...)
+	d.messages = append(d.messages, next(p.prefix+kindOwn, p.last, r.append(nil)).messages...)
 	d.vital = true
 	return d, endings
 }
 
-// storeDraft stores a record. It retries until it knows whether the record is stored.
-func (s *recorder) storeDraft(d *draft) error {
-	for {
-		err := s.store(s.background, &d.parcel)
-		if err == nil {
-			s.recorded(d, d.seq)
-			return nil
-		}
-		if !errors.Is(err, errNoAnswer) && s.doubted(d) {
-			return nil
-		}
-		if sleep(s.background, pause) != nil {
-			return err
-		}
-	}
-}
-
-// doubted finds out why the server refused a record. It returns false if the caller has to send the
-// record again. It returns true if the record is stored and only an earlier answer was lost, or if
-// another node has written a record and so owns the partition.
-func (s *recorder) doubted(d *draft) bool {
-	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
-	if err != nil {
-		return false
-	}
-	if bytes.Equal(data, d.messages[len(d.messages)-1].Data) { // no two records are the same
-		s.recorded(d, seq)
-		return true
-	}
-	if seq == d.p.last {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d.p.yield()
-	return true
-}
-
-// recorded updates the index after d was stored with the sequence seq.
-func (s *recorder) recorded(d *draft, seq uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := d.p
+// recorded updates the index after d was stored. The store is locked.
+func (s *recorder) recorded(p *partition, d *draft) {
 	if p.state == lost {
 		return
 	}
-	p.last = seq
+	p.last = d.seq
 	p.dropped = p.dropped[d.dropped:]
-	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.record.records))
+	b := p.block(d.seq, len(d.messages[len(d.messages)-1].Data), len(d.record.records))
 	b.judged = true
 	n := 0
 	for _, e := range d.endings {
@@ -241,12 +207,12 @@ func (s *recorder) recorded(d *draft, seq uint64) {
 		b.set(n, e.entry)
 		n++
 		if e.verdict == webhook.Retry {
-			s.describe(e.entry, e.again)
 			s.unclaim(e.entry)
+			s.describe(e.entry, e.again)
 			e.lane.push(e.entry)
 		}
 	}
-	s.cache.add(b)
+	s.hold(b.entries...)
 	if d.record.node == "" {
 		p.lose()
 	}
