@@ -120,9 +120,9 @@ type Config struct {
 	// get at most half, so there is always room for destinations that answer. Zero means
 	// DefaultMaxInFlight.
 	//
-	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, there is only
-	// one attempt at a time for each processor of deliveries that were due over 100 ms ago. An
-	// attempt counts towards this limit for its first millisecond at most.
+	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the destinations
+	// whose deliveries were due over a second ago get at most 2,000 attempts a second for each
+	// processor more than they get new deliveries. Without fresh deliveries there is no such limit.
 	MaxInFlight int
 
 	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have

@@ -2,34 +2,46 @@ package schedule
 
 import (
 	"math"
-	"slices"
+	"runtime"
 	"time"
 )
 
 // A backlog limits the attempts of late deliveries, so that they do not take all processors while
-// fresh deliveries arrive. During that time the lanes that are behind may together have, for each
-// processor, only backlogAttempts attempts that began in the last backlogTime. Older attempts do
-// not count: they wait for their receivers, and take no processor. If receivers answer at once, the
-// backlog still drains two thirds as fast as with many attempts.
+// fresh deliveries arrive. During that time the lanes that are behind may together begin only
+// backlogRate attempts a second for each processor, and one more for each delivery that arrives for
+// them, so that they catch up whatever arrives. A processor can do about four times as many, with the
+// receivers on the same machine. A fresh delivery then waits hardly longer than beside a foreign
+// process that posts at the same rate.
 type backlog struct {
-	lane  *Lane     // the latest lane whose delivery was claimed soon after it was due
-	until time.Time // when the limit ends, unless another fresh delivery comes
-
-	// begun has a place for each attempt that may begin in one backlogTime. It holds when the latest
-	// attempt there began, or zero if that attempt has ended.
-	begun  []time.Time
-	latest time.Time // when a lane that is behind began an attempt last
+	lane     *Lane     // the latest lane whose delivery was claimed soon after it was due
+	until    time.Time // when the limit ends, unless another fresh delivery comes
+	attempts bucket    // has a token for each attempt that lanes that are behind may begin now
+	arrived  int       // deliveries that arrived for such lanes while the limit holds: as many more attempts
+	latest   time.Time // when a lane that is behind began an attempt last
 }
 
 const (
-	backlogAttempts = 1 // for each processor; see backlog
-	backlogTime     = time.Millisecond
+	backlogRate = 2000 // for each processor; see backlog
 	// A delivery is late if it is claimed more than lateAfter after its Due. A lane is behind if
 	// the delivery that it has claimed last was late.
-	lateAfter = 100 * time.Millisecond
+	lateAfter = time.Second
 	// backlogFor is how long the limit stays after the latest delivery that was not late.
 	backlogFor = time.Second
 )
+
+func newBacklog() backlog {
+	rate := backlogRate * runtime.GOMAXPROCS(0)
+	return backlog{attempts: bucket{interval: time.Second / time.Duration(rate), burst: max(rate/500, 1)}}
+}
+
+// arrive records that a delivery of l has come to the store.
+func (b *backlog) arrive(l *Lane, now time.Time) {
+	if !b.on(now) {
+		b.arrived = 0
+	} else if l.behind {
+		b.arrived = min(b.arrived+1, backlogRate)
+	}
+}
 
 // note records that a delivery of l was claimed now. The argument due is its Due.
 func (b *backlog) note(l *Lane, due, now time.Time) {
@@ -46,34 +58,23 @@ func (b *backlog) note(l *Lane, due, now time.Time) {
 func (b *backlog) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
 // free returns how many attempts the lanes that are behind may begin now.
-func (b *backlog) free(now time.Time) (n int) {
+func (b *backlog) free(now time.Time) int {
 	if !b.on(now) {
 		return math.MaxInt
 	}
-	for _, t := range b.begun {
-		if now.Sub(t) >= backlogTime {
-			n++
-		}
-	}
-	return n
+	return b.attempts.tokens(now) + b.arrived
 }
 
-// begin records that a lane that is behind begins an attempt now, and returns now for end.
-func (b *backlog) begin(now time.Time) time.Time {
-	if i := slices.IndexFunc(b.begun, func(t time.Time) bool { return now.Sub(t) >= backlogTime }); i >= 0 {
-		b.begun[i] = now
-	}
-	b.latest = now
-	return now
+// pause returns how long the bucket takes to get half of its tokens.
+func (b *backlog) pause() time.Duration {
+	return b.attempts.interval * time.Duration((b.attempts.burst+1)/2)
 }
 
-// end records the end of an attempt. The argument begun is the result of begin, or zero if begin
-// was not called.
-func (b *backlog) end(begun time.Time) {
-	if begun.IsZero() {
-		return
-	}
-	if i := slices.Index(b.begun, begun); i >= 0 { // else another attempt has taken the place
-		b.begun[i] = time.Time{}
+// begin records that a lane that is behind begins an attempt now.
+func (b *backlog) begin(now time.Time) {
+	if b.latest = now; b.arrived > 0 {
+		b.arrived--
+	} else {
+		b.attempts.take(now)
 	}
 }

@@ -99,9 +99,9 @@ func (q *runQueue) holdBack(l *Lane) bool {
 	switch {
 	case q.behind.len() > 1 || q.closed:
 	case q.giveWay == nil:
-		q.giveWay = time.AfterFunc(backlogTime/2, q.proceed)
+		q.giveWay = time.AfterFunc(q.backlog.pause(), q.proceed)
 	default:
-		q.giveWay.Reset(backlogTime / 2)
+		q.giveWay.Reset(q.backlog.pause())
 	}
 	return true
 }
@@ -115,7 +115,7 @@ func (q *runQueue) proceed() {
 		q.summon()
 	}
 	if q.behind.len() > 0 && !q.closed {
-		q.giveWay.Reset(backlogTime / 2)
+		q.giveWay.Reset(q.backlog.pause())
 	}
 }
 
@@ -136,7 +136,6 @@ type Slot struct {
 	Lane *Lane // nil: there is no delivery
 
 	began   time.Time // by the clock of the process, because the store's clock may be set forward
-	begun   time.Time // by the clock of the store: the argument for backlog.end
 	overdue bool      // Scheduler.Overdue has returned the delivery
 }
 
@@ -165,7 +164,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	l.trial = l.breaker.open
 	l.rate.take(now)
 	if l.behind && s.run.backlog.lane != nil {
-		t.begun = s.run.backlog.begin(now)
+		s.run.backlog.begin(now)
 	}
 	s.run.add(l)
 	s.places.update(l, now)
@@ -183,9 +182,6 @@ func (s *Scheduler) release(t *Slot, answered bool) {
 	l.active--
 	s.shares.active--
 	s.shares.drop(l, 1)
-	if s.run.backlog.end(t.begun); s.run.behind.len() > 0 && s.run.backlog.free(now) > 0 {
-		s.run.lanes.push(s.run.behind.pop()) // no summon: the worker of t takes a lane next
-	}
 	s.run.add(l)
 	s.places.update(l, now)
 	s.places.refill()

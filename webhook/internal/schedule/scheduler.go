@@ -14,7 +14,6 @@
 package schedule
 
 import (
-	"runtime"
 	"sync"
 	"time"
 )
@@ -62,8 +61,7 @@ func New(c Config) *Scheduler {
 	s.places = places{config: &s.config, shares: &s.shares}
 	s.run = runQueue{
 		config: &s.config, mu: &s.mu, shares: &s.shares,
-		work:    sync.NewCond(&s.mu),
-		backlog: backlog{begun: make([]time.Time, backlogAttempts*runtime.GOMAXPROCS(0))},
+		work: sync.NewCond(&s.mu), backlog: newBacklog(),
 	}
 	return s
 }
@@ -165,6 +163,7 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	l := s.lane(destination, now)
 	l.fresh.note(fresh)
 	l.retry.note(retry)
+	s.run.backlog.arrive(l, now)
 	l.touch(now)
 	s.places.update(l, now)
 }

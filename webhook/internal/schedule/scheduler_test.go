@@ -239,7 +239,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			if len(active) == 0 {
 				w.sleep()
 			}
-			time.Sleep(backlogTime)
+			time.Sleep(w.run.backlog.pause())
 			synctest.Wait()
 			w.fetch()
 		case len(active) > 0:
@@ -335,6 +335,42 @@ func TestRetriesAndFreshDeliveriesShareAttempts(t *testing.T) {
 		}
 		if n[0] < 400 || n[1] < 400 {
 			t.Errorf("attempted %d fresh deliveries and %d retries, want at least 400 of each", n[0], n[1])
+		}
+	})
+}
+
+// While fresh deliveries of another destination come, a backlog gets backlogRate attempts a second
+// for each processor, and as many as arrive for it. Without them it gets as many as it can use.
+func TestBacklogGivesWayToFreshDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestScheduler(t, 64, 16, 1<<20)
+		defer w.Close()
+		const seconds, arriving = 2, 3000 // arriving each second
+		most := (backlogRate*runtime.GOMAXPROCS(0) + arriving) * seconds
+		w.put("old", false, time.Now().Add(-time.Hour), 2*most)
+		n := make(map[string]int) // attempts by destination
+		for end := time.Now().Add(seconds * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			w.put("new", false, time.Now(), 1)
+			for range arriving / 1000 {
+				w.put("old", false, time.Now(), 1)
+			}
+			w.fetch()
+			for slot := w.begin(); slot != nil; slot = w.begin() {
+				n[slot.Destination]++
+				w.end(slot, true)
+				w.fetch()
+			}
+		}
+		if n["old"] < most*9/10 || n["old"] > most*11/10 {
+			t.Errorf("%d attempts of the backlog beside %d fresh deliveries, want about %d", n["old"], n["new"], most)
+		}
+		time.Sleep(backlogFor)
+		begin := time.Now()
+		for range most / 2 {
+			w.end(w.next(), true)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("%d attempts without fresh deliveries took %v, want 0", most/2, took)
 		}
 	})
 }
