@@ -21,7 +21,7 @@ type Forwarder struct {
 	config Config
 	destinations
 	ledger
-	keeper
+	lists
 	client   *wire.Client
 	schedule *schedule.Scheduler
 	settler  *settler
@@ -50,7 +50,7 @@ func New(c Config) (*Forwarder, error) {
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.destinations = destinations{config: &f.config, static: make(map[string]*target), ctx: f.attempts}
 	f.ledger.config = &f.config
-	f.keeper = keeper{config: &f.config, ledger: &f.ledger, open: f.open, put: f.put}
+	f.lists = lists{config: &f.config, ledger: &f.ledger, open: f.open, put: f.put}
 	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
 	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
 	f.client = newClient(&f.config, g, f.attempts)

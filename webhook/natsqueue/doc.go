@@ -67,6 +67,8 @@
 //     to a second, or longer if many deliveries wait before them. Older messages may still have
 //     deliveries of the user that have been delivered or retried. They stay until the cleaner
 //     purges these messages.
+//     The server does not overwrite a removed message at once: its bytes stay in the files of the
+//     server until it writes these files anew.
 //   - Lists of members, audiences and dead letters may be some milliseconds old. Settings are never.
 //
 // # Partitions

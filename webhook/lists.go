@@ -17,8 +17,8 @@ import (
 // implement, such as History or Outbox.
 var ErrUnsupported = errors.New("webhook: the store does not support this")
 
-// A keeper has the methods of a Forwarder for stored deliveries.
-type keeper struct {
+// lists has the methods of a Forwarder that list stored deliveries, and change them there.
+type lists struct {
 	config *Config
 	*ledger
 	open context.Context                                       // done after Shutdown
@@ -27,24 +27,24 @@ type keeper struct {
 
 // Dead yields the dead letters that filter selects, in the order in which they died, or the newest
 // first if the filter says so. The loop may replay and discard them. An error ends the sequence.
-func (k *keeper) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
-	return k.config.Store.Dead(ctx, filter, "")
+func (l *lists) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
+	return l.config.Store.Dead(ctx, filter, "")
 }
 
 // DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-func (k *keeper) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
-	return k.config.Store.DeadLetter(ctx, key)
+func (l *lists) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
+	return l.config.Store.DeadLetter(ctx, key)
 }
 
 // CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
 // dead letter that died between From and To. With an error, it returns the number so far.
-func (k *keeper) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
+func (l *lists) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
-		counts, err := k.config.Store.Count(ctx)
+		counts, err := l.config.Store.Count(ctx)
 		return counts.Dead, err
 	}
 	n := 0
-	for _, err := range k.Dead(ctx, filter) {
+	for _, err := range l.Dead(ctx, filter) {
 		if err != nil {
 			return n, err
 		}
@@ -56,11 +56,11 @@ func (k *keeper) CountDead(ctx context.Context, filter DeadFilter) (int, error) 
 // Replay turns the dead letters with these keys into deliveries, which are due now and get a new
 // retry window. Replay returns how many it has replayed. An unknown key is no error, because the
 // dead letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
-func (k *keeper) Replay(ctx context.Context, keys ...string) (int, error) {
-	if k.open.Err() != nil {
+func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
+	if l.open.Err() != nil {
 		return 0, ErrClosed
 	}
-	return k.config.Store.Revive(ctx, keys...)
+	return l.config.Store.Revive(ctx, keys...)
 }
 
 // ReplayAll is Replay for the dead letters that filter selects. It does the work while the caller
@@ -68,28 +68,28 @@ func (k *keeper) Replay(ctx context.Context, keys ...string) (int, error) {
 // replayed so far. It yields an error together with that number, and ends. A further call continues
 // with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
 // replay to an endpoint that refuses everything would never end.
-func (k *keeper) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return k.allDead(ctx, filter, k.Replay)
+func (l *lists) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+	return l.allDead(ctx, filter, l.Replay)
 }
 
 // Discard removes the dead letters with these keys, and returns how many there were.
-func (k *keeper) Discard(ctx context.Context, keys ...string) (int, error) {
-	return k.config.Store.Discard(ctx, keys...)
+func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
+	return l.config.Store.Discard(ctx, keys...)
 }
 
 // DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
 // while the caller ranges over the result, and yields how many it has removed so far.
-func (k *keeper) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return k.allDead(ctx, filter, k.Discard)
+func (l *lists) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+	return l.allDead(ctx, filter, l.Discard)
 }
 
 // allDead calls do with the keys of the dead letters that filter selects, and that died before the
 // loop began.
-func (k *keeper) allDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+func (l *lists) allDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	keys := func(yield func(string, error) bool) {
 		filter := filter
-		filter.To = earlierEnd(filter.To, k.config.now())
-		for d, err := range k.Dead(ctx, filter) {
+		filter.To = earlierEnd(filter.To, l.config.now())
+		for d, err := range l.Dead(ctx, filter) {
 			if !yield(d.Key, err) {
 				return
 			}
@@ -146,36 +146,36 @@ type Forgotten struct {
 // sweepHourly calls sweep each hour until ctx is done, but first after a minute, because a sweep
 // would slow down the start. The forwarder enforces the bounds, not the store, so that they are the
 // same for every store. Several forwarders on one store may do so.
-func (k *keeper) sweepHourly(ctx context.Context) {
+func (l *lists) sweepHourly(ctx context.Context) {
 	for wait := time.Minute; ; wait = time.Hour {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
-		if err := k.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-			k.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+		if err := l.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			l.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
 		}
 	}
 }
 
 // sweep discards the dead letters that exceed the bounds now, and counts and logs them. If the
 // counts of the store show that no dead letter exceeds a bound, sweep reads none.
-func (k *keeper) sweep(ctx context.Context) error {
-	counts, err := k.config.Store.Count(ctx)
+func (l *lists) sweep(ctx context.Context) error {
+	counts, err := l.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
 		return err
 	}
 	var oldest time.Time // dead letters that died before it are too old
-	if k.config.DeadMaxAge != Unlimited {
-		oldest = k.config.now().Add(-k.config.DeadMaxAge)
+	if l.config.DeadMaxAge != Unlimited {
+		oldest = l.config.now().Add(-l.config.DeadMaxAge)
 	}
 	excess := int64(0) // bytes
-	if k.config.DeadMaxBytes != Unlimited {
-		excess = counts.DeadBytes - k.config.DeadMaxBytes
+	if l.config.DeadMaxBytes != Unlimited {
+		excess = counts.DeadBytes - l.config.DeadMaxBytes
 		if counts.DeadBytes < 0 { // the store does not know the total
-			excess = -k.config.DeadMaxBytes
-			for d, err := range k.Dead(ctx, DeadFilter{}) {
+			excess = -l.config.DeadMaxBytes
+			for d, err := range l.Dead(ctx, DeadFilter{}) {
 				if err != nil {
 					return err
 				}
@@ -188,7 +188,7 @@ func (k *keeper) sweep(ctx context.Context) error {
 	}
 	aged := 0 // dead letters that are too old: the first ones
 	keys := func(yield func(string, error) bool) {
-		for d, err := range k.Dead(ctx, DeadFilter{}) {
+		for d, err := range l.Dead(ctx, DeadFilter{}) {
 			switch {
 			case err != nil:
 			case d.Died.Before(oldest):
@@ -203,16 +203,16 @@ func (k *keeper) sweep(ctx context.Context) error {
 		}
 	}
 	total := 0
-	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return k.Discard(ctx, keys...) }) {
+	for total, err = range inChunks(keys, chunk, func(keys []string) (int, error) { return l.Discard(ctx, keys...) }) {
 	}
 	aged = min(aged, total)
-	k.count(func(s *Stats) {
+	l.count(func(s *Stats) {
 		s.Forgotten.Age += int64(aged)
 		s.Forgotten.Size += int64(total - aged)
 	})
 	for bound, n := range map[string]int{"age": aged, "size": total - aged} {
 		if n > 0 {
-			k.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
+			l.config.Logger.Warn("webhook: discarded dead letters that exceeded DeadMaxAge or DeadMaxBytes", "bound", bound, "count", n)
 		}
 	}
 	return err
@@ -220,8 +220,8 @@ func (k *keeper) sweep(ctx context.Context) error {
 
 // Delivered yields the deliveries in the store's History that filter selects, as History.Delivered
 // does. The error is ErrUnsupported if the store has no History.
-func (k *keeper) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
-	h, ok := k.config.Store.(History)
+func (l *lists) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
+	h, ok := l.config.Store.(History)
 	if !ok {
 		return func(yield func(Delivered, error) bool) { yield(Delivered{}, ErrUnsupported) }
 	}
@@ -236,15 +236,15 @@ const resendChunk = 4 << 20 / maxTransformed
 // takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
 // an earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store
 // has no History, ErrClosed after Shutdown, or another error of Forward.
-func (k *keeper) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
+func (l *lists) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
-		filter.To = earlierEnd(filter.To, k.config.now())
-		for d, err := range k.Delivered(ctx, filter, "") {
+		filter.To = earlierEnd(filter.To, l.config.now())
+		for d, err := range l.Delivered(ctx, filter, "") {
 			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
 				continue // d is a copy that an earlier Resend has made
 			}
-			now := k.config.now().UTC()
+			now := l.config.now().UTC()
 			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
 			if !yield(Put{NoDedup: true, Delivery: Delivery{
 				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
@@ -256,11 +256,11 @@ func (k *keeper) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[i
 	}
 	var b batch
 	return inChunks(again, resendChunk, func(ps []Put) (int, error) {
-		if k.open.Err() != nil {
+		if l.open.Err() != nil {
 			return 0, ErrClosed
 		}
 		b.puts = ps
-		return k.put(ctx, &b)
+		return l.put(ctx, &b)
 	})
 }
 
@@ -310,9 +310,9 @@ func (d *Delivery) Hasten(now time.Time) bool {
 }
 
 // Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
-func (k *keeper) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
+func (l *lists) Waiting(ctx context.Context, filter WaitingFilter, after string) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
-		for d, err := range k.config.Store.Waiting(ctx, filter.Destination, after) {
+		for d, err := range l.config.Store.Waiting(ctx, filter.Destination, after) {
 			if (err != nil || filter.Match(&d)) && !yield(d, err) {
 				return
 			}
@@ -323,10 +323,10 @@ func (k *keeper) Waiting(ctx context.Context, filter WaitingFilter, after string
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
 // many it has changed, and how many it has skipped because they are being attempted: call it again
 // later. DueNow ends neither a pause nor the probing of a destination that fails.
-func (k *keeper) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
-	n, claimed, err = k.config.Store.Change(ctx, filter, to)
+func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
+	n, claimed, err = l.config.Store.Change(ctx, filter, to)
 	if to == Discarded {
-		k.count(func(s *Stats) { s.Discarded += int64(n) })
+		l.count(func(s *Stats) { s.Discarded += int64(n) })
 	}
 	return n, claimed, err
 }
@@ -338,10 +338,10 @@ func (k *keeper) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Cha
 //
 // EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
 // Deliveries of other users that name this user stay, and so do the members of audiences.
-func (k *keeper) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
-	e, err := event.Delete(userID, k.config.now()) // replaces a long id by its digest
+func (l *lists) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
+	e, err := event.Delete(userID, l.config.now()) // replaces a long id by its digest
 	if err != nil {
 		return 0, 0, err
 	}
-	return k.config.Store.Erase(ctx, e.User)
+	return l.config.Store.Erase(ctx, e.User)
 }
