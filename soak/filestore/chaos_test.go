@@ -358,6 +358,9 @@ func (f *chaosForwarder) census() chaosCensus {
 		f.t.Fatal(err)
 	}
 	c := chaosCensus{waiting: map[uint32]bool{}, dead: map[uint32]bool{}}
+	if _, err := checkStore(dir); err != nil {
+		f.t.Error(err)
+	}
 	if err := c.read(f.t.Context(), dir); err != nil {
 		f.t.Error(err)
 	}
@@ -367,9 +370,6 @@ func (f *chaosForwarder) census() chaosCensus {
 
 // read adds the contents of a store to c, and checks them.
 func (c chaosCensus) read(ctx context.Context, dir string) error {
-	if _, err := checkStore(dir); err != nil {
-		return err
-	}
 	s, err := openStore(dir, filequeue.Config{})
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ type Report struct {
 	// letters, deliveries of the history, and settings.
 	Waiting, Dead, Delivered, Settings int
 	// Bytes is the size of the records in all segments. Needed is how many of those bytes the store
-	// still needs.
+	// still needs: those that Config.MaxBytes bounds, and those of the dedup window.
 	Bytes, Needed int64
 	// Missing describes each part that cannot be read, for people.
 	Missing []string
@@ -26,7 +26,9 @@ type Report struct {
 // report returns a Report about what is in the index.
 func (x *index) report(missing []string) Report {
 	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
-	r.Bytes, r.Needed = x.segs.bytes()
+	for _, g := range x.segs {
+		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
+	}
 	return r
 }
 

@@ -36,10 +36,10 @@ var (
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the bytes of all needed records: those of deliveries, dead letters, the
-	// history and settings. The files take up to about twice that, and 50 MB more. At the bound Put
-	// returns webhook.ErrQueueFull, and stored deliveries can still be settled. With zero or
-	// Unlimited, only the size of the disk is a bound.
+	// MaxBytes bounds the bytes of the records of deliveries, dead letters, the history and
+	// settings that are needed. The files take up to about twice that and the dedup window, and 50
+	// MB more. At the bound Put returns webhook.ErrQueueFull, and stored deliveries can still be
+	// settled. With zero or Unlimited, only the size of the disk is a bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before, also after a
 	// restart. Zero means DefaultDedupWindow, 24 hours.

@@ -48,10 +48,10 @@ func (g *group) store(ts []transition, maxBytes int64) error {
 	had := g.bytes
 	g.transit(ts)
 	if bytes := g.bytes - had; maxBytes != Unlimited && bytes > 0 {
-		switch _, needed := g.segs.bytes(); {
+		switch {
 		case bytes > maxBytes:
 			return webhook.ErrTooLarge
-		case needed+g.bytes > maxBytes:
+		case g.segs.live()+g.bytes > maxBytes:
 			return webhook.ErrQueueFull
 		}
 	}

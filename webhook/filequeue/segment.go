@@ -65,11 +65,10 @@ func (s segments) record(without uint32) record {
 	return listing(kindSegments, refs)
 }
 
-// bytes returns the size of all segments, and how much of it is needed.
-func (s segments) bytes() (total, live int64) {
+// live returns the bytes that Config.MaxBytes bounds.
+func (s segments) live() (bytes int64) {
 	for _, g := range s {
-		total += g.end
-		live += g.live
+		bytes += g.live
 	}
-	return total, live
+	return bytes
 }
