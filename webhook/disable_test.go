@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,4 +166,41 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A slowSetter is a store whose Set waits until its context ends.
+type slowSetter struct{ webhook.Store }
+
+func (slowSetter) Set(ctx context.Context, _ webhook.Setting) (uint64, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// While the store is slow to disable a destination, the deliveries of others go on.
+func TestDisablingDelaysNoOtherDestination(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue = slowSetter{r.queue}
+		r.network.Receiver("http://gone.example/", "", webhooktest.Answer(410))
+		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(200))
+		var to []webhook.Destination
+		for _, id := range []string{"gone", "crm"} {
+			to = append(to, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/"}}})
+		}
+		r.start(webhook.Config{DisableGone: true, Destinations: to})
+		for range 100 {
+			must(t, r.Forward(t.Context(), "gone", &analytics.Track{UserId: "u1", Event: "E"}))
+		}
+		time.Sleep(time.Second) // the workers of "gone" wait for the store
+		if s := r.Stats(); s.InFlight == 0 {
+			t.Errorf("Stats() = %+v, want deliveries in flight", s)
+		}
+		for range 1000 {
+			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}))
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if n := len(recv.Requests()); n != 1000 {
+			t.Errorf("got %d requests within 0.1 s while the store disables another destination, want 1000", n)
+		}
+	})
 }
