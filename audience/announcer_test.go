@@ -51,14 +51,14 @@ func TestAudiencesListsAndCreates(t *testing.T) {
 	}
 	for range 2 { // creating an audience again changes nothing
 		for _, a := range []*audience.Audience{of("a", "VIP"), of("b", "vip users")} {
-			if err := a.Create(ctx); err != nil {
+			if _, err := a.Create(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	long := "Long " + strings.Repeat("l", 250) + "."
 	for _, name := range []string{"plain", "b\x00B", long} {
-		if err := of("b", name).Create(ctx); err != nil {
+		if _, err := of("b", name).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,13 +78,13 @@ func TestAudiencesListsAndCreates(t *testing.T) {
 
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := of("a", "other").Create(cancelled); !errors.Is(err, context.Canceled) {
+	if _, err := of("a", "other").Create(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("Create with a cancelled context: %v, want context.Canceled", err)
 	}
 	if err := f.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := of("a", "other").Create(ctx); !errors.Is(err, webhook.ErrClosed) {
+	if _, err := of("a", "other").Create(ctx); !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("Create after Shutdown: %v, want ErrClosed", err)
 	}
 	if diff := cmp.Diff(want, list()); diff != "" {

@@ -1,16 +1,93 @@
+// Package audience tells destinations which users are members of an audience, and which
+// users must be deleted. It makes events for this, which a webhook.Forwarder forwards.
+//
+//	announcer := audience.New(forwarder, store)
+//	vips, err := announcer.Audience("crm", "VIP Users")
+//	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
+//	err = announcer.Delete(ctx, audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values(ids)))
+//
+// Sync takes the whole list of members and sends only the changes. In the example, a change is an
+// identify with the trait vip_users, which is true for a user who joins and false for a user who
+// leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
+// the queue is full, Sync and Delete wait. After an error, call them again with the same list.
+//
+// A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
+// Rosters. Package rostertest tests them, and can test Rosters of your own.
 package audience
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"iter"
+	"strings"
+	"sync"
+
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
 )
+
+// A Forwarder forwards announcements. A *webhook.Forwarder is a Forwarder.
+type Forwarder interface {
+	// Announce either accepts all events for all destinations, or accepts none and returns an
+	// error. It returns nil once the events are durable. The filters of destinations do not apply.
+	// A call without events checks the destinations: it returns the error that an event would get.
+	Announce(ctx context.Context, destinations []string, events ...event.Event) error
+}
+
+// An Announcer announces audiences and deletions. Its methods may be called concurrently.
+type Announcer struct {
+	forwarder Forwarder
+	roster    Roster
+	syncing   sync.Map // the ids of the audiences that are being synced
+}
+
+// New returns an Announcer that keeps audiences in roster. If roster is nil, the Announcer
+// has no audiences and only Delete works.
+func New(f Forwarder, roster Roster) *Announcer {
+	return &Announcer{forwarder: f, roster: roster}
+}
+
+// Audience returns the audience of a destination that has the given name. Two names with the same
+// TraitName stand for the same audience. The first Sync of an audience creates it.
+//
+// The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
+// the forwarder does not know the destination. It is an error, too, if the TraitName is empty or
+// has more than 255 bytes, or if the id of the destination has a zero byte.
+func (a *Announcer) Audience(destination, name string) (*Audience, error) {
+	if a.roster == nil {
+		return nil, webhook.ErrUnsupported
+	}
+	err := a.forwarder.Announce(context.Background(), []string{destination})
+	if err != nil && !errors.Is(err, webhook.ErrClosed) {
+		return nil, err
+	}
+	if strings.Contains(destination, separator) {
+		return nil, fmt.Errorf("audience: the id of the destination %q has a zero byte", destination)
+	}
+	trait := TraitName(name)
+	if trait == "" {
+		return nil, fmt.Errorf("audience: the name %q has no letter or digit", name)
+	}
+	if len(trait) > maxName {
+		return nil, fmt.Errorf("audience: name of %d bytes, the limit is %d", len(trait), maxName)
+	}
+	if len(name) > maxName {
+		name = trait
+	}
+	return &Audience{announcer: a, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
+}
+
+const separator = "\x00" // between the destination and the trait in the id of an audience
 
 // An Audience is a named set of users at a destination. An identify announces each user who joins,
 // with a trait that is true, and each user who leaves, with the same trait set to false. The
 // methods of an Audience may be called concurrently.
 type Audience struct {
 	announcer   *Announcer
-	roster      Roster
 	id          string // in the Roster
 	destination string
 	trait       string
@@ -21,20 +98,62 @@ type Audience struct {
 func (a *Audience) Trait() string { return a.trait }
 
 // Create stores the audience without members, so that Announcer.Audiences yields it. If the
-// audience was synced or created before, Create does nothing.
-func (a *Audience) Create(ctx context.Context) error {
+// audience was synced or created before, Create changes nothing. It returns what is stored.
+func (a *Audience) Create(ctx context.Context) (Info, error) {
+	info := Info{Destination: a.destination, Trait: a.trait}
 	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
-		return err
+		return info, err
 	}
-	return a.roster.UpdateAudience(ctx, a.id, func(rec *Record, _ Members) error {
+	err := a.announcer.roster.UpdateAudience(ctx, a.id, func(rec *Record, _ Members) error {
 		if rec.Generation == 0 {
 			rec.begin(a.name)
 		}
+		info.Name, info.Generation = rec.Name, rec.Generation
 		return nil
 	})
+	return info, err
 }
 
 // Members yields the members, in the order of their bytes. An error ends the sequence.
 func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
-	return a.roster.Members(ctx, a.id, "")
+	return a.announcer.roster.Members(ctx, a.id)
+}
+
+// Info describes an audience, without its members.
+type Info struct {
+	// Destination and Trait identify the audience; see Announcer.Audience and TraitName.
+	Destination, Trait string
+	// Name is the name given to the first Sync or Create, or Trait if it has more than 255 bytes.
+	Name string
+	// Generation counts the syncs of the audience. A Create counts as a sync.
+	Generation uint64
+}
+
+// Audiences yields the audiences that were synced or created, sorted by destination and trait. It
+// includes those of destinations that the forwarder no longer knows. An error ends the sequence.
+// Without a Roster the error is webhook.ErrUnsupported.
+func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if a.roster == nil {
+			yield(Info{}, webhook.ErrUnsupported)
+			return
+		}
+		for e, err := range a.roster.Audiences(ctx) {
+			destination, trait, _ := strings.Cut(e.ID, separator)
+			if !yield(Info{Destination: destination, Trait: trait, Name: e.Name, Generation: e.Generation}, err) {
+				return
+			}
+		}
+	}
+}
+
+// messageID returns the message id of an event about a user. The arguments say what happens to the
+// user: nth is the generation of an audience, or the number of a source, and of is the id of the
+// audience or the deletion. A repeated event gets the same id. The id does not reveal the user.
+func messageID(what string, nth uint64, of, user string) string {
+	b := append(make([]byte, 0, 1024), what...)
+	b = binary.AppendUvarint(b, nth)
+	b = binary.AppendUvarint(b, uint64(len(of)))
+	sum := sha256.Sum256(append(append(b, of...), user...))
+	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }

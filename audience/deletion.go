@@ -56,7 +56,7 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 		}
 		rounds[n] = append(rounds[n], destination)
 	}
-	room := newBackpressure()
+	var room backpressure
 	return inChunks(users, event.MaxUserID, len(d.Destinations), func(users []string) (err error) {
 		events := make([]event.Event, len(users))
 		for i, user := range users {

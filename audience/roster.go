@@ -33,9 +33,9 @@ type Roster interface {
 	// the same update can be repeated after a crash.
 	UpdateAudience(ctx context.Context, audience string, f func(*Record, Members) error) error
 
-	// Members yields the members whose ids are greater than the argument after, in the order of
-	// their bytes. It holds no lock between two yields. An error ends the sequence.
-	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
+	// Members yields the members, in the order of their bytes. It holds no lock between two yields.
+	// An error ends the sequence.
+	Members(ctx context.Context, audience string) iter.Seq2[string, error]
 
 	// Audiences yields the audiences for which UpdateAudience has stored a record, in the order of
 	// the bytes of their ids. It holds no lock between two yields. An error ends the sequence.

@@ -66,8 +66,15 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
 		return SyncResult{}, err
 	}
-	s := syncer{Audience: a, room: newBackpressure()}
-	err := s.begin(ctx)
+	s := syncer{Audience: a}
+	err := a.announcer.roster.UpdateAudience(ctx, a.id, func(rec *Record, _ Members) error {
+		rec.begin(a.name)
+		s.generation, s.inFlight = rec.Generation, rec.InFlight
+		return nil
+	})
+	if err == nil {
+		err = s.announce(ctx) // the chunk in flight of an interrupted Sync
+	}
 	if err == nil {
 		err = inChunks(members, MaxUser, 1, func(users []string) error { return s.join(ctx, users) })
 	}
@@ -83,22 +90,9 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 type syncer struct {
 	*Audience
 	generation uint64
+	inFlight   Chunk // as in the Record
 	room       backpressure
 	result     SyncResult
-}
-
-// begin starts a new generation, and announces the chunk in flight of an interrupted Sync.
-func (s *syncer) begin(ctx context.Context) error {
-	var c Chunk
-	err := s.roster.UpdateAudience(ctx, s.id, func(rec *Record, _ Members) error {
-		rec.begin(s.name)
-		s.generation, c = rec.Generation, rec.InFlight
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return s.announce(ctx, c)
 }
 
 // begin makes the record that of a new generation. Only a new audience gets the name.
@@ -111,7 +105,7 @@ func (r *Record) begin(name string) {
 
 // update changes the audience, unless a later Sync owns it.
 func (s *syncer) update(ctx context.Context, f func(*Record, Members) error) error {
-	return s.roster.UpdateAudience(ctx, s.id, func(rec *Record, members Members) error {
+	return s.announcer.roster.UpdateAudience(ctx, s.id, func(rec *Record, members Members) error {
 		if rec.Generation != s.generation {
 			return ErrSuperseded
 		}
@@ -121,15 +115,11 @@ func (s *syncer) update(ctx context.Context, f func(*Record, Members) error) err
 
 // join announces those users who are not members yet, and gives the others the new generation.
 func (s *syncer) join(ctx context.Context, users []string) error {
-	var c Chunk
 	return inParts(ctx, &s.room, users, func(part []string) error {
 		part = slices.Compact(slices.Sorted(slices.Values(part)))
-		return s.update(ctx, func(rec *Record, members Members) error {
+		return s.put(ctx, false, func(members Members) (joining []string, err error) {
 			found, err := members.Get(part)
-			if err != nil {
-				return err
-			}
-			var joining, older []string
+			var older []string
 			for _, m := range found {
 				switch m.Generation {
 				case s.generation:
@@ -139,14 +129,12 @@ func (s *syncer) join(ctx context.Context, users []string) error {
 					older = append(older, m.User)
 				}
 			}
-			c = s.chunk(false, joining)
-			rec.InFlight = c
-			if len(older) == 0 {
-				return nil
+			if err == nil && len(older) > 0 {
+				err = members.Set(older, s.generation)
 			}
-			return members.Set(older, s.generation)
+			return joining, err
 		})
-	}, func(int) error { return s.announce(ctx, c) })
+	}, func(int) error { return s.announce(ctx) })
 }
 
 // leave announces the members who were not in the list, and removes them.
@@ -158,23 +146,17 @@ func (s *syncer) leave(ctx context.Context) error {
 			return err
 		}
 		var next []Member
-		var c Chunk
-		err := s.update(ctx, func(rec *Record, members Members) (err error) {
-			if next, err = members.Next(after, maxChunk); err != nil {
-				return err
-			}
-			var leaving []string
+		err := s.put(ctx, true, func(members Members) (leaving []string, err error) {
+			next, err = members.Next(after, maxChunk)
 			for _, m := range next {
 				if m.Generation != s.generation && m.Generation != 0 {
 					leaving = append(leaving, m.User)
 				}
 			}
-			c = s.chunk(true, leaving)
-			rec.InFlight = c
-			return nil
+			return leaving, err
 		})
 		if err == nil {
-			err = s.announce(ctx, c)
+			err = s.announce(ctx)
 		}
 		if err != nil || len(next) < maxChunk {
 			return err
@@ -183,22 +165,21 @@ func (s *syncer) leave(ctx context.Context) error {
 	}
 }
 
-// chunk returns a chunk of this Sync.
-func (s *syncer) chunk(left bool, users []string) Chunk {
-	return Chunk{Generation: s.generation, At: time.Now().UTC().Truncate(time.Millisecond), Left: left}.with(users)
+// put puts the users that choose returns in flight.
+func (s *syncer) put(ctx context.Context, left bool, choose func(Members) (users []string, err error)) error {
+	return s.update(ctx, func(rec *Record, members Members) error {
+		users, err := choose(members)
+		if len(users) > 0 {
+			rec.InFlight = Chunk{Generation: s.generation, At: time.Now().UTC().Truncate(time.Millisecond), Left: left, Users: users}
+		}
+		s.inFlight = rec.InFlight
+		return err
+	})
 }
 
-// with returns the chunk with other users. Without users it returns the zero Chunk.
-func (c Chunk) with(users []string) Chunk {
-	if len(users) == 0 {
-		return Chunk{}
-	}
-	c.Users = users
-	return c
-}
-
-// announce forwards the announcements for c, the chunk in flight, and then changes the members.
-func (s *syncer) announce(ctx context.Context, c Chunk) error {
+// announce forwards the announcements for the chunk in flight, and then changes the members.
+func (s *syncer) announce(ctx context.Context) error {
+	c := &s.inFlight
 	what, generation, count := "joined", c.Generation, &s.result.Joined
 	if c.Left {
 		what, generation, count = "left", 0, &s.result.Left
@@ -226,7 +207,7 @@ func (s *syncer) announce(ctx context.Context, c Chunk) error {
 		defer cancel()
 		announced, rest := c.Users[:n], c.Users[n:]
 		err := s.update(storing, func(rec *Record, members Members) error {
-			rec.InFlight = c.with(rest)
+			rec.InFlight.Users = rest
 			return members.Set(announced, generation)
 		})
 		if err == nil {

@@ -71,14 +71,11 @@ const (
 	maxRoomWait   = 5 * time.Second
 )
 
-// A backpressure slows a caller down to the pace of a full queue. Each time the queue refuses
+// A backpressure slows a caller down to the pace of a full queue. It is how often the number of
+// elements that are offered at once, maxChunk at first, has been halved. Each time the queue refuses
 // several elements, it is offered half as many next. If the queue refuses a single element, it is
 // offered the element again after a wait, which doubles each time.
-type backpressure struct {
-	limit int // how many elements are offered next at most, up to maxChunk
-}
-
-func newBackpressure() backpressure { return backpressure{maxChunk} }
+type backpressure int
 
 // inParts passes a list to the function store, part after part. A call of store either stores the
 // part, or returns an error and stores nothing. After each part inParts calls stored with its size.
@@ -89,7 +86,8 @@ func inParts[T any](ctx context.Context, p *backpressure, list []T, store func(p
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(p.limit, len(list))
+		limit := maxChunk >> *p
+		n := min(limit, len(list))
 		err := store(list[:n])
 		full := errors.Is(err, webhook.ErrQueueFull)
 		switch {
@@ -97,10 +95,9 @@ func inParts[T any](ctx context.Context, p *backpressure, list []T, store func(p
 			if err := stored(n); err != nil {
 				return err
 			}
-			list, pause = list[n:], firstRoomWait
-			p.limit = min(2*p.limit, maxChunk)
-		case p.limit > 1 && (full || errors.Is(err, webhook.ErrTooLarge)):
-			p.limit /= 2
+			list, pause, *p = list[n:], firstRoomWait, max(*p-1, 0)
+		case limit > 1 && (full || errors.Is(err, webhook.ErrTooLarge)):
+			*p++
 		case full:
 			select {
 			case <-time.After(pause):

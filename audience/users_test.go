@@ -27,7 +27,7 @@ func TestBackpressureStopsWithItsContext(t *testing.T) {
 			}
 		}
 		until()
-		p := newBackpressure()
+		var p backpressure
 		err := inParts(ctx, &p, []string{"u"}, func([]string) error {
 			calls++
 			until()

@@ -1,226 +1,120 @@
 package event
 
 import (
-	"bytes"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/integrations"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// append makes the event of a call that c.read has parsed, and appends its body to dst, in the
-// canonical form of esjson.
-func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event) {
-	received := e.env.ReceivedAt
-	if received.IsZero() {
-		received = time.Now()
-	}
-	event := Event{Source: label(e.env.Source), Type: c.kind, Received: received, Off: c.off(e.integrations)}
-	event.ID, event.User, event.Name = c.labels()
-	if event.Off {
-		return dst, event
-	}
-	corrected, original, sent := c.times(received, e.env.SentAt)
-
-	b := append(dst, `{"version":1,"type":"`...)
-	b = append(b, c.kind...)
-	b = append(b, '"')
-	if c.kind != "alias" {
-		b = appendMember(b, `,"userId":`, c.v[userID], `null`)
-	}
-	switch c.kind {
-	case "page":
-		b = appendMember(b, `,"properties":`, c.v[properties], `{}`)
-		b = appendMember(b, `,"name":`, c.v[pageName], ``)
-		b = appendMember(b, `,"category":`, c.v[category], ``)
-	case "screen":
-		b = appendMember(b, `,"name":`, c.v[pageName], ``)
-		b = e.appendContext(b, c.v[callContext])
-		b = appendMember(b, `,"category":`, c.v[category], ``)
-		b = appendMember(b, `,"properties":`, c.v[properties], ``)
-	case "identify":
-		b = appendMember(b, `,"traits":`, c.v[traits], `{}`)
-	case "track":
-		b = appendMember(b, `,"event":`, c.v[eventName], ``)
-		b = appendMember(b, `,"properties":`, c.v[properties], `{}`)
-	case "group":
-		b = appendMember(b, `,"groupId":`, c.v[groupID], ``)
-		b = appendMember(b, `,"traits":`, c.v[traits], `{}`)
-	case "alias":
-		b = appendMember(b, `,"Previous ID":`, c.v[previousID], ``)
-		b = appendMember(b, `,"User ID":`, c.v[userID], ``)
-	}
-	b = appendTimeMember(b, `,"timestamp":"`, corrected)
-	b = appendMember(b, `,"messageId":`, c.v[messageID], ``)
-	b = appendMember(b, `,"anonymousId":`, c.v[anonymousID], ``)
-	if c.kind != "screen" {
-		b = e.appendContext(b, c.v[callContext])
-	}
-	if !original.IsZero() {
-		b = appendTimeMember(b, `,"originalTimestamp":"`, original)
-	}
-	b = appendTimeMember(b, `,"receivedAt":"`, received)
-	if !sent.IsZero() {
-		b = appendTimeMember(b, `,"sentAt":"`, sent)
-	}
-	b = append(b, '}')
-	event.Body = b[len(dst):len(b):len(b)]
-	return b, event
+// layout has the members that follow the type in a body, in their order.
+var layout = [...]struct {
+	of      kindSet // the types of call whose bodies have the member at this place
+	key     string
+	member  member
+	missing string // stands for a value that is missing; if it is empty, the member is left out
+}{
+	{all &^ alias, "userId", userID, "null"},
+	{track, "event", eventName, ""},
+	{page | track, "properties", properties, "{}"},
+	{page | screen, "name", pageName, ""},
+	{screen, "context", callContext, "{}"},
+	{page | screen, "category", category, ""},
+	{screen, "properties", properties, ""},
+	{group, "groupId", groupID, ""},
+	{identify | group, "traits", traits, "{}"},
+	{alias, "Previous ID", previousID, ""},
+	{alias, "User ID", userID, ""},
+	{all, "timestamp", timestamp, ""},
+	{all, "messageId", messageID, ""},
+	{all, "anonymousId", anonymousID, ""},
+	{all &^ screen, "context", callContext, "{}"},
+	{all, "originalTimestamp", originalTimestamp, ""},
+	{all, "receivedAt", receivedAt, ""},
+	{all, "sentAt", sentAt, ""},
 }
 
-// labels returns the ID, the User and the Name of the event, in one allocation.
-func (c *fields) labels() (id, user, name string) {
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	b := appendID((*buf)[:0], c.v[messageID])
-	idEnd := len(b)
-	b = appendLabel(b, c.v[userID])
-	userEnd := len(b)
-	if c.kind == "track" {
-		b = appendLabel(b, c.v[eventName])
-	} else {
-		b = appendLabel(b, c.v[pageName])
-	}
-	*buf = b
-	all := string(b)
-	return all[:idEnd], all[idEnd:userEnd], all[userEnd:]
-}
-
-// appendMember appends a member of a body. The name has the comma, quotes and colon around it, and
-// the value is in canonical form. If the value is nil, appendMember appends missing in its place, or
-// leaves the member out if missing is empty.
-func appendMember(b []byte, name string, value []byte, missing string) []byte {
-	switch {
-	case value != nil:
-		return append(append(b, name...), value...)
-	case missing != "":
-		return append(append(b, name...), missing...)
-	}
-	return b
-}
-
-// appendContext appends the member context: the client's IP address if the Envelope or a context
-// allows it, the members of the Envelope's context, and the members of own, the call's context.
-func (e *Encoder) appendContext(b, own []byte) []byte {
-	ip := e.env.IP
-	if ip != "" && !e.env.Browser && !direct(e.context, own) {
-		ip = ""
-	}
-	switch {
-	case ip == "" && e.context == nil:
-		return appendMember(b, `,"context":`, own, `{}`)
-	case ip == "" && len(own) <= len(`{}`):
-		return appendMember(b, `,"context":`, e.context, ``)
-	}
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	*buf = appendMerged((*buf)[:0], ip, e.context, own)
-	b, _ = esjson.Append(append(b, `,"context":`...), *buf) // no error: both contexts were parsed
-	return b
-}
-
-// sharedContext returns a copy of a batch's context in canonical form, nil if there is none.
-func sharedContext(object []byte) ([]byte, error) {
-	if given, err := checkShared("context", object); !given {
-		return nil, err
-	}
-	// esjson limits the depth of nesting. In an array, the context is nested as deeply as in a body.
-	form, err := esjson.Append(nil, slices.Concat([]byte("["), object, []byte("]")))
-	if err != nil {
-		return nil, &CallError{Field: "context", Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
-	}
-	form = bytes.Clone(form[1 : len(form)-1])
-	if len(form) > analytics.MaxCallSize {
-		return nil, &CallError{Field: "context", Code: CodeTooLarge, Problem: fmt.Sprintf("of the batch has %d bytes, more than the limit of %d", len(form), analytics.MaxCallSize)}
-	}
-	return form, nil
-}
-
-// sharedSwitches reduces the integrations of a batch to an object with the switches that matter to
-// webhooks. It returns nil if the batch has none.
-func sharedSwitches(object []byte) ([]byte, error) {
-	if given, err := checkShared("integrations", object); !given {
-		return nil, err
-	}
-	var all, own []byte
-	_ = esjson.Members(object, func(key, value []byte) error {
-		switch string(key) {
-		case integrations.All:
-			all = value
-		case integrations.Webhooks:
-			own = value
-		}
-		return nil
-	})
-	form := fmt.Appendf(nil, `{%q:%t`, integrations.All, string(all) != "false")
-	if own != nil {
-		form = fmt.Appendf(form, `,%q:%t`, integrations.Webhooks, string(own) != "false")
-	}
-	return append(form, '}'), nil
-}
-
-// checkShared reports whether a field of a batch is given: present and not null. It returns an error
-// if the field has another value than an object.
-func checkShared(field string, object []byte) (given bool, err error) {
-	text := bytes.Trim(object, space)
-	if len(text) == 0 || string(text) == "null" {
-		return false, nil
-	}
-	if err := esjson.Check(text); err != nil {
-		return false, &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
-	}
-	if text[0] != '{' {
-		return false, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
-	}
-	return true, nil
-}
-
-// direct reports whether a context has "direct":true. A member of own overrides the member of
-// common that has the same name. Both are nil or in canonical form, so the name has no escapes.
-func direct(common, own []byte) (is bool) {
-	for _, object := range [][]byte{common, own} {
-		if !bytes.Contains(object, []byte(`"direct"`)) {
-			continue // nearly all contexts, which need no parsing
-		}
-		_ = esjson.Members(object, func(key, value []byte) error {
-			if string(key) == "direct" {
-				is = string(value) == "true"
-			}
-			return nil
-		})
-	}
-	return is
-}
-
-// appendMerged appends an object with an ip, if it is not empty, and the members of objects, which
-// are nil or in canonical form. A name may occur twice: the parser of the result takes the last
-// member with the name.
-func appendMerged(b []byte, ip string, objects ...[]byte) []byte {
-	b = append(b, '{')
-	if ip != "" {
-		b = append(b, `"ip":`...)
-		b = esjson.AppendString(b, ip)
-	}
-	for _, object := range objects {
-		if len(object) <= len(`{}`) {
+// appendBody appends the body of the call, in the canonical form of esjson. The times and the context
+// must be those of the body; see setTimes and setContext.
+func (c *fields) appendBody(b []byte) []byte {
+	b = append(append(append(b, `{"version":1,"type":"`...), c.kind...), '"')
+	for i := range layout {
+		l := &layout[i]
+		value := c.v[l.member]
+		if l.of&c.is == 0 || value == nil && l.missing == "" {
 			continue
 		}
-		if b[len(b)-1] != '{' { // no member ends like this
-			b = append(b, ',')
+		b = append(append(append(b, `,"`...), l.key...), `":`...)
+		if value == nil {
+			b = append(b, l.missing...)
 		}
-		b = append(b, object[1:len(object)-1]...)
+		b = append(b, value...)
 	}
 	return append(b, '}')
 }
 
-// appendTimeMember appends a member whose value is the time t. The argument open is all that comes
-// before the time, such as `,"sentAt":"`.
-func appendTimeMember(b []byte, open string, t time.Time) []byte {
-	b = append(b, open...)
-	b = isotime.Append(b, t)
-	return append(b, '"')
+// setTimes replaces the times of the call by those of the body. All are in whole milliseconds, so a
+// receiver can compute the timestamp from the other times.
+func (c *fields) setTimes(received, sent time.Time) {
+	if !c.sent.IsZero() {
+		sent = c.sent
+	}
+	original, sent := c.original.Truncate(time.Millisecond), sent.Truncate(time.Millisecond)
+	received = received.Truncate(time.Millisecond)
+	corrected := received
+	if !original.IsZero() {
+		corrected = original
+		behind := received.Sub(sent) // the error of the sender's clock, at most 292 years
+		if t := original.Add(behind); !sent.IsZero() && sent.Add(behind).Equal(received) && t.After(time.Time{}) && t.Year() <= 9999 {
+			corrected = t
+		}
+	}
+	c.setTime(timestamp, corrected)
+	c.setTime(originalTimestamp, original)
+	c.setTime(receivedAt, received)
+	c.setTime(sentAt, sent)
+}
+
+// setTime sets a member to the time t, or to nil if t is zero.
+func (c *fields) setTime(m member, t time.Time) {
+	c.v[m] = nil
+	if !t.IsZero() {
+		c.set(m, appendTime(*c.forms, t))
+	}
+}
+
+// appendTime appends the time t as a JSON string.
+func appendTime(b []byte, t time.Time) []byte {
+	return append(isotime.Append(append(b, '"'), t), '"')
+}
+
+// setContext replaces the context of the call by that of the body: the client's IP address, if the
+// Envelope or a context allows it, the members of the Envelope's context, and those of the call's.
+func (e *Encoder) setContext(c *fields) {
+	own, ip := c.v[callContext], e.env.IP
+	if !e.env.Browser && string(find(own, "direct", e.direct)) != "true" {
+		ip = ""
+	}
+	switch {
+	case ip == "" && e.env.Context == nil:
+		return
+	case ip == "" && len(own) <= len(`{}`):
+		c.v[callContext] = e.env.Context
+		return
+	}
+	// A name may occur twice. Of the members with the name, esjson takes the last one.
+	start := len(*c.forms)
+	b := append(*c.forms, '{')
+	if ip != "" {
+		b = append(esjson.AppendString(append(b, `"ip":`...), ip), ',')
+	}
+	for _, object := range [][]byte{e.env.Context, own} {
+		if len(object) > len(`{}`) {
+			b = append(append(b, object[1:len(object)-1]...), ',')
+		}
+	}
+	b[len(b)-1] = '}' // replaces the last comma
+	*c.forms = b
+	b, _ = esjson.Append(b, b[start:]) // no error: both contexts were parsed
+	c.set(callContext, b)
 }

@@ -1,13 +1,5 @@
 package event
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/internal/esjson"
-)
-
 // A Code says what is wrong with a call. There are no codes but those below, so a
 // Code can be a label of a metric.
 type Code string
@@ -48,17 +40,4 @@ func (e *CallError) Message() string {
 		return e.Problem
 	}
 	return e.Field + " " + e.Problem
-}
-
-// malformed returns the CallError for a text that esjson refuses.
-func malformed(err error) error {
-	if syntax, ok := errors.AsType[*esjson.SyntaxError](err); ok {
-		err = syntax
-	}
-	return &CallError{Code: CodeMalformed, Problem: err.Error()}
-}
-
-// tooLarge returns the CallError for a call of size bytes.
-func tooLarge(size int) error {
-	return &CallError{Code: CodeTooLarge, Problem: fmt.Sprintf("the call has %d bytes, more than the limit of %d", size, analytics.MaxCallSize)}
 }

@@ -11,10 +11,10 @@ package event
 
 import (
 	"bytes"
-	"sync"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
-	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/uuid"
 )
@@ -50,132 +50,8 @@ type Event struct {
 	NoDedup bool
 }
 
-// An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
-// adds no properties to a call, and says that the call comes in now.
-type Envelope struct {
-	// Source names the sender. Set it if several senders share destinations: otherwise a sender
-	// could suppress events of another sender by using their messageIds first. The Source must be
-	// the same after a restart, and no secret, because it is stored and shown.
-	Source string
-	// Type is the type of the calls if the request says it, for example by its path. It replaces
-	// the member "type" of a call. If Type is empty, each call must have the member.
-	Type string
-	// ReceivedAt is when the call came in. Zero means now.
-	ReceivedAt time.Time
-	// SentAt is when the request was sent, by the sender's clock. It is zero if that is not known.
-	// The call's own sentAt takes precedence.
-	SentAt time.Time
-	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty.
-	// They are merged into the context and the integrations of the call. If both have a member of
-	// the same name, the call's member counts.
-	Context, Integrations []byte
-	// IP is the address of the client that sent the request. It becomes the context.ip of a call
-	// that has none, if a Browser sent the call or the call's context has "direct":true.
-	IP string
-	// Browser says that the user's own browser sent the request.
-	Browser bool
-}
-
-// An Encoder makes events of the calls of one request, which share an Envelope. It parses the
-// Envelope only once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
-type Encoder struct {
-	env          Envelope
-	context      []byte // context of env, in canonical form; nil if there is none
-	integrations []byte // switches of env that matter to webhooks; nil if there are none
-}
-
-// NewEncoder returns an Encoder for calls with an Envelope, which it copies.
-//
-// The error is a *CallError for the field context or integrations of the Envelope: the field is not
-// a JSON object, or the context takes more than analytics.MaxCallSize bytes in a body.
-func NewEncoder(env Envelope) (*Encoder, error) {
-	e := &Encoder{env: env}
-	var err error
-	if e.context, err = sharedContext(env.Context); err != nil {
-		return nil, err
-	}
-	if e.integrations, err = sharedSwitches(env.Integrations); err != nil {
-		return nil, err
-	}
-	e.env.Context, e.env.Integrations = nil, nil
-	return e, nil
-}
-
-// ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
-func (e *Encoder) ContextSize() int { return len(e.context) }
-
-// Encode returns the event of a message. It returns the error of Append, or the error of the
-// message, such as an *analytics.FieldError.
-func (e *Encoder) Encode(m analytics.Message) (Event, error) {
-	body := buffers.Get().(*[]byte)
-	defer recycle(body)
-	var call []byte
-	switch m := m.(type) {
-	case nil:
-		return Event{}, &CallError{Code: CodeMalformed, Problem: "no message"}
-	case JSON:
-		call = m
-	default:
-		buf := buffers.Get().(*[]byte)
-		defer recycle(buf)
-		var err error
-		if *buf, err = m.AppendJSON((*buf)[:0]); err != nil {
-			return Event{}, err
-		}
-		call = *buf
-	}
-	var event Event
-	var err error
-	*body, event, err = e.Append((*body)[:0], call)
-	event.Body = bytes.Clone(event.Body)
-	return event, err
-}
-
-// Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it,
-// and keeps no reference to call. It appends the body to dst and returns the extended slice,
-// so that a caller can keep the bodies of many events in one array. The Body of the event is
-// the appended part. On error Append returns dst as it was.
-//
-// The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
-// a field that its type requires is missing, or a field has the wrong type.
-//
-//   - Names of fields match exactly. Of fields with the same name the last one counts. null counts
-//     as missing.
-//   - An id that is a number becomes a string. An integer keeps all its digits. Any other
-//     number gets the form that ECMAScript gives it.
-//   - A missing messageId becomes a random UUID.
-//   - Fields that are unknown, or belong to another type of call, are left out.
-//
-// The members of the body are, in this order:
-//
-//	page      version type userId  properties [name] [category]                timestamp ...
-//	screen    version type userId  [name] context [category] [properties]      timestamp ...
-//	identify  version type userId  traits                                      timestamp ...
-//	track     version type userId  event properties                            timestamp ...
-//	group     version type userId  groupId traits                              timestamp ...
-//	alias     version type         "Previous ID" "User ID"                     timestamp ...
-//
-//	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
-//
-// Members in brackets are present if the call has them. The context of a screen is only where its
-// line has it. A missing userId is null, and a missing object is {}. Times are in UTC, in
-// milliseconds.
-//
-// The originalTimestamp of the body is the call's timestamp or, if there is none, its
-// originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp), which
-// removes the error of the sender's clock. Without a sentAt, the timestamp is originalTimestamp.
-// Without an originalTimestamp, it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts
-// as missing.
-func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
-	forms := buffers.Get().(*[]byte)
-	defer recycle(forms)
-	c := fields{forms: forms}
-	if err := c.read(call, e.env.Type); err != nil {
-		return dst, Event{}, err
-	}
-	dst, event := e.append(dst, &c)
-	return dst, event, nil
-}
+// MaxUserID bounds the user id of a deletion, in bytes.
+const MaxUserID = 8 << 10
 
 // Delete returns the event that asks a destination to delete a user. The argument at is the time of
 // the request. The body has type, userId and timestamp. The error is a *CallError for a user id
@@ -187,23 +63,55 @@ func Delete(userID string, at time.Time) (Event, error) {
 	if len(userID) > MaxUserID {
 		return Event{}, &CallError{Field: "userId", Code: CodeTooLarge, Problem: "has more than 8192 bytes"}
 	}
-	var id [36]byte
 	b := make([]byte, 0, len(`{"type":"delete","userId":"","timestamp":"2006-01-02T15:04:05.000Z"}`)+len(userID))
-	b = append(b, `{"type":"delete","userId":`...)
-	b = esjson.AppendString(b, userID)
-	b = appendTimeMember(b, `,"timestamp":"`, at)
-	return Event{ID: string(uuid.Append(id[:0])), User: label(userID), Type: "delete", Body: append(b, '}'), Received: at}, nil
+	b = esjson.AppendString(append(b, `{"type":"delete","userId":`...), userID)
+	b = append(appendTime(append(b, `,"timestamp":`...), at), '}')
+	return Event{ID: string(uuid.Append(nil)), User: label(userID), Type: "delete", Body: b, Received: at}, nil
 }
 
-// MaxUserID bounds the user id of a deletion, in bytes.
-const MaxUserID = 8 << 10
-
-// buffers is a pool of scratch space for calls and bodies, of type *[]byte.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// recycle puts scratch space back into the pool, unless a rare huge call has made it grow.
-func recycle(buf *[]byte) {
-	if cap(*buf) <= 64<<10 {
-		buffers.Put(buf)
+// labels returns the ID, the User and the Name of the event, in one allocation. The ID is a digest if
+// the messageId has lone surrogates: in UTF-8 they all become the same character, so two messageIds
+// that a receiver tells apart could get the same ID.
+func (c *fields) labels() (id, user, name string) {
+	b, start := *c.forms, len(*c.forms)
+	if id := c.v[messageID]; bytes.Contains(id, []byte(`\ud`)) { // or an escaped backslash before "ud"
+		b = appendDigest(b, id)
+	} else {
+		b = appendLabel(b, id)
 	}
+	idEnd := len(b) - start
+	b = appendLabel(b, c.v[userID])
+	userEnd := len(b) - start
+	b = appendLabel(b, c.v[eventName])
+	b = appendLabel(b, c.v[pageName]) // no call has both names
+	*c.forms = b
+	text := string(b[start:])
+	return text[:idEnd], text[idEnd:userEnd], text[userEnd:]
+}
+
+// appendLabel appends the text of a string of a parsed call, or a digest of the text if it has more
+// than maxLabel bytes. If value is nil, appendLabel appends nothing.
+func appendLabel(dst, value []byte) []byte {
+	b := appendText(dst, value)
+	if text := b[len(dst):]; len(text) > maxLabel {
+		return appendDigest(b[:len(dst)], text) // the array of b is reused, which may be larger
+	}
+	return b
+}
+
+// maxLabel is the longest ID, Source, User or Name, in bytes. A digest replaces a longer one.
+const maxLabel = 255
+
+// appendDigest appends "sha256:" and the digest of a text, in hexadecimal.
+func appendDigest(dst, text []byte) []byte {
+	sum := sha256.Sum256(text)
+	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
+}
+
+// label returns text or, if text has more than maxLabel bytes, a digest of text.
+func label(text string) string {
+	if len(text) > maxLabel {
+		return string(appendDigest(nil, []byte(text)))
+	}
+	return text
 }

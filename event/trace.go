@@ -42,10 +42,7 @@ func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 
 // Valid reports whether the trace may be sent in the headers traceparent and tracestate.
 func (t Trace) Valid() bool {
-	if !isTraceParent(t.Parent) || t.Parent[:2] != "00" {
-		return false
-	}
-	return cleanTraceState(t.State) == t.State
+	return isTraceParent(t.Parent) && t.Parent[:2] == "00" && cleanTraceState(t.State) == t.State
 }
 
 // isTraceParent reports whether s is version-traceid-parentid-flags, in lower-case hexadecimal.

@@ -172,8 +172,8 @@ func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
 }
 
 // Members implements audience.Roster.
-func (r *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return storekit.Pages(after, func(after string) (users []string, last string, err error) {
+func (r *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
+	return storekit.Pages("", func(after string) (users []string, last string, err error) {
 		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
 			if a := tx.Bucket([]byte(id)); a != nil {
 				next, _ := rows{a.Bucket(bucketMembers)}.Next(after, page)

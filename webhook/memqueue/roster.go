@@ -104,10 +104,10 @@ func (m *members) Set(users []string, generation uint64) error {
 }
 
 // Members implements audience.Roster.
-func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
+func (s *Store) Members(ctx context.Context, id string) iter.Seq2[string, error] {
 	return page(ctx, s, func() (users []string) {
 		if m := s.audiences[id]; m != nil {
-			next, _ := m.Next(after, math.MaxInt)
+			next, _ := m.Next("", math.MaxInt)
 			for _, m := range next {
 				users = append(users, m.User)
 			}

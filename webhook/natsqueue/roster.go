@@ -135,7 +135,11 @@ func (m *members) Next(after string, max int) ([]audience.Member, error) {
 		}
 		l = &listing{m.audience, m.generation, users}
 	}
-	page := following(l.users, after)
+	i, found := slices.BinarySearch(l.users, after)
+	if found {
+		i++
+	}
+	page := l.users[i:]
 	if m.listed.Store(l); len(page) < max {
 		m.listed.Store(nil)
 	}
@@ -197,21 +201,9 @@ func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// following returns the users with ids greater than the argument after. users must be sorted.
-func following(users []string, after string) []string {
-	i, found := slices.BinarySearch(users, after)
-	if found {
-		i++
-	}
-	return users[i:]
-}
-
 // Members implements audience.Roster. It has the ids of all members in memory.
-func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return page(ctx, s.conn, "listing members", func() ([]string, error) {
-		users, err := s.memberIDs(ctx, id)
-		return following(users, after), err
-	})
+func (s *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
+	return page(ctx, s.conn, "listing members", func() ([]string, error) { return s.memberIDs(ctx, id) })
 }
 
 // Audiences implements audience.Roster.

@@ -75,8 +75,8 @@ ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation`),
 }
 
 // Members implements audience.Roster.
-func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return paged(ctx, s.database, "members", after, func(name string) string { return name }, func(r pgx.CollectableRow) (string, error) {
+func (s *Store) Members(ctx context.Context, id string) iter.Seq2[string, error] {
+	return paged(ctx, s.database, "members", "", func(name string) string { return name }, func(r pgx.CollectableRow) (string, error) {
 		m, err := scanMember(r)
 		return m.User, err
 	}, membersSQL, []byte(id))

@@ -140,18 +140,8 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 	if asked.Trait != "" && asked.Trait != a.Trait() || asked.Generation != 0 {
 		return nil, badRequest("trait", "leave out trait and generation: the server sets them")
 	}
-	if err := a.Create(q.Context()); err != nil {
-		return nil, err
-	}
-	for known, err := range q.announcer.Audiences(q.Context()) {
-		if err != nil {
-			return nil, err
-		}
-		if known.Destination == asked.Destination && known.Trait == a.Trait() {
-			return audienceOf(&known), nil
-		}
-	}
-	return nil, errors.New("the audience is gone")
+	created, err := a.Create(q.Context())
+	return audienceOf(&created), err
 }
 
 // downloadMembers sends the members of an audience, one a line. If an error occurs after the answer

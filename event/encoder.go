@@ -1,0 +1,230 @@
+package event
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/integrations"
+	"github.com/hookferry/analytics/internal/esjson"
+)
+
+// JSON is an analytics.Message that consists of the JSON of one call, as clients of the HTTP
+// tracking API send it, for webhook.Forwarder.Forward and Encoder.Encode.
+type JSON []byte
+
+var _ analytics.Message = JSON(nil)
+
+// Validate implements [analytics.Message]. The error is a *CallError.
+func (j JSON) Validate() error {
+	_, err := new(Encoder).Encode(j)
+	return err
+}
+
+// AppendJSON implements [analytics.Message]. It appends the call unchanged: Encode adds a messageId
+// and a timestamp if they are missing.
+func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
+	if err := j.Validate(); err != nil {
+		return dst, err
+	}
+	return append(dst, j...), nil
+}
+
+// An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
+// adds no properties to a call, and says that the call comes in now.
+type Envelope struct {
+	// Source names the sender. Set it if several senders share destinations: otherwise a sender
+	// could suppress events of another sender by using their messageIds first. The Source must be
+	// the same after a restart, and no secret, because it is stored and shown.
+	Source string
+	// Type is the type of the calls if the request says it, for example by its path. It replaces
+	// the member "type" of a call. If Type is empty, each call must have the member.
+	Type string
+	// ReceivedAt is when the call came in. Zero means now.
+	ReceivedAt time.Time
+	// SentAt is when the request was sent, by the sender's clock. It is zero if that is not known.
+	// The call's own sentAt takes precedence.
+	SentAt time.Time
+	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty.
+	// They are merged into the context and the integrations of the call. If both have a member of
+	// the same name, the call's member counts.
+	Context, Integrations []byte
+	// IP is the address of the client that sent the request. It becomes the context.ip of a call
+	// that has none, if a Browser sent the call or the call's context has "direct":true.
+	IP string
+	// Browser says that the user's own browser sent the request.
+	Browser bool
+}
+
+// An Encoder makes events of the calls of one request, which share an Envelope. It parses the
+// Envelope only once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
+type Encoder struct {
+	env Envelope // with Context and Integrations in canonical form; nil if there are none
+	// The values of some members of Context and Integrations, nil if there are none.
+	direct, webhooks, all []byte
+}
+
+// NewEncoder returns an Encoder for calls with an Envelope, which it copies.
+//
+// The error is a *CallError for the field context or integrations of the Envelope: the field is not
+// a JSON object, or the context takes more than analytics.MaxCallSize bytes in a body.
+func NewEncoder(env Envelope) (*Encoder, error) {
+	context, err := shared("context", env.Context)
+	if err != nil {
+		return nil, err
+	}
+	if len(context) > analytics.MaxCallSize {
+		problem := fmt.Sprintf("of the batch has %d bytes, more than the limit of %d", len(context), analytics.MaxCallSize)
+		return nil, &CallError{Field: "context", Code: CodeTooLarge, Problem: problem}
+	}
+	switches, err := shared("integrations", env.Integrations)
+	if err != nil {
+		return nil, err
+	}
+	env.Source, env.Context, env.Integrations = label(env.Source), context, nil
+	return &Encoder{
+		env:      env,
+		direct:   find(context, "direct", nil),
+		webhooks: find(switches, integrations.Webhooks, nil),
+		all:      find(switches, integrations.All, nil),
+	}, nil
+}
+
+// ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
+func (e *Encoder) ContextSize() int { return len(e.env.Context) }
+
+// Encode returns the event of a message. It returns the error of Append, or the error of the
+// message, such as an *analytics.FieldError.
+func (e *Encoder) Encode(m analytics.Message) (Event, error) {
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	dst := (*buf)[:0]
+	call, ok := m.(JSON)
+	switch {
+	case m == nil:
+		return Event{}, &CallError{Code: CodeMalformed, Problem: "no message"}
+	case !ok:
+		var err error
+		if dst, err = m.AppendJSON(dst); err != nil {
+			return Event{}, err
+		}
+		call = dst
+	}
+	dst, event, err := e.Append(dst, call)
+	*buf, event.Body = dst, bytes.Clone(event.Body)
+	return event, err
+}
+
+// Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it,
+// and keeps no reference to call. It appends the body to dst and returns the extended slice,
+// so that a caller can keep the bodies of many events in one array. The Body of the event is
+// the appended part. On error Append returns dst as it was.
+//
+// The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
+// a field that its type requires is missing, or a field has the wrong type.
+//
+//   - Names of fields match exactly. Of fields with the same name the last one counts. null counts
+//     as missing.
+//   - An id that is a number becomes a string. An integer keeps all its digits. Any other
+//     number gets the form that ECMAScript gives it.
+//   - A missing messageId becomes a random UUID.
+//   - Fields that are unknown, or belong to another type of call, are left out.
+//
+// The members of the body are, in this order:
+//
+//	page      version type userId  properties [name] [category]                timestamp ...
+//	screen    version type userId  [name] context [category] [properties]      timestamp ...
+//	identify  version type userId  traits                                      timestamp ...
+//	track     version type userId  event properties                            timestamp ...
+//	group     version type userId  groupId traits                              timestamp ...
+//	alias     version type         "Previous ID" "User ID"                     timestamp ...
+//
+//	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
+//
+// Members in brackets are present if the call has them. The context of a screen is only where its
+// line has it. A missing userId is null, and a missing object is {}. Times are in UTC, in
+// milliseconds.
+//
+// The originalTimestamp of the body is the call's timestamp or, if there is none, its
+// originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp), which
+// removes the error of the sender's clock. Without a sentAt, the timestamp is originalTimestamp.
+// Without an originalTimestamp, it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts
+// as missing.
+func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
+	forms := buffers.Get().(*[]byte)
+	defer recycle(forms)
+	c := fields{forms: forms}
+	if err := c.read(call, e.env.Type); err != nil {
+		return dst, Event{}, err
+	}
+	received := e.env.ReceivedAt
+	if received.IsZero() {
+		received = time.Now()
+	}
+	event := Event{Source: e.env.Source, Type: c.kind, Received: received, Off: e.off(c.v[switches])}
+	event.ID, event.User, event.Name = c.labels()
+	if event.Off {
+		return dst, event, nil
+	}
+	c.setTimes(received, e.env.SentAt)
+	e.setContext(&c)
+	b := c.appendBody(dst)
+	event.Body = b[len(dst):len(b):len(b)]
+	return b, event, nil
+}
+
+// off reports whether the integrations of the call or of the Envelope switch webhooks off. A switch
+// of the call overrides the Envelope's switch of the same name.
+func (e *Encoder) off(own []byte) bool {
+	value := find(own, integrations.Webhooks, e.webhooks)
+	if value == nil {
+		value = find(own, integrations.All, e.all)
+	}
+	return string(value) == "false"
+}
+
+// find returns the value that an object has under a name, or missing if it has none. The object is
+// nil or in canonical form, so the name has no escapes.
+func find(object []byte, name string, missing []byte) []byte {
+	if bytes.Contains(object, []byte(name)) { // nearly no object has it, and the others need no parsing
+		_ = esjson.Members(object, func(key, value []byte) error {
+			if string(key) == name {
+				missing = value
+			}
+			return nil
+		})
+	}
+	return missing
+}
+
+// shared returns a field of the Envelope in canonical form, nil if the field is missing or null.
+func shared(field string, object []byte) ([]byte, error) {
+	object = bytes.Trim(object, " \t\r\n")
+	if len(object) == 0 || string(object) == "null" {
+		return nil, nil
+	}
+	form, err := esjson.Append(nil, object)
+	if err == nil { // in an array, the object is nested as deeply as in a body
+		err = esjson.Check(slices.Concat([]byte("["), form, []byte("]")))
+	}
+	switch {
+	case err != nil:
+		return nil, &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
+	case form[0] != '{':
+		return nil, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+	}
+	return bytes.Clone(form), nil // without the white space and the duplicates of object
+}
+
+// buffers is a pool of scratch space for calls and bodies, of type *[]byte.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// recycle puts scratch space back into the pool, unless a rare huge call has made it grow.
+func recycle(buf *[]byte) {
+	if cap(*buf) <= 64<<10 {
+		buffers.Put(buf)
+	}
+}
