@@ -30,19 +30,11 @@ func checkConfig(c *command) action {
 	return func(context.Context) error {
 		file := c.args[0]
 		s, err := config.Load(file, c.getenv, nil)
-		var wrong *config.Error
-		if err == nil {
-			checked := checkedConfig{File: file, OK: true, Sources: len(s.Sources), Destinations: len(s.Destinations), Problems: []config.Problem{}}
-			return c.print(checked, "%s: good; sources: %d, destinations: %d", file, checked.Sources, checked.Destinations)
+		if wrong, ok := errors.AsType[*config.Error](err); ok {
+			err = c.output(checkedConfig{File: file, Problems: wrong.Problems}, func(s screen) { fmt.Fprintln(s, wrong) })
+			return errors.Join(err, errors.New("the configuration is not valid"))
 		}
-		if !errors.As(err, &wrong) {
-			return err
-		}
-		if c.json {
-			err = printJSON(c.stdout, checkedConfig{File: file, Problems: wrong.Problems})
-		} else {
-			_, err = fmt.Fprintln(c.stdout, wrong)
-		}
-		return errors.Join(err, errors.New("the configuration is not valid"))
+		checked := checkedConfig{File: file, OK: true, Sources: len(s.Sources), Destinations: len(s.Destinations), Problems: []config.Problem{}}
+		return c.print(checked, "%s: good; sources: %d, destinations: %d", file, checked.Sources, checked.Destinations)
 	}
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 const (
@@ -29,9 +31,9 @@ const (
 // relay is too slow, the server leaves out events and says how many.
 type relay struct {
 	*printer
-	to     *url.URL
-	signer *signature.StandardSigner // nil without --standard-secret
-	http   *http.Client
+	to        *url.URL
+	receiver  *webhook.Destination
+	forwarder *webhook.Forwarder
 }
 
 func newRelay(to string, p *printer) (*relay, error) {
@@ -43,31 +45,44 @@ func newRelay(to string, p *printer) (*relay, error) {
 	}
 	u, err := url.Parse(to)
 	switch {
-	case err != nil || u.Hostname() == "":
+	case err != nil:
 		return nil, usagef("--to: want a URL, or host:port and a path")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, usagef("--to: want http or https")
 	case u.User != nil:
 		return nil, usagef("--to: want a URL without a user")
 	}
-	r := &relay{printer: p, to: u, http: &http.Client{
-		Transport: p.command.transport(),
-		Timeout:   relayTimeout,
-		// The server follows no redirects, either.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	if len(p.standard) > 0 {
-		if r.signer, err = signature.NewStandardSigner(p.standard...); err != nil {
-			return nil, usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of a private key`)
-		}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u})
+	if err != nil {
+		return nil, err
 	}
-	return r, nil
+	d := webhook.Destination{ID: "to", Endpoints: []webhook.Endpoint{{URL: to}}, StandardSecrets: p.standard}
+	if len(p.secrets) > 0 {
+		d.Secret = p.secrets[0]
+	}
+	// A function of its own for connections switches the address guard off.
+	dial := p.command.dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	f, err := webhook.New(webhook.Config{
+		Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{d},
+		ServiceName: "hookferry-listen", Timeout: relayTimeout, DialContext: dial, Proxy: proxy,
+	})
+	if refused, ok := errors.AsType[*webhook.ConfigError](err); ok {
+		of := "--to"
+		switch {
+		case refused.Field == "Proxy":
+			of = "the proxy of the environment"
+		case strings.Contains(refused.Field, "StandardSecrets"):
+			of = "--standard-secret"
+		}
+		return nil, usagef("%s: %s", of, refused.Problem)
+	}
+	return &relay{printer: p, to: u, receiver: &d, forwarder: f}, err
 }
 
 // follow posts the events that the server accepts for the destination, until ctx is done. After the
 // stream has begun once, follow reconnects when the server restarts.
 func (r *relay) follow(ctx context.Context, destination string, announce io.Writer) error {
-	defer r.http.CloseIdleConnections()
 	// For an unknown destination, the server would send an empty stream instead of an error.
 	if _, err := api.Do[api.Destination](ctx, r.command.client, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
 		return err
@@ -108,55 +123,19 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 	}
 }
 
-// post posts one event and prints the answer.
+// post posts one event and prints the answer. The webhook-id is the id of the event. For an event
+// that comes from a source, the server itself sends a digest of the id and the source.
 func (r *relay) post(ctx context.Context, e *api.Event) {
-	start := time.Now()
-	answer, err := r.request(ctx, e)
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // without the URL, which was printed at the start
+	tried, err := r.forwarder.Try(ctx, webhook.Trial{Destination: r.receiver, Event: event.Event{ID: e.ID, Body: e.Body}})
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		tried = []webhook.Exchange{{Attempt: webhook.Attempt{At: time.Now(), Error: err.Error()}}}
 	}
-	if err != nil {
-		answer = "no answer: " + err.Error()
+	answer := "no answer: " + tried[0].Error
+	if status := tried[0].Status; status != 0 {
+		answer = fmt.Sprintf("answered %d %s", status, http.StatusText(status))
 	}
-	if ctx.Err() == nil {
-		took := api.Milliseconds(time.Since(start))
-		r.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
-	}
-}
-
-// request posts one event to the URL in --to, and returns a description of the answer.
-func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to.String(), bytes.NewReader(e.Body))
-	if err != nil {
-		return "", err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "hookferry-listen/"+version())
-	if len(r.secrets) > 0 {
-		value, err := signature.Sign(e.Body, r.secrets[0])
-		if err != nil {
-			return "", err
-		}
-		request.Header.Set(signature.Header, value)
-	}
-	if r.signer != nil {
-		now, id := time.Now(), webhookID(e.ID)
-		request.Header.Set(signature.StandardID, id)
-		request.Header.Set(signature.StandardTimestamp, strconv.FormatInt(now.Unix(), 10))
-		request.Header.Set(signature.StandardSignature, string(r.signer.Append(nil, id, now, e.Body)))
-	}
-	response, err := r.http.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxPrinted))
-	return "answered " + response.Status, err
-}
-
-// webhookID returns the webhook-id for an event: its id, escaped to visible ASCII without a full
-// stop. For an event that comes from a source, the server itself sends a different webhook-id: a
-// digest of the id and the source.
-func webhookID(id string) string {
-	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+	r.print(received{At: tried[0].At, Answer: clean(answer) + " in " + millis(api.Milliseconds(tried[0].Took))}, e.Body)
 }

@@ -74,11 +74,32 @@ func (s screen) cut(text string, most int) string {
 // columns. list has a label before each value.
 func (s screen) fields(width int, list ...any) {
 	for i := 0; i < len(list); i += 2 {
-		if !reflect.ValueOf(list[i+1]).IsZero() {
-			label := fmt.Sprintf("%-*s", width, list[i])
-			fmt.Fprintln(s, s.paint(faint, label), clean(fmt.Sprint(list[i+1])))
+		if value := list[i+1]; !reflect.ValueOf(value).IsZero() {
+			s.line(width+1, list[i].(string), fmt.Sprint(value))
 		}
 	}
+}
+
+// line prints values as a table does, after a label. It begins another line if the terminal is too
+// narrow.
+func (s screen) line(indent int, label string, values ...any) {
+	used := indent
+	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
+	for i, v := range values {
+		c := cellOf(v)
+		length := columns(c.text)
+		switch {
+		case i > 0 && s.width > 0 && used+gap+length > s.width:
+			fmt.Fprint(s, "\n", strings.Repeat(" ", indent))
+			used = indent
+		case i > 0:
+			fmt.Fprint(s, strings.Repeat(" ", gap))
+			used += gap
+		}
+		fmt.Fprint(s, s.paint(c.style, c.text))
+		used += length
+	}
+	fmt.Fprintln(s)
 }
 
 // clean escapes unprintable characters, so that a terminal does not interpret them.

@@ -70,26 +70,19 @@ func (c *command) deliver(ctx context.Context, client *analytics.Client, m analy
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// If the message was refused before the call of Shutdown, Shutdown returns nil. Then only
-	// outcome.Reason shows the refusal.
-	if err := client.Shutdown(ctx); err != nil || outcome.Reason != "" {
-		return undelivered(outcome, timeout, err)
-	}
-	return c.print(sent, "accepted %s", sent.MessageID)
-}
-
-// undelivered says why the server has not accepted a call, and what to do about it.
-func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
+	err := client.Shutdown(ctx) // nil, too, if the message was refused before this call
 	var status *analytics.StatusError
 	switch {
-	case d.Reason == analytics.ReasonShutdown:
+	case outcome.Reason == analytics.ReasonShutdown:
 		return fmt.Errorf("not accepted within %v", timeout)
-	case errors.As(d.Err, &status) && status.Code == http.StatusUnauthorized:
-		return fmt.Errorf("not accepted: the server does not know the write key; see --write-key and --data")
-	case d.Err != nil:
-		return fmt.Errorf("not accepted: %w", d.Err)
+	case errors.As(outcome.Err, &status) && status.Code == http.StatusUnauthorized:
+		return errors.New("not accepted: the server does not know the write key; see --write-key and --data")
+	case outcome.Err != nil:
+		return fmt.Errorf("not accepted: %w", outcome.Err)
+	case err != nil:
+		return err
 	}
-	return err
+	return c.print(sent, "accepted %s", sent.MessageID)
 }
 
 // A reportingTransport reports on standard error each request that failed and will be repeated.

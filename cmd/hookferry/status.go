@@ -196,28 +196,6 @@ func failed(n int64, unit string) cell {
 	return cell{grouped(n) + unit, how}
 }
 
-// line prints values as a table does, after a label. It begins another line if the terminal is too
-// narrow.
-func (s screen) line(indent int, label string, values ...any) {
-	used := indent
-	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
-	for i, v := range values {
-		c := cellOf(v)
-		length := columns(c.text)
-		switch {
-		case i > 0 && s.width > 0 && used+gap+length > s.width:
-			fmt.Fprint(s, "\n", strings.Repeat(" ", indent))
-			used = indent
-		case i > 0:
-			fmt.Fprint(s, strings.Repeat(" ", gap))
-			used += gap
-		}
-		fmt.Fprint(s, s.paint(c.style, c.text))
-		used += length
-	}
-	fmt.Fprintln(s)
-}
-
 func (v *overview) table() *table {
 	t := &table{columns: []column{
 		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 7},

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 // Complete checks settings, sorts their lists, and sets the fields that follow from others. The
@@ -54,8 +52,7 @@ func (r *reader) check(s *Settings) {
 	checkWebhooks(r, &s.Webhooks)
 	r.refuse(s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint), "tracing.endpoint", baseURL+"; credentials go into tracing.headers")
 	r.headers("tracing.headers", s.Tracing.Headers)
-	r.destinations(s)
-	r.sources(s)
+	r.sources(s, r.destinations(s))
 	slices.SortFunc(s.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
@@ -78,8 +75,8 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	}
 }
 
-// isToken reports whether s is a token (RFC 9110, section 5.6.2).
-var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$").MatchString
+// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256 bytes.
+var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$").MatchString
 
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
@@ -104,7 +101,7 @@ func checkAdmin(r *reader, a *Admin) {
 		return
 	}
 	valid := r.address("admin.listen", a.Listen)
-	r.refuse(a.Token == "" && valid && !IsLoopback(a.Listen), "admin.token",
+	r.refuse(a.Token == "" && valid && !isLoopback(a.Listen), "admin.token",
 		"is required, as admin.listen is more than this machine's own address; or set that to localhost:8081 or off")
 	r.refuse(a.Token != "" && (len(a.Token) < 16 || len(a.Token) > 1024 || !isVisible(a.Token)), "admin.token", "want 16 to 1024 visible characters of ASCII")
 }
@@ -113,17 +110,11 @@ func isVisible(s signature.Secret) bool {
 	return !strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// IsLoopback reports whether a listener on this address can be reached only from this machine.
-func IsLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+// isLoopback reports whether a listener on this address can be reached only from this machine.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip, _ := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || ip.Unmap().IsLoopback()
 }
 
 func checkCertificate(r *reader, key string, c *Certificate) {
@@ -132,19 +123,13 @@ func checkCertificate(r *reader, key string, c *Certificate) {
 	}
 }
 
-// pair returns a certificate with its key. It returns nil, and notes a problem, if one of them is
-// missing or wrong.
+// pair returns a certificate with its key. It notes a problem if one of them is missing or wrong.
 func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
 	r.refuse(cert.Secret == "", key+".certificate", "is required")
 	r.refuse(private.Secret == "", key+".key", "is required")
-	if cert.Secret == "" || private.Secret == "" {
-		return nil
-	}
 	pair, err := tls.X509KeyPair([]byte(cert.Secret), []byte(private.Secret))
-	if err != nil {
-		r.problem(key, "want a certificate and its key, both in PEM, that belong together")
-		return nil
-	}
+	wrong := err != nil && cert.Secret != "" && private.Secret != ""
+	r.refuse(wrong, key, "want a certificate and its key, both in PEM, that belong together")
 	return &pair
 }
 
@@ -182,58 +167,43 @@ func (w *Webhooks) ProxyURL() *url.URL {
 	return u
 }
 
-// checkWebhooks checks the settings by making forwarders with them. A forwarder reports only one
-// problem at a time, so each setting gets a forwarder of its own.
+// checkWebhooks checks what webhook.New would refuse.
 func checkWebhooks(r *reader, w *Webhooks) {
-	refusal := func(c webhook.Config) *webhook.ConfigError {
-		c.Store = memqueue.New(memqueue.Config{})
-		c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }
-		_, err := webhook.New(c)
-		refused, _ := errors.AsType[*webhook.ConfigError](err)
-		return refused
-	}
-	// Do not show the text of the error, because it repeats the name.
-	r.refuse(refusal(webhook.Config{ServiceName: w.Name}) != nil, "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
+	r.refuse(w.Name != "" && !isToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	proxy := w.ProxyURL()
-	if w.Proxy != "" && proxy == nil {
-		r.problem("webhooks.proxy", "is not a URL")
-	} else if refused := refusal(webhook.Config{Proxy: proxy}); refused != nil {
-		r.problem("webhooks.proxy", "%s", refused.Problem)
+	switch {
+	case proxy == nil:
+		r.refuse(w.Proxy != "", "webhooks.proxy", "is not a URL")
+	case proxy.Scheme != "http" && proxy.Scheme != "socks5", proxy.Hostname() == "":
+		r.problem("webhooks.proxy", "want an http or socks5 URL with a host")
 	}
 	if w.Operations != "" {
 		r.name("webhooks.operations", w.Operations)
 	}
 }
 
-func (r *reader) name(key, s string) bool {
+func (r *reader) name(key, s string) {
 	ok := s != "" && len(s) <= 255 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 	r.refuse(!ok, key, "want 1 to 255 bytes of UTF-8 without control characters")
-	return ok
 }
 
-// id checks the id of a destination. The id must be usable in the paths of the admin API.
-func (r *reader) id(key, id string) bool {
-	r.refuse(id == "." || id == "..", key, "is no name in the path of a URL, where the admin API needs it")
-	return r.name(key, id)
-}
-
-func (r *reader) destinations(s *Settings) {
-	if len(s.Destinations) > MaxDestinations {
-		r.problem("destinations", "at most %d are allowed", MaxDestinations)
-		return
-	}
-	ids := map[string]string{}
+// destinations checks the destinations. It returns the key of each id, including "" if an id is
+// missing or could not be read.
+func (r *reader) destinations(s *Settings) (ids map[string]string) {
+	r.refuse(len(s.Destinations) > MaxDestinations, "destinations", "at most %d are allowed", MaxDestinations)
+	ids = map[string]string{}
 	for i := range s.Destinations {
-		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
-		if r.id(key+".id", d.ID) {
-			checkUnique(r, ids, d.ID, key+".id")
-		}
-		r.destination(key, d)
+		key := fmt.Sprintf("destinations[%d]", i)
+		r.unique(ids, s.Destinations[i].ID, key+".id")
+		r.destination(key, &s.Destinations[i])
 	}
+	return ids
 }
 
 // destination checks the destination at key. If it is valid, destination sets its Webhook.
 func (r *reader) destination(key string, d *Destination) {
+	r.name(under(key, "id"), d.ID)
+	r.refuse(d.ID == "." || d.ID == "..", under(key, "id"), "is no name in the path of a URL, where the admin API needs it")
 	w := &webhook.Destination{
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
 		Filter:  webhook.Filter(d.Filter),
@@ -241,10 +211,7 @@ func (r *reader) destination(key string, d *Destination) {
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
 	}
 	for _, e := range d.Endpoints {
-		endpoint := webhook.Endpoint{URL: e.URL.Reveal()}
-		if len(e.Headers) > 0 {
-			endpoint.Headers = make(map[string]string, len(e.Headers))
-		}
+		endpoint := webhook.Endpoint{URL: e.URL.Reveal(), Headers: make(map[string]string, len(e.Headers))}
 		for name, value := range e.Headers {
 			endpoint.Headers[name] = value.Reveal()
 		}
@@ -281,22 +248,19 @@ var initials = regexp.MustCompile(`\b[A-Z]+`)
 func keyOf(field string) string {
 	field, header, isHeader := strings.Cut(field, ".Headers[")
 	key := initials.ReplaceAllStringFunc(field, strings.ToLower)
-	if isHeader {
-		name, err := strconv.Unquote(strings.TrimSuffix(header, "]"))
-		if err != nil {
-			name = header
-		}
+	switch {
+	case isHeader:
+		name, _ := strconv.Unquote(strings.TrimSuffix(header, "]")) // it was quoted with %q
 		return key + ".headers." + name
-	}
-	if strings.HasPrefix(key, "tls.certificates") {
+	case strings.HasPrefix(key, "tls.certificates"):
 		return "tls.certificate"
 	}
 	return key
 }
 
-// checkUnique notes a problem if another key has the same value as key. The map first has the first
-// key of each value.
-func checkUnique(r *reader, first map[string]string, value, key string) {
+// unique notes a problem if another key has the same value as key, unless the value is empty. The
+// map first has the first key of each value.
+func (r *reader) unique(first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {
 		first[value] = key
@@ -305,37 +269,28 @@ func checkUnique(r *reader, first map[string]string, value, key string) {
 	if at := r.places[other]; at != nil {
 		other = fmt.Sprintf("%s in line %d", other, at.Line)
 	}
-	r.problem(key, "is the same as %s", other)
+	r.refuse(value != "", key, "is the same as %s", other)
 }
 
-func (r *reader) sources(s *Settings) {
-	if n := len(s.Sources); n == 0 || n > MaxSources {
-		r.problem("sources", "1 to %d are allowed", MaxSources)
-		return
-	}
-	known := map[string]bool{}
-	for i := range s.Destinations {
-		known[s.Destinations[i].ID] = true
-	}
+// sources checks the sources. The argument ids has the ids of the destinations.
+func (r *reader) sources(s *Settings, ids map[string]string) {
+	n := len(s.Sources)
+	r.refuse(n == 0 || n > MaxSources, "sources", "1 to %d are allowed", MaxSources)
 	// allKnown says that the ids of all destinations could be read. Otherwise a source may name a
 	// destination whose id could not be read.
-	allKnown := !known[""] && !r.unreadable("destinations")
+	allKnown := ids[""] == "" && !r.unreadable("destinations")
 	names, keys := map[string]string{}, map[string]string{}
 	for i := range s.Sources {
 		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
-		if r.name(key+".name", source.Name) {
-			checkUnique(r, names, source.Name, key+".name")
-		}
+		r.name(key+".name", source.Name)
+		r.unique(names, source.Name, key+".name")
 		n := len(source.Keys)
 		r.refuse(n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()), key+".keys", "1 to %d are allowed", MaxKeys)
 		for j, k := range source.Keys {
 			at := fmt.Sprintf("%s.keys[%d]", key, j)
 			// In Basic authentication, the key ends at a colon.
-			if k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":") {
-				r.problem(at, "want 1 to 255 visible characters of ASCII without colons")
-			} else {
-				checkUnique(r, keys, k.Reveal(), at)
-			}
+			r.refuse(k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":"), at, "want 1 to 255 visible characters of ASCII without colons")
+			r.unique(keys, k.Reveal(), at)
 		}
 		rate := source.Rate
 		r.refuse(rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000), key+".rate", "one a day to 1,000,000 a second are allowed")
@@ -343,15 +298,14 @@ func (r *reader) sources(s *Settings) {
 		filter := webhook.Filter(source.Filter)
 		r.refused(key+".filter", filter.Validate())
 		r.refuse(len(source.Destinations) > 1000, key+".destinations", "at most 1000 are allowed")
-		mine := map[string]bool{}
+		mine := map[string]string{}
 		for j, id := range source.Destinations {
-			switch at := fmt.Sprintf("%s.destinations[%d]", key, j); {
-			case !known[id] && allKnown:
+			at := fmt.Sprintf("%s.destinations[%d]", key, j)
+			if ids[id] == "" && allKnown {
 				r.problem(at, "there is no destination with this id")
-			case mine[id]:
-				r.problem(at, "is given twice")
+			} else {
+				r.unique(mine, id, at)
 			}
-			mine[id] = true
 		}
 	}
 }

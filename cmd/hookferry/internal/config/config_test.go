@@ -395,7 +395,7 @@ destinations:
   - {id: r, maxRate: -1, endpoints: [{url: "http://a.example/"}]}
   - {id: s, standardSecrets: [x], endpoints: [{url: "http://a.example/"}]}
 `, []string{
-			"2:50: sources[0].destinations[1]: is given twice",
+			"2:50: sources[0].destinations[1]: is the same as sources[0].destinations[0] in line 2",
 			"7:14: destinations[0].endpoints[1].url: has the scheme",
 			"8:10: destinations[1].id: is the same as destinations[0].id in line 4",
 			"8:24: destinations[1].endpoints: 0 given; 1 to 5 are allowed",

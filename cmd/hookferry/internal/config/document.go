@@ -54,10 +54,9 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 		r.refuse(!isText, at, "want a name")
 		r.refuse(isText && slices.Contains(list[:i], name), at, "is given twice")
 	}
-	r.id("id", d.ID)
 	r.destination("", &d.Destination)
-	if len(r.problems) == 0 {
-		r.public(d.Endpoints, allow)
+	if d.Webhook != nil {
+		r.public(d.Webhook, allow)
 	}
 	if len(r.problems) > 0 {
 		return nil, &Error{Problems: r.problems}
@@ -66,28 +65,22 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	return &d.Destination, nil
 }
 
-// public checks the endpoints whose host is an IP address or localhost: the address must be public,
-// or in the argument allow. The forwarder's guard checks the addresses of other hosts at each
-// connection.
-func (r *reader) public(endpoints []Endpoint, allow []netip.Prefix) {
-	for i := range endpoints {
-		u, err := url.Parse(endpoints[i].URL.Reveal())
-		if err != nil {
-			continue // the check of the destination has noted this
+// public checks the URLs of a valid destination. If the host of a URL is an IP address or localhost,
+// the address must be public, or in the argument allow. The forwarder's guard checks the addresses
+// of other hosts at each connection.
+func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
+	for i, e := range d.Endpoints {
+		host := ""
+		if u, err := url.Parse(e.URL); err == nil {
+			host = u.Hostname()
 		}
-		host := u.Hostname()
 		if strings.EqualFold(host, "localhost") {
 			host = "127.0.0.1"
 		}
 		ip, err := netip.ParseAddr(host)
-		if err != nil {
-			continue
-		}
 		ip = ip.Unmap().WithZone("")
-		allowed := slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
-		if !allowed && !webhook.IsPublic(ip) {
-			r.problem(fmt.Sprintf("endpoints[%d].url", i), "%s is not public; if it is yours, add it to webhooks.allow", ip)
-		}
+		fine := err != nil || webhook.IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
+		r.refuse(!fine, fmt.Sprintf("endpoints[%d].url", i), "%s is not public; if it is yours, add it to webhooks.allow", ip)
 	}
 }
 

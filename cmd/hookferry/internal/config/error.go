@@ -34,17 +34,15 @@ func (e *Error) Error() string {
 
 // Line returns the text of a problem, with its place.
 func (e *Error) Line(p Problem) string {
-	var b strings.Builder
-	if e.Path != "" {
-		b.WriteString(e.Path + ":")
-		if p.Line > 0 {
-			fmt.Fprintf(&b, "%d:%d:", p.Line, p.Column)
-		}
-		b.WriteByte(' ')
-	}
+	text := p.Text
 	if p.Key != "" {
-		b.WriteString(p.Key + ": ")
+		text = p.Key + ": " + text
 	}
-	b.WriteString(p.Text)
-	return b.String()
+	switch {
+	case e.Path == "":
+		return text
+	case p.Line == 0:
+		return e.Path + ": " + text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.Path, p.Line, p.Column, text)
 }

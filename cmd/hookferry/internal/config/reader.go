@@ -75,12 +75,9 @@ func (r *reader) refuse(wrong bool, key, format string, args ...any) {
 
 // unreadable reports whether the value at key, or a value that contains it, could not be read.
 func (r *reader) unreadable(key string) bool {
-	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return p.Key == key || within(key, p.Key) })
-}
-
-func within(key, whole string) bool {
-	rest, ok := strings.CutPrefix(key, whole)
-	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
+	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool {
+		return key == p.Key || strings.HasPrefix(key, p.Key+".") || strings.HasPrefix(key, p.Key+"[")
+	})
 }
 
 // under returns the key of the value called name in the mapping at key.
@@ -272,10 +269,8 @@ func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errIrregular
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, errIrregular)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {

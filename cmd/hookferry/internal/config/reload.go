@@ -1,6 +1,57 @@
 package config
 
-import "reflect"
+import (
+	"os"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// A File is a file that settings were read from, with its state at that time.
+type File struct {
+	Path string
+	info os.FileInfo // nil if the file did not exist, or could not be looked at
+}
+
+func stat(path string) File {
+	// Use os.Stat, which follows symbolic links: Kubernetes replaces files by changing links.
+	info, _ := os.Stat(path)
+	return File{path, info}
+}
+
+// same reports whether f and g are the same file with the same size and modification time.
+func (f File) same(g File) bool {
+	if f.info == nil || g.info == nil {
+		return f.info == nil && g.info == nil
+	}
+	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
+}
+
+// A Watch notices when files change, by comparing their states. So it works for every way to
+// replace a file, and on every file system.
+type Watch struct {
+	read []File // the states when the settings were read
+	seen []File // the states at the last call of Changed; nil before the first
+}
+
+// WatchEvery is the time between two calls of Changed.
+const WatchEvery = time.Second
+
+// NewWatch returns a Watch for the files of settings that have just been loaded.
+func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
+
+// Changed reports whether a file has changed since the settings were read, and no file has changed
+// since the last call of Changed. The second condition lets a slow program finish writing a file.
+func (w *Watch) Changed() bool {
+	now := make([]File, len(w.read))
+	for i, f := range w.read {
+		now[i] = stat(f.Path)
+	}
+	changed := !slices.EqualFunc(now, w.read, File.same)
+	settled := slices.EqualFunc(now, w.seen, File.same)
+	w.seen = now
+	return changed && settled
+}
 
 // Keep gives each unchanged destination the Webhook pointer of the same destination in old, the
 // settings in use. A forwarder recognises an unchanged destination by this pointer.

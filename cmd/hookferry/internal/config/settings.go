@@ -67,9 +67,8 @@ type Settings struct {
 
 // Queue has the settings of a store that several servers share.
 type Queue struct {
-	// URL is the URL of a PostgreSQL database, with the scheme postgres or postgresql. Or it has
-	// the URLs of NATS servers, with the scheme nats or tls, separated by commas. Empty means the
-	// store in the data folder.
+	// URL is that of a PostgreSQL database, or those of NATS servers, separated by commas; see
+	// Store. Empty means the store in the data folder.
 	URL      signature.Secret `yaml:"url"`
 	Postgres Postgres         `yaml:"postgres"`
 	NATS     NATS             `yaml:"nats"`
@@ -80,15 +79,13 @@ func (q *Queue) Shared() bool { return q.URL != "" }
 
 // NATS has the settings of a store in JetStream; see natsqueue.Config.
 type NATS struct {
-	Stream string `yaml:"stream"`
-	// Credentials is the path of a file with the JWT and the seed of a NATS user. Empty means none.
-	Credentials string `yaml:"credentials"`
-	// TLS has the certificates for connections to the NATS servers, which are then encrypted. If
-	// TLS is nil, a connection is encrypted only if the NATS server asks for encryption. That
-	// server must then have a certificate of an authority that the system trusts.
+	Stream      string `yaml:"stream"`
+	Credentials string `yaml:"credentials"` // path of a file with the JWT and the seed of a NATS user
+	// TLS has the certificates for connections, which are then encrypted. With nil, the NATS server
+	// decides whether they are, and the system which authorities it trusts.
 	TLS *ClientTLS `yaml:"tls"`
-	// Replicas is how many NATS servers keep the stream. Zero means that an existing stream keeps
-	// its number, and that a new stream gets 3 replicas if there are that many servers.
+	// Replicas is how many NATS servers keep the stream. Zero leaves an existing stream as it is,
+	// and gives a new one 3 replicas if there are that many servers.
 	Replicas    int           `yaml:"replicas" allow:"0 to 5"`
 	Partitions  int           `yaml:"partitions" allow:"1 to 256"`
 	Claim       time.Duration `yaml:"claim" allow:"1s to 1h"`
@@ -100,11 +97,8 @@ type NATS struct {
 type Postgres struct {
 	Schema  string `yaml:"schema"`
 	Migrate bool   `yaml:"migrate"` // create the tables, and migrate those of an older version
-	// Pooler says that a connection pooler sits between the server and PostgreSQL, and assigns a
-	// connection for each transaction.
-	Pooler bool `yaml:"pooler"`
-	// Connections is the largest number of connections to PostgreSQL. The server opens one more, to
-	// listen for notifications.
+	Pooler  bool   `yaml:"pooler"`  // a pooler in between assigns a connection for each transaction
+	// Connections is the largest number of connections, besides one for notifications.
 	Connections int           `yaml:"connections" allow:"5 to 1000"`
 	Claim       time.Duration `yaml:"claim" allow:"1s to 1h"`
 }
@@ -129,18 +123,15 @@ const (
 // Webhooks has the settings for the webhooks of all destinations.
 type Webhooks struct {
 	Name string `yaml:"name"` // the product name in the User-Agent header
-	// Allow lists non-public addresses to which webhooks may be sent if a host name resolves to
-	// them. If a URL of the configuration file contains such an address itself, or localhost, no
-	// entry is needed.
+	// Allow lists non-public addresses to which host names of webhooks may resolve. An address, or
+	// localhost, in a URL of the configuration file needs no entry.
 	Allow []netip.Prefix `yaml:"allow"`
-	// DisableAfter is how long a destination may fail without a success before it is disabled. Zero
-	// means that it is never disabled.
+	// DisableAfter is how long a destination may fail before it is disabled. Zero means never.
 	DisableAfter time.Duration `yaml:"disableAfter" allow:"0s to 8760h"`
 	// WhenDisabled says what becomes of the deliveries of a destination that was disabled by
 	// DisableAfter, or because it answered 410: they wait (Keep), or become dead letters (Dead).
 	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
-	// Operations is the id of a destination that gets an event when another destination is disabled
-	// or enabled. Empty means none.
+	// Operations is the id of the destination that is told when another one is disabled or enabled.
 	Operations string           `yaml:"operations"`
 	Proxy      signature.Secret `yaml:"proxy"` // URL of an http or socks5 proxy for all endpoints
 }
@@ -163,8 +154,7 @@ type Limits struct {
 	// The open connections of each listener, in all and for one client address.
 	Connections           int `yaml:"connections" allow:"1 to 1_000_000"`
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
-	// RequestsPerAddress is the largest number of requests of one client address that are in
-	// progress at the same time. Further requests wait.
+	// The requests of one client address that are in progress at once. Further requests wait.
 	RequestsPerAddress int `yaml:"requestsPerAddress" allow:"1 to 1_000_000"`
 	// Memory bounds the bytes of request bodies and of the events made of them. Zero means
 	// collector.DefaultMaxMemory, or a quarter of ProcessMemory if that is less.
@@ -181,25 +171,20 @@ type Limits struct {
 type Log struct {
 	Format string     `yaml:"format" allow:"text or json" restart:"true"`
 	Level  slog.Level `yaml:"level"`
-	// Access says how many successful requests are logged: one of every Access requests. Zero means
-	// that none is logged.
-	Access int `yaml:"access" allow:"0 to 1_000_000"`
+	Access int        `yaml:"access" allow:"0 to 1_000_000"` // one of so many successful requests is logged, 0: none
 }
 
 // Tracing has the settings of OpenTelemetry traces, which are sent by OTLP over HTTP.
 type Tracing struct {
 	// Endpoint is the base URL of a receiver of traces, without /v1/traces. If it is empty, the
-	// environment variables of OpenTelemetry name the receiver. If they name none either, no traces
-	// are sent.
+	// environment variables of OpenTelemetry name the receiver, or no traces are sent.
 	Endpoint string                      `yaml:"endpoint"`
 	Headers  map[string]signature.Secret `yaml:"headers"`
-	// Sample is the fraction of traces to record. It applies to traces that begin at this server.
-	// At 1, the sampler in the environment variable OTEL_TRACES_SAMPLER decides, which by default
-	// records all traces.
+	// Sample is the fraction of the traces that begin at this server to record. At 1, the sampler
+	// in the environment variable OTEL_TRACES_SAMPLER decides, which by default records all.
 	Sample float64 `yaml:"sample" allow:"0 to 1"`
-	// TrustClients makes calls part of the traces of their clients. The clients then decide which
-	// traces are recorded. So anybody with a write key, such as a browser, could have everything
-	// recorded, and add to the traces of others.
+	// TrustClients makes calls part of the traces of their clients, which then decide what is
+	// recorded. So anybody with a write key, such as a browser, can have everything recorded.
 	TrustClients bool `yaml:"trustClients"`
 }
 
@@ -213,16 +198,14 @@ type Source struct {
 	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day,
 	// up to 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
-	// Burst is how many calls the source may send at once after a quiet time. Then Rate limits it
-	// again. Zero means as many calls as Rate allows in one second.
+	// Burst is how many calls the source may send at once after a quiet time. Zero means as many as
+	// Rate allows in one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
-	// ByteRate bounds how many bytes of webhooks the calls of the source may cause in a second. A
-	// webhook counts once for each of its destinations. Zero means 4 KB for each call of Rate and
-	// each destination, or no limit if Rate is zero.
-	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
-	// Filter selects the calls that are forwarded. All other calls are accepted and counted, but
-	// not forwarded.
-	Filter       Filter   `yaml:"filter"`
+	// ByteRate bounds the bytes of webhooks a second that the calls become, counted once for each
+	// destination. Zero means 4 KB for each call of Rate and each destination, or no limit if Rate
+	// is zero.
+	ByteRate     Size     `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
+	Filter       Filter   `yaml:"filter"`       // selects the calls that are forwarded; the others are only counted
 	Destinations []string `yaml:"destinations"` // ids
 }
 

@@ -171,10 +171,8 @@ func fieldOf(v reflect.Value, key string) (field reflect.Value, allow string) {
 }
 
 func keysOf(t reflect.Type) (keys []string) {
-	for f := range t.Fields() {
-		if f.Anonymous {
-			keys = append(keys, keysOf(f.Type)...)
-		} else if name := f.Tag.Get("yaml"); name != "" {
+	for _, f := range reflect.VisibleFields(t) {
+		if name := f.Tag.Get("yaml"); name != "" {
 			keys = append(keys, name)
 		}
 	}
