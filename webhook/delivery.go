@@ -92,9 +92,12 @@ type Delivered struct {
 // A DeliveredFilter selects deliveries of a History. The zero value selects all.
 type DeliveredFilter struct {
 	// If Destination, MessageID or User is not empty, the delivery must have the same value.
-	Destination, MessageID, User string
+	Destination string `json:"destination,omitempty"`
+	MessageID   string `json:"id,omitempty"`
+	User        string `json:"user,omitempty"`
 	// From and To bound At: From <= At < To. A bound that is zero does not apply.
-	From, To time.Time
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
 }
 
 // Match reports whether the filter selects d.
@@ -115,11 +118,16 @@ func within(t, from, to time.Time) bool {
 type DeadFilter struct {
 	// If one of these fields is not empty, the dead letter must have the same value. ID may equal
 	// either the ID or the MessageID of the delivery.
-	Destination, ID, Type, User string
-	Reason                      Reason
+	Destination string `json:"destination,omitempty"`
+	ID          string `json:"id,omitempty"`
+	Type        string `json:"type,omitempty"`
+	Reason      Reason `json:"reason,omitempty"`
+	User        string `json:"user,omitempty"`
 	// From and To bound Died: From <= Died < To. A bound that is zero does not apply.
-	From, To    time.Time
-	NewestFirst bool // lists begin with the dead letter that died last
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+	// NewestFirst says that lists begin with the dead letter that died last.
+	NewestFirst bool `json:"newestFirst,omitempty"`
 }
 
 // Match reports whether the filter selects d.

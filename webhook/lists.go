@@ -267,10 +267,12 @@ func (l *lists) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[in
 // A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
 // know that destination. Each of the other fields must match, unless it is empty.
 type WaitingFilter struct {
-	Destination string // is required
+	Destination string `json:"destination"` // is required
 	// ID is compared with both the ID and the MessageID of a delivery, User and Event with the
 	// fields of the same name.
-	ID, User, Event string
+	ID    string `json:"id,omitempty"`
+	User  string `json:"user,omitempty"`
+	Event string `json:"event,omitempty"`
 }
 
 // Match reports whether the filter selects d.

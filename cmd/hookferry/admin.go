@@ -102,8 +102,8 @@ func (c *command) onlyDestination(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if page.Total != 1 || len(page.Destinations) != 1 {
+	if page.Total != 1 || len(page.Items) != 1 {
 		return "", usagef("--destination: want an id; 'hookferry status' lists the %s destinations of the server", grouped(page.Total))
 	}
-	return page.Destinations[0].ID, nil
+	return page.Items[0].ID, nil
 }

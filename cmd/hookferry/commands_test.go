@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // fakeAdmin starts an admin API that gives fixed answers and records the requests in asked. It
@@ -67,43 +68,43 @@ func runCommand(ctx context.Context, stdin string, env map[string]string, args .
 func TestAdminCommands(t *testing.T) {
 	ended := func(p api.Progress) []api.Progress { p.Ended = true; return []api.Progress{{Done: p.Done / 2}, p} }
 	at := time.Now().Add(-90 * time.Minute)
-	letter := api.DeadLetter{Key: "0019c5", Names: api.Names{Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track"}, Reason: "refused", Accepted: at, Died: at, Tries: 1,
+	letter := api.Delivery{Key: "0019c5", Names: api.Names{Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track"}, Reason: "refused", Accepted: at, Ended: at, Tries: 1,
 		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
 	settled := api.Destination{ID: "acme", State: "ok", Signed: true, Standard: true,
 		Endpoints: []api.Endpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
 		Stored:    &api.Stored{Changed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice"},
 		Settings: &api.DestinationSettings{Sources: []string{"app", "web"}, StandardSecrets: 2, Timeout: "2s", Window: "1h0m0s", Schedule: "fast", NetHTTP: true,
-			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Filter: &api.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
+			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Filter: &webhook.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
 	}
 	v := exampleOverview()
 	answers := map[string]any{
 		"GET /api/v1/status":                                             v.Status,
-		"GET /api/v1/sources":                                            api.Sources{Sources: []api.Source{{Name: "web"}}},
-		"GET /api/v1/destinations":                                       api.Destinations{Destinations: v.Destinations.Destinations[:1], Total: 1},
-		"POST /api/v1/destinations/acme/pause":                           v.Destinations.Destinations[0],
-		"POST /api/v1/destinations/a%2Fb/pause":                          v.Destinations.Destinations[0],
-		"POST /api/v1/destinations/acme/resume":                          v.Destinations.Destinations[0],
+		"GET /api/v1/sources":                                            api.Page[api.Source]{Items: []api.Source{{Name: "web"}}},
+		"GET /api/v1/destinations":                                       api.Destinations{Page: api.Page[api.Destination]{Items: v.Destinations.Items[:1], Total: 1}},
+		"POST /api/v1/destinations/acme/pause":                           v.Destinations.Items[0],
+		"POST /api/v1/destinations/a%2Fb/pause":                          v.Destinations.Items[0],
+		"POST /api/v1/destinations/acme/resume":                          v.Destinations.Items[0],
 		"GET /api/v1/destinations/acme":                                  settled,
 		"PUT /api/v1/destinations/a%2Fb":                                 settled,
 		"PATCH /api/v1/destinations/acme":                                settled,
 		"DELETE /api/v1/destinations/acme":                               api.Changed{Changed: 2},
 		"POST /api/v1/destinations/acme/secrets":                         api.NewSecret{Secret: "whsec_new", Valid: 2},
 		"DELETE /api/v1/destinations/acme/secrets":                       settled,
-		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{Names: api.Names{ID: "m1", Event: "A\x1bB", Type: "track"}, Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
-		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Delivered: at}}},
+		"GET /api/v1/waiting":                                            api.Page[api.Delivery]{Items: []api.Delivery{{Names: api.Names{ID: "m1", Event: "A\x1bB", Type: "track"}, Due: at, Tries: 2, Attempts: letter.Attempts[:1]}}},
+		"GET /api/v1/delivered":                                          api.Page[api.Delivery]{Items: []api.Delivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Ended: at}}},
 		"GET /api/v1/nodes":                                              api.Nodes{Nodes: []api.Node{{Name: "a", Self: true}}},
 		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
 		"POST /api/v1/waiting/retry":                                     api.Changed{Changed: 2, Claimed: 1},
 		"POST /api/v1/waiting/discard":                                   api.Changed{},
-		"GET /api/v1/dead":                                               api.Dead{Dead: []api.DeadLetter{letter, letter}},
+		"GET /api/v1/dead":                                               api.Page[api.Delivery]{Items: []api.Delivery{letter, letter}},
 		"GET /api/v1/dead/count":                                         api.Count{Count: 1234},
 		"GET /api/v1/dead/0019c5":                                        letter,
 		"POST /api/v1/dead/replay":                                       ended(api.Progress{Done: 1234, Total: 1234}),
 		"POST /api/v1/dead/discard":                                      ended(api.Progress{Done: 1}),
 		"POST /api/v1/erasures":                                          api.Erased{Erased: 2, Claimed: 1},
 		"POST /api/v1/deletions":                                         ended(api.Progress{Done: 2}),
-		"GET /api/v1/audiences":                                          api.Audiences{Audiences: []api.Audience{{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders", Generation: 3}, {Destination: "crm", Name: "VIP"}}},
+		"GET /api/v1/audiences":                                          api.Page[api.Audience]{Items: []api.Audience{{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders", Generation: 3}, {Destination: "crm", Name: "VIP"}}},
 		"POST /api/v1/audiences":                                         api.Audience{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders"},
 		"PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members": ended(api.Progress{Done: 2, Joined: 2, Left: 1}),
 		"GET /api/v1/destinations/acme/audiences/VIP/members":            "u1",
@@ -135,7 +136,7 @@ func TestAdminCommands(t *testing.T) {
 	}{
 		{name: "status", args: []string{"status"}, stdout: `(?s)^hookferry v1\.2\.0 on web1/k4m7tq  ready  up 3d4h\n.*\nacme  `},
 		{name: "status, watched without a terminal, is printed once", args: []string{"status", "--watch"}, stdout: `(?s)^hookferry [^\n]*\n.*acme [^\n]*\n$`},
-		{name: "status as JSON", args: []string{"status", "--json"}, stdout: `^\{"status":\{"version":"v1\.2\.0".*"sources":\[\{"name":"web".*"destinations":\[\{"id":"acme".*"total":1,.*\}\n$`,
+		{name: "status as JSON", args: []string{"status", "--json"}, stdout: `^\{"status":\{"version":"v1\.2\.0".*"sources":\[\{"name":"web".*"destinations":\{"items":\[\{"id":"acme".*"total":1,.*\}\n$`,
 			asked: []string{"GET /api/v1/status", "GET /api/v1/nodes", "GET /api/v1/sources?limit=500", "GET /api/v1/destinations?limit=20&sort=state"}},
 		{name: "status of some destinations", args: []string{"status", "-q", "ac", "--source", "web", "--state", "ok", "--state", "idle", "--sort", "dead", "--limit", "5"},
 			asked: []string{"GET /api/v1/status", "GET /api/v1/nodes", "GET /api/v1/destinations?limit=5&q=ac&sort=dead&source=web&state=ok&state=idle"}},

@@ -58,7 +58,7 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 	case "AUDIENCE":
 		return candidates(ctx, c, api.AudiencesPath, word, func(a api.Audience) (string, string) { return a.Name, "audience of " + a.Destination })
 	case "KEY":
-		return candidates(ctx, c, api.DeadPath, word, func(d api.DeadLetter) (string, string) {
+		return candidates(ctx, c, api.DeadPath, word, func(d api.Delivery) (string, string) {
 			return d.Key, d.Destination + ": " + cmp.Or(d.Reason, d.Type)
 		})
 	}

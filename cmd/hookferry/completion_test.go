@@ -18,10 +18,10 @@ import (
 func TestCompletionCandidates(t *testing.T) {
 	var asked []string
 	server := fakeAPI(t, &asked, map[string]any{
-		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{{ID: "acme", State: "ok"}, {ID: "a\nb"}, {ID: "crm", State: "paused"}}},
-		"GET /api/v1/sources":      api.Sources{Sources: []api.Source{{Name: "web"}}},
-		"GET /api/v1/audiences":    api.Audiences{Audiences: []api.Audience{{Destination: "acme", Name: "Big Spenders"}}},
-		"GET /api/v1/dead":         api.Dead{Dead: []api.DeadLetter{{Key: "0019c5", Names: api.Names{Destination: "acme"}, Reason: "refused"}}},
+		"GET /api/v1/destinations": api.Destinations{Page: api.Page[api.Destination]{Items: []api.Destination{{ID: "acme", State: "ok"}, {ID: "a\nb"}, {ID: "crm", State: "paused"}}}},
+		"GET /api/v1/sources":      api.Page[api.Source]{Items: []api.Source{{Name: "web"}}},
+		"GET /api/v1/audiences":    api.Page[api.Audience]{Items: []api.Audience{{Destination: "acme", Name: "Big Spenders"}}},
+		"GET /api/v1/dead":         api.Page[api.Delivery]{Items: []api.Delivery{{Key: "0019c5", Names: api.Names{Destination: "acme"}, Reason: "refused"}}},
 	})
 	for _, tt := range []struct {
 		name  string

@@ -19,20 +19,22 @@ func listWaiting(c *command) action {
 		{title: "ID"}, {title: "DUE", right: true}, {title: "TYPE", spare: 2}, {title: "EVENT", spare: 3},
 		{title: "USER", spare: 4}, {title: "TRIES", right: true}, {title: "LAST ANSWER", spare: 1, flexible: true},
 	}}
-	return list(c, api.WaitingPath, 100, t, func(d api.WaitingDelivery, now time.Time) []any {
+	return list(c, api.WaitingPath, 100, t, func(d api.Delivery, now time.Time) []any {
 		due := "now"
 		if wait := d.Due.Sub(now); wait > 0 {
 			due = "in " + spell(wait)
 		}
-		return []any{cell{d.ID, bold}, due, d.Type, d.Event, d.User, d.Tries, lastAnswer(d.Last, bad)}
+		return []any{cell{d.ID, bold}, due, d.Type, d.Event, d.User, d.Tries, lastAnswer(d, bad)}
 	}, waitingParameters...)
 }
 
-func lastAnswer(a *api.Attempt, how style) cell {
-	if a == nil {
+// lastAnswer returns the answer to the latest attempt of a delivery.
+func lastAnswer(d api.Delivery, how style) cell {
+	n := len(d.Attempts)
+	if n == 0 {
 		return cell{"-", faint}
 	}
-	return cell{answerText(a), how}
+	return cell{answerText(&d.Attempts[n-1]), how}
 }
 
 // changeWaiting returns an action that changes the waiting deliveries of a destination that flags
@@ -81,8 +83,8 @@ func listDelivered(c *command) action {
 	t := &table{columns: []column{
 		{title: "DELIVERED", right: true}, {title: "DESTINATION"}, {title: "TYPE", spare: 2}, {title: "EVENT", spare: 3}, {title: "USER", spare: 1}, {title: "ID"},
 	}}
-	return list(c, api.DeliveredPath, 100, t, func(d api.DeliveredDelivery, now time.Time) []any {
-		return []any{ago(d.Delivered, now), cell{d.Destination, bold}, d.Type, d.Event, d.User, d.ID}
+	return list(c, api.DeliveredPath, 100, t, func(d api.Delivery, now time.Time) []any {
+		return []any{ago(d.Ended, now), cell{d.Destination, bold}, d.Type, d.Event, d.User, d.ID}
 	}, deliveredParameters...)
 }
 
@@ -110,18 +112,14 @@ func listDead(c *command) action {
 		{title: "KEY"}, {title: "DIED", right: true}, {title: "DESTINATION"}, {title: "TYPE", spare: 2}, {title: "REASON"},
 		{title: "TRIES", right: true, spare: 3}, {title: "ID", spare: 4}, {title: "LAST ANSWER", spare: 1, flexible: true},
 	}}
-	return list(c, api.DeadPath, 100, t, func(d api.DeadLetter, now time.Time) []any {
-		var last *api.Attempt
-		if n := len(d.Attempts); n > 0 {
-			last = &d.Attempts[n-1]
-		}
-		return []any{d.Key, ago(d.Died, now), cell{d.Destination, bold}, d.Type, cell{d.Reason, bad}, d.Tries, d.ID, lastAnswer(last, normal)}
+	return list(c, api.DeadPath, 100, t, func(d api.Delivery, now time.Time) []any {
+		return []any{d.Key, ago(d.Ended, now), cell{d.Destination, bold}, d.Type, cell{d.Reason, bad}, d.Tries, d.ID, lastAnswer(d, normal)}
 	}, append(deadParameters, api.ParamOrder)...)
 }
 
-func writeDead(s screen, d api.DeadLetter) {
+func writeDead(s screen, d api.Delivery) {
 	s.fields(12, "key", d.Key, "destination", d.Destination, "id", d.ID, "source", d.Source, "type", d.Type,
-		"event", d.Event, "user", d.User, "accepted", clock(d.Accepted), "died", clock(d.Died),
+		"event", d.Event, "user", d.User, "accepted", clock(d.Accepted), "died", clock(d.Ended),
 		"reason", d.Reason, "tries", fmt.Sprint(d.Tries), "traceparent", d.TraceParent)
 	if len(d.Attempts) > 0 {
 		fmt.Fprintln(s)

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // writeDestination prints the names and values of the settings that differ from their defaults.
@@ -28,7 +29,7 @@ func writeDestination(s screen, d api.Destination) {
 		changed = d.Stored.Changed.Format(time.RFC3339) + " by " + d.Stored.By
 	}
 	if of := d.Settings; of != nil {
-		filter := cmp.Or(of.Filter, new(api.Filter))
+		filter := cmp.Or(of.Filter, new(webhook.Filter))
 		signed := map[bool]string{true: "yes"}[d.Signed]
 		s.fields(width, "sources", strings.Join(of.Sources, ", "), "X-Signature", signed, "standardSecrets", of.StandardSecrets,
 			"include", strings.Join(filter.Include, ", "), "exclude", strings.Join(filter.Exclude, ", "),

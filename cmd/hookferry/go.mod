@@ -50,6 +50,9 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 )
 
+// Bounds of the admin API.
+require golang.org/x/sync v0.24.0
+
 // Compressed answers.
 require github.com/klauspost/compress v1.20.3
 
@@ -97,7 +100,6 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect

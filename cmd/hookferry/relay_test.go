@@ -23,7 +23,7 @@ func TestRelayOutlivesRestarts(t *testing.T) {
 	var asked, posted []string
 	handle := http.NewServeMux()
 	handle.HandleFunc("GET "+api.DestinationsPath, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"destinations":[{"id":"crm"}],"total":1}`)
+		fmt.Fprint(w, `{"items":[{"id":"crm"}],"total":1}`)
 	})
 	handle.HandleFunc("GET "+api.DestinationPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id":"crm"}`) })
 	handle.HandleFunc("GET "+api.LivePath, func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func TestRelayOutlivesRestarts(t *testing.T) {
 func TestInterruptEndsRelayAtOnce(t *testing.T) {
 	handle := http.NewServeMux()
 	handle.HandleFunc("GET "+api.DestinationsPath, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"destinations":[{"id":"crm"}],"total":1}`)
+		fmt.Fprint(w, `{"items":[{"id":"crm"}],"total":1}`)
 	})
 	handle.HandleFunc("GET "+api.DestinationPath, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id":"crm"}`) })
 	handle.HandleFunc("GET "+api.LivePath, func(w http.ResponseWriter, r *http.Request) {

@@ -21,10 +21,10 @@ const maxListed = 500
 
 // An overview is the output of status.
 type overview struct {
-	Status  api.Status   `json:"status"`
-	Nodes   api.Nodes    `json:"nodes"`
-	Sources []api.Source `json:"sources"`
-	api.Destinations
+	Status       api.Status       `json:"status"`
+	Nodes        api.Nodes        `json:"nodes"`
+	Sources      []api.Source     `json:"sources"`
+	Destinations api.Destinations `json:"destinations"`
 }
 
 func status(c *command) action {
@@ -82,13 +82,13 @@ func (c *command) overview(ctx context.Context, filter url.Values, limit int, al
 		limit = maxListed
 	}
 	filter.Set(api.ParamLimit, strconv.Itoa(limit))
-	v.Destinations.Destinations = []api.Destination{} // for JSON, where null is no list
+	v.Destinations.Items = []api.Destination{} // for JSON, where null is no list
 	for more := true; more; {
 		page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: filter})
 		if err != nil {
 			return v, err
 		}
-		page.Destinations = append(v.Destinations.Destinations, page.Destinations...)
+		page.Items = append(v.Destinations.Items, page.Items...)
 		v.Destinations = page
 		filter.Set(api.ParamAfter, page.After)
 		more = all && page.After != ""
@@ -142,15 +142,15 @@ func (v *overview) lines(s screen) string {
 		v.nodeTable().print(s)
 		fmt.Fprintln(s)
 	}
-	if len(v.Destinations.Destinations) > 0 {
+	if len(v.Destinations.Items) > 0 {
 		fmt.Fprintln(s, s.paint(faint, s.cut("delivered, retried and given up: since the start, "+up+" ago", s.width)))
 	}
 	v.table().print(s)
-	if more := v.Total - len(v.Destinations.Destinations); more > 0 {
+	if more := v.Destinations.Total - len(v.Destinations.Items); more > 0 {
 		fmt.Fprintln(s)
 		var states []any
 		for _, state := range api.States {
-			if n := v.States[state]; n > 0 {
+			if n := v.Destinations.States[state]; n > 0 {
 				states = append(states, cell{grouped(n) + " " + state, styleOf(state)})
 			}
 		}
@@ -202,7 +202,7 @@ func (v *overview) table() *table {
 		{title: "DELIVERED", right: true, spare: 1}, {title: "RETRIED", right: true, spare: 4}, {title: "GIVEN UP", right: true, spare: 2}, {title: "DEAD", right: true},
 		{title: "/S", right: true, spare: 6}, {title: "P50", right: true, spare: 5}, {title: "P99", right: true, spare: 3},
 	}}
-	for _, d := range v.Destinations.Destinations {
+	for _, d := range v.Destinations.Items {
 		dead := cell{"?", normal}
 		if d.DeadLetters != nil {
 			dead = failed(int64(*d.DeadLetters), "")

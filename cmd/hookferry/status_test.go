@@ -29,14 +29,14 @@ func exampleOverview() *overview {
 			Waiting: 152, Dead: 3, Oldest: ago(3*time.Minute + 20*time.Second),
 			Rates: api.Rates{Accepted: 123.4, Delivered: 99.95, Retried: 0.01},
 		},
-		Destinations: api.Destinations{Total: 3, States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Destinations: []api.Destination{
+		Destinations: api.Destinations{States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Page: api.Page[api.Destination]{Total: 3, Items: []api.Destination{
 			{ID: "acme", State: "ok", Enabled: true, Waiting: 0, InFlight: 4, Delivered: 120300, DeadLetters: number(0), Rates: api.Rates{Delivered: 99.9},
 				Latency: api.Latency{Requests: 120300, P50: 3.14, P99: 41.5}},
 			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: 120, Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
 				Latency: api.Latency{Requests: 3000, P50: 120, P99: 1870}},
 			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1}, DeadLetters: number(3),
 				Held: &api.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
-		}},
+		}}},
 	}
 }
 
@@ -112,8 +112,8 @@ crm\x1b[31m       failing        0     3
   server_error, since 2m0s, next attemp…
 `},
 		{name: "more destinations than are listed", edit: func(v *overview) {
-			v.Total, v.States = 10_000, map[string]int{"ok": 9_598, "paused": 1, "failing": 400, "idle": 1}
-			v.Destinations.Destinations = v.Destinations.Destinations[:1]
+			v.Destinations.Total, v.Destinations.States = 10_000, map[string]int{"ok": 9_598, "paused": 1, "failing": 400, "idle": 1}
+			v.Destinations.Items = v.Destinations.Items[:1]
 		}, want: `
 hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
@@ -177,10 +177,10 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 
 // TestStatusListsAllDestinations shows that status --all reads all pages of the list.
 func TestStatusListsAllDestinations(t *testing.T) {
-	pages := map[string]api.Destinations{
-		"":  {Destinations: []api.Destination{{ID: "a"}}, After: "1", Total: 3},
-		"1": {Destinations: []api.Destination{{ID: "b"}}, After: "2", Total: 3},
-		"2": {Destinations: []api.Destination{{ID: "c"}}, Total: 3, States: map[string]int{"ok": 3}},
+	pages := map[string]api.Page[api.Destination]{
+		"":  {Items: []api.Destination{{ID: "a"}}, After: "1", Total: 3},
+		"1": {Items: []api.Destination{{ID: "b"}}, After: "2", Total: 3},
+		"2": {Items: []api.Destination{{ID: "c"}}, Total: 3},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == api.DestinationsPath {
@@ -200,10 +200,10 @@ func TestStatusListsAllDestinations(t *testing.T) {
 // list of them, as the admin API has.
 func TestStatusWithoutDestinations(t *testing.T) {
 	var asked []string
-	answers := map[string]any{"GET /api/v1/status": api.Status{}, "GET /api/v1/nodes": api.Nodes{}, "GET /api/v1/sources": api.Sources{},
-		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{}}}
+	answers := map[string]any{"GET /api/v1/status": api.Status{}, "GET /api/v1/nodes": api.Nodes{}, "GET /api/v1/sources": api.Page[api.Source]{},
+		"GET /api/v1/destinations": api.Destinations{Page: api.Page[api.Destination]{Items: []api.Destination{}}}}
 	out, problems, exit := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": fakeAdmin(t, &asked, answers)}, "status", "--json")
-	if exit != exitOK || !strings.Contains(out, `"sources":[],"destinations":[],`) {
+	if exit != exitOK || !strings.Contains(out, `"sources":[],"destinations":{"items":[],`) {
 		t.Errorf("exit status %d, printed %q and\n%s\nwant %d and empty lists", exit, problems, out, exitOK)
 	}
 }

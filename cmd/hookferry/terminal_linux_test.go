@@ -91,7 +91,7 @@ func TestTerminalColours(t *testing.T) {
 	var asked []string
 	v := exampleOverview()
 	server := fakeAdmin(t, &asked, map[string]any{
-		"GET /api/v1/status": v.Status, "GET /api/v1/nodes": v.Nodes, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": v.Destinations,
+		"GET /api/v1/status": v.Status, "GET /api/v1/nodes": v.Nodes, "GET /api/v1/sources": api.Page[api.Source]{}, "GET /api/v1/destinations": v.Destinations,
 	})
 	for _, tt := range []struct {
 		name  string
@@ -118,7 +118,7 @@ func TestTerminalWatchFitsTheScreen(t *testing.T) {
 	var asked []string
 	v := exampleOverview()
 	server := fakeAdmin(t, &asked, map[string]any{
-		"GET /api/v1/status": v.Status, "GET /api/v1/nodes": v.Nodes, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": v.Destinations,
+		"GET /api/v1/status": v.Status, "GET /api/v1/nodes": v.Nodes, "GET /api/v1/sources": api.Page[api.Source]{}, "GET /api/v1/destinations": v.Destinations,
 	})
 	term := newTerminal(t, 60, 10)
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -53,9 +55,9 @@ type Handler struct {
 	announcer *audience.Announcer
 	mux       *http.ServeMux
 	cross     *http.CrossOriginProtection
-	works     slots // of requests with long work
-	tests     slots
-	live      slots // of live streams
+	works     *semaphore.Weighted // of requests with long work
+	tests     *semaphore.Weighted
+	live      *semaphore.Weighted // of live streams
 	dead      deadCounts
 	open      context.Context // done after Close
 	close     context.CancelFunc
@@ -69,21 +71,6 @@ const (
 	maxLive  = 64
 )
 
-// slots bounds how many requests of a kind run. It has one value for each of them.
-type slots chan struct{}
-
-// enter takes a slot. It returns false if all are taken. Otherwise the caller calls leave at the end.
-func (s slots) enter() bool {
-	select {
-	case s <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s slots) leave() { <-s }
-
 // New returns a Handler.
 func New(c Config) *Handler {
 	roster, _ := c.Store.(audience.Roster) // nil if the store has no audiences
@@ -92,9 +79,9 @@ func New(c Config) *Handler {
 		announcer: audience.New(c.Forwarder, roster),
 		mux:       http.NewServeMux(),
 		cross:     http.NewCrossOriginProtection(),
-		works:     make(slots, maxWorks),
-		tests:     make(slots, maxTests),
-		live:      make(slots, maxLive),
+		works:     semaphore.NewWeighted(maxWorks),
+		tests:     semaphore.NewWeighted(maxTests),
+		live:      semaphore.NewWeighted(maxLive),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range routes() {

@@ -302,8 +302,8 @@ func TestStatusCountsCallsAndDeliveries(t *testing.T) {
 
 func TestSourcesAreListedByName(t *testing.T) {
 	s := newServer(t, nil)
-	got := ask[api.Sources](s, 200, "GET", api.SourcesPath, nil)
-	if len(got.Sources) != 2 || got.Sources[0].Name != "app" || got.After != "" || got.Total != 2 {
+	got := ask[api.Page[api.Source]](s, 200, "GET", api.SourcesPath, nil)
+	if len(got.Items) != 2 || got.Items[0].Name != "app" || got.After != "" || got.Total != 2 {
 		t.Errorf("sources %+v, want app and web", got)
 	}
 }
@@ -317,9 +317,9 @@ func TestSourcesArePaged(t *testing.T) {
 			return append(all, api.Source{Name: "web", Destinations: []string{}})
 		}
 	})
-	page := func(query string) (names []string, p api.Sources) {
-		p = ask[api.Sources](s, 200, "GET", api.SourcesPath+query, nil)
-		for _, source := range p.Sources {
+	page := func(query string) (names []string, p api.Page[api.Source]) {
+		p = ask[api.Page[api.Source]](s, 200, "GET", api.SourcesPath+query, nil)
+		for _, source := range p.Items {
 			names = append(names, source.Name)
 		}
 		return names, p
@@ -375,7 +375,7 @@ func TestDestinationNamesSomeOfItsSources(t *testing.T) {
 func TestDestinations(t *testing.T) {
 	s := newServer(t, nil)
 	s.track("crm", "m1")
-	all := ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Destinations
+	all := ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Items
 	if len(all) != 2 {
 		t.Fatalf("%d destinations, want 2", len(all))
 	}
@@ -446,7 +446,7 @@ func TestDestinationsAreSelected(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+tt.query, nil)
 			var got []string
-			for _, d := range page.Destinations {
+			for _, d := range page.Items {
 				got = append(got, d.ID)
 			}
 			diff(t, "ids", got, tt.want)
@@ -493,7 +493,7 @@ func TestDestinationsArePaged(t *testing.T) {
 				s.track(got[0], order) // its deliveries wait, so it stays before the others
 			}
 			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?limit=7&sort="+order+"&after="+url.QueryEscape(after), nil)
-			for _, d := range page.Destinations {
+			for _, d := range page.Items {
 				got = append(got, d.ID)
 			}
 			after = page.After

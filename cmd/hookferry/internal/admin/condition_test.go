@@ -62,8 +62,8 @@ func TestDestinationStateFollowsAnswers(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
 		list := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?sort=state", nil)
-		if list.Destinations[0].ID != "crm" || list.States[api.StateRefusing] != 1 || list.States[api.StateOK] != 1 {
-			t.Errorf("the first destination is %s, the states are %v, want crm first, which refuses", list.Destinations[0].ID, list.States)
+		if list.Items[0].ID != "crm" || list.States[api.StateRefusing] != 1 || list.States[api.StateOK] != 1 {
+			t.Errorf("the first destination is %s, the states are %v, want crm first, which refuses", list.Items[0].ID, list.States)
 		}
 		if list = ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?state=refusing", nil); list.Total != 1 {
 			t.Errorf("?state=refusing lists %d destinations, want 1", list.Total)

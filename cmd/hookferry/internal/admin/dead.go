@@ -20,32 +20,17 @@ const (
 	keyChunk = 256
 )
 
-func deadFilter(f api.DeadFilter) (webhook.DeadFilter, error) {
-	if f.Order != "" && f.Order != api.OrderOldest && f.Order != api.OrderNewest {
-		return webhook.DeadFilter{}, badRequest(api.ParamOrder, "order is not one of %s, %s", api.OrderOldest, api.OrderNewest)
-	}
-	return webhook.DeadFilter{
-		Destination: f.Destination, ID: f.ID, Type: f.Type, Reason: webhook.Reason(f.Reason), User: f.User,
-		From: f.From, To: f.To, NewestFirst: f.Order == api.OrderNewest,
-	}, nil
-}
-
 func listDead(q *request) (any, error) {
-	filter, err := deadFilter(filterOf[api.DeadFilter](q))
-	if err != nil {
-		return nil, err
-	}
+	filter := filterOf[webhook.DeadFilter](q)
+	filter.NewestFirst = q.param(api.ParamOrder) == api.OrderNewest
 	after := q.param(api.ParamAfter)
-	list, next, err := page(q, q.config.Store.Dead(q.Context(), filter, after),
-		func(d *webhook.DeadLetter) api.DeadLetter {
-			d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
-			return deadLetter(d)
-		},
+	list, err := page(q, q.config.Store.Dead(q.Context(), filter, after),
+		func(d *webhook.DeadLetter) api.Delivery { return short(deadLetter(d)) },
 		func(d *webhook.DeadLetter) string { return d.Key })
 	if _, wrong := errors.AsType[*failure](err); err != nil && !wrong && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
 	}
-	return api.Dead{Dead: list, After: next}, err
+	return list, err
 }
 
 // listsDead reports whether the store can list its dead letters from the first one. If it can, a
@@ -57,28 +42,14 @@ func listsDead(q *request) bool {
 	return true
 }
 
-func deadLetter(d *webhook.DeadLetter) api.DeadLetter {
-	return api.DeadLetter{
-		Key: d.Key, Names: api.NamesOf(&d.Delivery), Reason: string(d.Reason), Accepted: d.Accepted, Died: d.Died,
-		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: api.AttemptsOf(d.Attempts), Body: d.Body,
-	}
-}
-
 func countDead(q *request) (any, error) {
-	filter, err := deadFilter(filterOf[api.DeadFilter](q))
-	if err != nil {
-		return nil, err
-	}
-	n, err := q.config.Forwarder.CountDead(q.Context(), filter)
+	n, err := q.config.Forwarder.CountDead(q.Context(), filterOf[webhook.DeadFilter](q))
 	return api.Count{Count: n}, err
 }
 
 func getDead(q *request) (any, error) {
 	d, err := q.config.Forwarder.DeadLetter(q.Context(), q.PathValue("key"))
-	if err != nil {
-		return nil, err
-	}
-	return deadLetter(&d), nil
+	return deadLetter(&d), err
 }
 
 func replay(q *request, s *api.Selection) (any, error) {
@@ -98,30 +69,25 @@ func (q *request) eachSelected(s *api.Selection,
 		return badRequest("", "want keys, or a filter, which selects all if it is empty")
 	case len(s.Keys) > maxKeys:
 		return badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
-	case s.Filter == nil:
-		return q.work(func(ctx context.Context, p *progress) error {
-			p.total.Store(int64(len(s.Keys)))
-			for keys := range slices.Chunk(s.Keys, keyChunk) {
-				n, err := byKey(ctx, keys...)
-				p.done.Add(int64(n))
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	filter, err := deadFilter(*s.Filter)
-	if err != nil {
-		return err
 	}
 	return q.work(func(ctx context.Context, p *progress) error {
-		total, err := q.config.Forwarder.CountDead(ctx, filter)
-		if err != nil {
-			return err
+		if s.Filter != nil {
+			total, err := q.config.Forwarder.CountDead(ctx, *s.Filter)
+			if err != nil {
+				return err
+			}
+			p.total.Store(int64(total))
+			return p.follow(byFilter(ctx, *s.Filter))
 		}
-		p.total.Store(int64(total))
-		return p.follow(byFilter(ctx, filter))
+		p.total.Store(int64(len(s.Keys)))
+		for keys := range slices.Chunk(s.Keys, keyChunk) {
+			n, err := byKey(ctx, keys...)
+			p.done.Add(int64(n))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -22,9 +22,9 @@ func TestDeliveredIsListedAndResent(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		list := func(query string) (ids string, after string) {
-			page := ask[api.Delivered](s, 200, "GET", api.DeliveredPath+"?destination=crm"+query, nil)
-			for _, d := range page.Delivered {
-				if ids += " " + d.ID; d.Key == "" || d.Type != "track" || d.Delivered.Before(d.Accepted) {
+			page := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeliveredPath+"?destination=crm"+query, nil)
+			for _, d := range page.Items {
+				if ids += " " + d.ID; d.Key == "" || d.Type != "track" || d.Ended.Before(d.Accepted) {
 					t.Errorf("GET delivered%s: %+v, want a key, the type and both times", query, d)
 				}
 			}
@@ -68,7 +68,7 @@ func TestStoryIsFoundInTheStore(t *testing.T) {
 			query, state string
 			tries        int
 		}{{"&id=a1", "delivered", 1}, {"&id=a2", "waiting", 1}} {
-			got := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=crm"+tt.query, nil)
+			got := ask[api.Delivery](s, 200, "GET", api.StoryPath+"?destination=crm"+tt.query, nil)
 			if got.State != tt.state || got.Tries != tt.tries || got.Event != "Signed <Up>" || got.User != "u1" || len(got.Body) == 0 ||
 				got.Due.IsZero() == (tt.state == "waiting") || got.Ended.IsZero() == (tt.state == "delivered") {
 				t.Errorf("story%s: %+v, want the state %s with all fields", tt.query, got, tt.state)

@@ -13,32 +13,45 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+func waitingDelivery(d *webhook.Delivery) api.Delivery {
+	return api.DeliveryOf(d, feed.StateWaiting, time.Time{})
+}
+
+func deadLetter(d *webhook.DeadLetter) api.Delivery {
+	a := api.DeliveryOf(&d.Delivery, feed.KindDead, d.Died)
+	a.Key, a.Reason = d.Key, string(d.Reason)
+	return a
+}
+
+func keptDelivery(d *webhook.Delivered) api.Delivery {
+	a := api.DeliveryOf(&d.Delivery, feed.KindDelivered, d.At)
+	a.Key = d.Key
+	a.Tries++ // the store does not keep the attempt that succeeded
+	return a
+}
+
+// short returns a delivery as listings have it: without the body and all attempts but the latest.
+func short(d api.Delivery) api.Delivery {
+	d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
+	return d
+}
+
 // listWaiting answers with a page of the waiting deliveries of a destination. The destination may
 // be missing from the settings.
 func listWaiting(q *request) (any, error) {
-	filter := webhook.WaitingFilter(filterOf[api.WaitingFilter](q))
-	list, after, err := page(q, q.config.Forwarder.Waiting(q.Context(), filter, q.param(api.ParamAfter)),
-		waitingDelivery, func(d *webhook.Delivery) string { return d.ID })
-	return api.Waiting{Waiting: list, After: after}, err
-}
-
-func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
-	w := api.WaitingDelivery{
-		Names: api.NamesOf(d), Accepted: d.Accepted, Due: d.Due, Expires: d.Expires.UTC(), Tries: d.Tries,
-	}
-	if n := len(d.Attempts); n > 0 {
-		w.Last = new(api.AttemptOf(&d.Attempts[n-1]))
-	}
-	return w
+	all := q.config.Forwarder.Waiting(q.Context(), filterOf[webhook.WaitingFilter](q), q.param(api.ParamAfter))
+	return page(q, all,
+		func(d *webhook.Delivery) api.Delivery { return short(waitingDelivery(d)) },
+		func(d *webhook.Delivery) string { return d.ID })
 }
 
 // changeWaiting returns a function that changes waiting deliveries.
-func changeWaiting(to webhook.Change) func(*request, *api.WaitingFilter) (any, error) {
-	return func(q *request, f *api.WaitingFilter) (any, error) {
+func changeWaiting(to webhook.Change) func(*request, *webhook.WaitingFilter) (any, error) {
+	return func(q *request, f *webhook.WaitingFilter) (any, error) {
 		if f.Destination == "" {
 			return nil, badRequest(api.ParamDestination, "destination is missing")
 		}
-		n, claimed, err := q.config.Forwarder.ChangeWaiting(q.Context(), webhook.WaitingFilter(*f), to)
+		n, claimed, err := q.config.Forwarder.ChangeWaiting(q.Context(), *f, to)
 		return api.Changed{Changed: n, Claimed: claimed}, err
 	}
 }
@@ -50,22 +63,17 @@ func listDelivered(q *request) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
-	filter := webhook.DeliveredFilter(filterOf[api.DeliveredFilter](q))
-	list, after, err := page(q, q.config.Forwarder.Delivered(q.Context(), filter, q.param(api.ParamAfter)),
-		func(d *webhook.Delivered) api.DeliveredDelivery {
-			return api.DeliveredDelivery{Key: d.Key, Names: api.NamesOf(&d.Delivery), Accepted: d.Accepted, Delivered: d.At}
-		},
+	all := q.config.Forwarder.Delivered(q.Context(), filterOf[webhook.DeliveredFilter](q), q.param(api.ParamAfter))
+	return page(q, all,
+		func(d *webhook.Delivered) api.Delivery { return short(keptDelivery(d)) },
 		func(d *webhook.Delivered) string { return d.Key })
-	return api.Delivered{Delivered: list, After: after}, err
 }
 
-func resend(q *request, f *api.DeliveredFilter) (any, error) {
+func resend(q *request, f *webhook.DeliveredFilter) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
-	return nil, q.work(func(ctx context.Context, p *progress) error {
-		return p.follow(q.config.Forwarder.Resend(ctx, webhook.DeliveredFilter(*f)))
-	})
+	return nil, q.work(func(ctx context.Context, p *progress) error { return p.follow(q.config.Forwarder.Resend(ctx, *f)) })
 }
 
 const (
@@ -92,15 +100,14 @@ func getStory(q *request) (any, error) {
 	}
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
-	dead, err := first(q.config.Forwarder.Dead(search, filter), source, func(d *webhook.DeadLetter) *webhook.Delivery { return &d.Delivery })
+	found, err := first(q.config.Forwarder.Dead(search, filter), source, deadLetter)
 	switch {
 	case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 		return nil, fmt.Errorf("looking for the dead letter: %w", err)
-	case dead != nil && known:
-		s.Key = dead.Key
-	case dead != nil:
-		s = storyOf(&dead.Delivery, feed.KindDead, dead.Died)
-		s.Reason, s.Key = string(dead.Reason), dead.Key
+	case found != nil && known:
+		s.Key = found.Key
+	case found != nil:
+		return found, nil
 	case !known:
 		return findAlive(q, destination, source, id)
 	}
@@ -113,38 +120,26 @@ func getStory(q *request) (any, error) {
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
-	waiting := q.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "")
-	if d, _ := first(waiting, source, func(d *webhook.Delivery) *webhook.Delivery { return d }); d != nil {
-		s := storyOf(d, feed.StateWaiting, time.Time{})
-		s.Due = d.Due.UTC()
-		return s, nil
+	f := q.config.Forwarder
+	if d, _ := first(f.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, ""), source, waitingDelivery); d != nil {
+		return d, nil
 	}
-	delivered := q.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "")
-	if d, _ := first(delivered, source, func(d *webhook.Delivered) *webhook.Delivery { return &d.Delivery }); d != nil {
-		s := storyOf(&d.Delivery, feed.KindDelivered, d.At)
-		s.Tries++ // the store does not keep the attempt that succeeded
-		return s, nil
+	if d, _ := first(f.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, ""), source, keptDelivery); d != nil {
+		return d, nil
 	}
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
 
-// first returns the first value of a search whose delivery comes from the given source, or nil if
-// there is no such value. If source is "", every source fits.
-func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *webhook.Delivery) (*T, error) {
+// first returns the first delivery of a search that comes from the given source, or nil if there is
+// none. If source is "", every source fits.
+func first[T any](all iter.Seq2[T, error], source string, answer func(*T) api.Delivery) (*api.Delivery, error) {
 	for v, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		if source == "" || delivery(&v).Source == source {
-			return &v, nil
+		if d := answer(&v); source == "" || d.Source == source {
+			return &d, nil
 		}
 	}
 	return nil, nil
-}
-
-func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
-	return api.Story{
-		Names: api.NamesOf(d), State: state, Accepted: d.Accepted.UTC(), Ended: ended.UTC(),
-		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: api.AttemptsOf(d.Attempts), Body: d.Body,
-	}
 }

@@ -56,12 +56,13 @@ func listDestinations(q *request) (any, error) {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(selected, d.state) })
 	}
 	slices.SortFunc(all, (*destination).compare)
-	part, next, err := page(q, behind(all, func(d *destination) bool { return after.compare(d) < 0 }),
+	part, err := page(q, behind(all, func(d *destination) bool { return after.compare(d) < 0 }),
 		same, func(d **destination) string { return fmt.Sprintf("%d:%s", (*d).rank, (*d).Destination) })
 	if err != nil {
 		return nil, err
 	}
-	return api.Destinations{Destinations: q.describe(part), After: next, Total: len(all), States: states}, nil
+	list := api.Page[api.Destination]{Items: q.describe(part.Items), After: part.After, Total: len(all)}
+	return api.Destinations{Page: list, States: states}, nil
 }
 
 // ranks has a function for each value of the parameter sort. The function returns the rank of a

@@ -175,7 +175,7 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, StandardSecrets: len(d.StandardSecrets),
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
-		s.Filter = new(api.Filter(d.Filter))
+		s.Filter = new(webhook.Filter(d.Filter))
 	}
 	for _, source := range sources {
 		if slices.Contains(source.Destinations, d.ID) {

@@ -33,7 +33,7 @@ func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 	made := ask[api.Destination](s, 200, "PUT", editedPath+"?by=alice", edited)
 	diff(t, "endpoints", made.Endpoints, []api.Endpoint{{URL: "https://new.example/hook", Headers: []string{"X-Key"}}})
 	diff(t, "settings", *made.Settings, api.DestinationSettings{
-		Sources: []string{"web"}, Timeout: "2s", MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
+		Sources: []string{"web"}, Timeout: "2s", MaxRate: 50, StandardSecrets: 1, Filter: &webhook.Filter{Include: []string{"track:Order *"}},
 	})
 	if !made.Enabled || !made.Signed || !made.Standard || made.Stored.By != "alice" || made.Stored.Changed.IsZero() || made.Stored.Version == "" {
 		t.Errorf("PUT: %+v, want an enabled destination that signs, set by alice", made)
@@ -41,13 +41,13 @@ func TestDestinationIsSetChangedAndDeleted(t *testing.T) {
 
 	changed := ask[api.Destination](s, 200, "PATCH", editedPath, `{"enabled": false, "timeout": null, "sources": ["app", "web"]}`)
 	diff(t, "settings", *changed.Settings, api.DestinationSettings{
-		Sources: []string{"app", "web"}, MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
+		Sources: []string{"app", "web"}, MaxRate: 50, StandardSecrets: 1, Filter: &webhook.Filter{Include: []string{"track:Order *"}},
 	})
 	if changed.Enabled || changed.State != "disabled" || !changed.Signed || changed.Stored.By != "127.0.0.1" || changed.Stored.Version == made.Stored.Version {
 		t.Errorf("PATCH: %+v, want it disabled, signed as before, and with another version", changed)
 	}
 	listed := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?source=app&q=new", nil)
-	if len(listed.Destinations) != 1 || listed.Destinations[0].Stored == nil || listed.Destinations[0].Settings != nil {
+	if len(listed.Items) != 1 || listed.Items[0].Stored == nil || listed.Items[0].Settings != nil {
 		t.Errorf("list: %+v, want one stored destination without settings", listed)
 	}
 
@@ -177,7 +177,7 @@ func TestDeletingADestinationKeepsOrDiscardsDeliveries(t *testing.T) {
 		s := newServer(t, nil)
 		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "enabled": false}`
 		waiting := func() int {
-			return len(ask[api.Waiting](s, 200, "GET", api.WaitingPath+"?destination=new", nil).Waiting)
+			return len(ask[api.Page[api.Delivery]](s, 200, "GET", api.WaitingPath+"?destination=new", nil).Items)
 		}
 		ask[api.Destination](s, 200, "PUT", editedPath, document)
 		s.track("new", "m1", "m2")

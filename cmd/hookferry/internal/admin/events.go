@@ -43,10 +43,10 @@ func streamEvents(q *request) (any, error) {
 	if after == nil {
 		after = new(uint64(feed.Now))
 	}
-	if !q.live.enter() {
+	if !q.live.TryAcquire(1) {
 		return nil, unavailable("too many live streams are open")
 	}
-	defer q.live.leave()
+	defer q.live.Release(1)
 	ctx, cancel := q.untilClosed()
 	defer cancel()
 	reader := q.config.Feed.Follow(eventFilter(q), *after)

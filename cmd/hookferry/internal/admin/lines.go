@@ -58,19 +58,11 @@ func (l *lineReader) Read(p []byte) (int, error) {
 // first error. If the upload was cut off, it yields an error instead of the incomplete line.
 func (l *lineReader) lines() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		in := bufio.NewReaderSize(l, maxLine)
-		for {
-			l.line++
-			line, err := in.ReadSlice('\n')
-			switch {
-			case errors.Is(err, bufio.ErrBufferFull):
-				yield("", refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "line %d has %d bytes or more", l.line, maxLine))
-				return
-			case err != nil && err != io.EOF:
-				yield("", badRequest("", "the upload was cut off in line %d: %v", l.line, err))
-				return
-			}
-			line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		in := bufio.NewScanner(l)
+		in.Buffer(nil, maxLine)
+		// After an error, the scanner returns the incomplete line, too.
+		for l.line = 1; in.Scan() && in.Err() == nil; l.line++ {
+			line := in.Bytes()
 			if l.line == 1 {
 				line = bytes.TrimPrefix(line, byteOrderMark)
 			}
@@ -78,9 +70,15 @@ func (l *lineReader) lines() iter.Seq2[string, error] {
 				yield("", badRequest("", "line %d is not UTF-8", l.line))
 				return
 			}
-			if len(line) > 0 && !yield(string(line), nil) || err == io.EOF {
+			if len(line) > 0 && !yield(string(line), nil) {
 				return
 			}
+		}
+		switch err := in.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			yield("", refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "line %d has %d bytes or more", l.line, maxLine))
+		case err != nil:
+			yield("", badRequest("", "the upload was cut off in line %d: %v", l.line, err))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A description has the parts of openapi.json that the tests read.
@@ -181,8 +182,17 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 	}
 }
 
+// schemaName returns the name of the schema of a type: the name of the type, or "SourcePage" for
+// Page[Source].
+func schemaName(t reflect.Type) string {
+	if of, ok := strings.CutPrefix(t.Name(), "Page["); ok {
+		return strings.TrimSuffix(of[strings.LastIndexByte(of, '.')+1:], "]") + "Page"
+	}
+	return t.Name()
+}
+
 // TestOpenAPIHasTheTypes shows that the schemas have the names and fields of the types of package
-// api.
+// api, and of the types of package webhook that it uses.
 func TestOpenAPIHasTheTypes(t *testing.T) {
 	types := make(map[string]reflect.Type)
 	var find func(reflect.Type)
@@ -191,10 +201,11 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
 			find(typ.Elem())
 		case reflect.Struct:
-			if typ.PkgPath() != reflect.TypeFor[api.Status]().PkgPath() || types[typ.Name()] != nil {
+			name := schemaName(typ)
+			if typ == reflect.TypeFor[time.Time]() || types[name] != nil {
 				return
 			}
-			types[typ.Name()] = typ
+			types[name] = typ
 			for _, f := range reflect.VisibleFields(typ) {
 				if !f.Anonymous {
 					find(f.Type)
@@ -203,8 +214,9 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{}, api.Waiting{}, api.WaitingFilter{}, api.Changed{}, api.NewSecret{}, api.Delivered{}, api.DeliveredFilter{},
-		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Audiences{},
+		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Page[api.Source]{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{},
+		api.Delivery{}, api.Page[api.Delivery]{}, webhook.WaitingFilter{}, webhook.DeliveredFilter{}, api.Changed{}, api.NewSecret{},
+		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Page[api.Audience]{},
 	} {
 		find(reflect.TypeOf(v))
 	}
@@ -256,7 +268,7 @@ func shapeOf(t reflect.Type) string {
 	case reflect.Float64:
 		return "number"
 	case reflect.Struct:
-		return t.Name()
+		return schemaName(t)
 	case reflect.Pointer:
 		return shapeOf(t.Elem())
 	case reflect.Slice:
@@ -301,7 +313,7 @@ func TestEveryAnswerIsAsDocumented(t *testing.T) {
 		if n := len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events); n != 1 {
 			t.Errorf("the events have %d attempts, want 1", n)
 		}
-		key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
+		key := ask[api.Page[api.Delivery]](s, 200, "GET", api.DeadPath, nil).Items[0].Key
 		ask[api.Destination](s, 200, "PUT", "/api/v1/destinations/new", edited)
 		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1", api.WaitingPath+"/", api.WaitingPath+"/", api.WaitingPath, api.WaitingPath+"?destination=crm")
 		bodies := map[string]any{

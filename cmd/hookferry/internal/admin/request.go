@@ -84,6 +84,7 @@ var choices = map[string][]string{
 	api.ParamState:   api.States,
 	api.ParamSort:    api.Sorts,
 	api.ParamRange:   {"5m", "1h", "24h"},
+	api.ParamOrder:   {api.OrderOldest, api.OrderNewest},
 	api.ParamWaiting: api.WaitingChoices,
 }
 
@@ -148,7 +149,7 @@ func (q *request) number(name string, least, most uint64, want string) (*uint64,
 	return &n, nil
 }
 
-// filterOf returns a filter of package api with the query parameters as the fields of the same names.
+// filterOf returns a filter of package webhook with the query parameters as the fields of the same names.
 func filterOf[F any](q *request) (f F) {
 	for name, values := range q.query {
 		if text, err := json.Marshal(map[string]string{name: values[0]}); err == nil && values[0] != "" {
@@ -162,24 +163,25 @@ func filterOf[F any](q *request) (f F) {
 var errAfter = badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 
 // page returns the first page of the sequence all, with each value converted by the function
-// answer. If more values follow, the result after is the key of the last value on the page. A
-// client sends this key to get the next page.
-func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (list []A, after string, err error) {
+// answer. If more values follow, the page's After is the key of its last value. A client sends this
+// key to get the next page.
+func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (api.Page[A], error) {
+	p, last := api.Page[A]{Items: []A{}}, ""
 	limit, err := q.limit(defaultPage, maxPage)
 	if err != nil {
-		return nil, "", err
+		return p, err
 	}
-	list, last := []A{}, ""
 	for v, err := range all {
 		if err != nil {
-			return nil, "", err
+			return p, err
 		}
-		if len(list) == limit {
-			return list, last, nil
+		if len(p.Items) == limit {
+			p.After = last
+			break
 		}
-		list, last = append(list, answer(&v)), key(&v)
+		p.Items, last = append(p.Items, answer(&v)), key(&v)
 	}
-	return list, "", nil
+	return p, nil
 }
 
 // behind yields the values for which the function after returns true.
@@ -253,8 +255,9 @@ func unavailable(format string, args ...any) *failure {
 	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
 }
 
-// failureOf returns the answer for an error. The errors of the library contain no secrets.
-func failureOf(err error) *failure {
+// failed returns the answer for an error. The errors of the library contain no secrets. It logs an
+// error of the server, unless ctx has ended.
+func (q *request) failed(ctx context.Context, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
@@ -279,16 +282,10 @@ func failureOf(err error) *failure {
 	case errors.Is(err, webhook.ErrQueueFull):
 		return unavailable("the store is full")
 	}
-	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
-}
-
-// failed returns the answer for an error. It logs an error of the server, unless ctx has ended.
-func (q *request) failed(ctx context.Context, err error) *failure {
-	f := failureOf(err)
-	if f.status == http.StatusInternalServerError && ctx.Err() == nil {
+	if ctx.Err() == nil {
 		q.config.Logger.Error("admin: a request failed", "path", q.URL.Path, "error", err)
 	}
-	return f
+	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
 }
 
 func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, f.answer) }

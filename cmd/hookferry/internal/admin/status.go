@@ -49,9 +49,10 @@ func listSources(q *request) (any, error) {
 	part, after := strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
 	all := slices.DeleteFunc(q.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
 	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
-	list, next, err := page(q, behind(all, func(s api.Source) bool { return s.Name > after }),
+	list, err := page(q, behind(all, func(s api.Source) bool { return s.Name > after }),
 		same, func(s *api.Source) string { return s.Name })
-	return api.Sources{Sources: list, After: next, Total: len(all)}, err
+	list.Total = len(all)
+	return list, err
 }
 
 // listNodes answers with the servers that share the store. Each server describes itself in a note,

@@ -73,10 +73,10 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 			return nil, badRequest("types", "%s is given twice", typ)
 		}
 	}
-	if !q.tests.enter() {
+	if !q.tests.TryAcquire(1) {
 		return nil, unavailable("%d tests are running; try again in a few seconds", maxTests)
 	}
-	defer q.tests.leave()
+	defer q.tests.Release(1)
 	exchanges := make([][]api.Exchange, len(types))
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup

@@ -111,10 +111,11 @@ func listAudiences(q *request) (any, error) {
 			selected = append(selected, a)
 		}
 	}
-	list, next, err := page(q, behind(selected, func(a audience.Info) bool {
+	list, err := page(q, behind(selected, func(a audience.Info) bool {
 		return cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) > 0
 	}), audienceOf, func(a *audience.Info) string { return a.Destination + "/" + a.Trait })
-	return api.Audiences{Audiences: list, After: next, Total: len(selected)}, err
+	list.Total = len(selected)
+	return list, err
 }
 
 func audienceOf(a *audience.Info) api.Audience {

@@ -114,9 +114,9 @@ func TestAudiencesArePaged(t *testing.T) {
 			want = append(want, destination+": "+name)
 		}
 	}
-	page := func(query string) (names []string, p api.Audiences) {
-		p = ask[api.Audiences](s, 200, "GET", api.AudiencesPath+query, nil)
-		for _, a := range p.Audiences {
+	page := func(query string) (names []string, p api.Page[api.Audience]) {
+		p = ask[api.Page[api.Audience]](s, 200, "GET", api.AudiencesPath+query, nil)
+		for _, a := range p.Items {
 			names = append(names, a.Destination+": "+a.Name)
 		}
 		return names, p
@@ -155,7 +155,7 @@ func TestAudiencesArePaged(t *testing.T) {
 func TestAudiencesAreCreatedAndSynced(t *testing.T) {
 	s := newServer(t, nil)
 	const members = "/api/v1/destinations/shop%2Feu/audiences/VIP%20Users/members"
-	if all := ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil); all.Audiences == nil || len(all.Audiences) != 0 {
+	if all := ask[api.Page[api.Audience]](s, 200, "GET", api.AudiencesPath, nil); all.Items == nil || len(all.Items) != 0 {
 		t.Errorf("audiences of a new server: %+v, want an empty list", all)
 	}
 	for range 2 {
@@ -169,7 +169,7 @@ func TestAudiencesAreCreatedAndSynced(t *testing.T) {
 		t.Errorf("GET members: %s, %s, %q, want 200 and the three members by line", resp.Status, resp.Header.Get("Content-Type"), text)
 	}
 	ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "crm", Name: "new"})
-	diff(t, "audiences", ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil), api.Audiences{Total: 2, Audiences: []api.Audience{
+	diff(t, "audiences", ask[api.Page[api.Audience]](s, 200, "GET", api.AudiencesPath, nil), api.Page[api.Audience]{Total: 2, Items: []api.Audience{
 		{Destination: "crm", Name: "new", Trait: "new", Generation: 1},
 		{Destination: "shop/eu", Name: "VIP Users", Trait: "vip_users", Generation: 3},
 	}})
@@ -207,16 +207,17 @@ func TestCutSyncChangesNoMember(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := len(s.handler.works); n != 1 {
-			t.Errorf("%d syncs are running, want 1", n)
+		if s.handler.works.TryAcquire(maxWorks) {
+			t.Error("no sync is running, want 1")
 		}
 		cancel()
 		more.CloseWithError(io.ErrUnexpectedEOF)
 		done.Wait()
 		synctest.Wait()
-		if n := len(s.handler.works); n != 0 {
-			t.Errorf("%d syncs are running, want none", n)
+		if !s.handler.works.TryAcquire(maxWorks) {
+			t.Error("a sync is running, want none")
 		}
+		s.handler.works.Release(maxWorks)
 		_, text := s.do(s.request("GET", members, nil))
 		if string(text) != "user-1\nuser-2\n" {
 			t.Errorf("members %q, want them unchanged", text)
@@ -303,16 +304,12 @@ func TestCloseEndsLongWork(t *testing.T) {
 
 func TestLongWorkIsBounded(t *testing.T) {
 	s := newServer(t, nil)
-	for range maxWorks {
-		s.handler.works <- struct{}{}
-	}
+	s.handler.works.TryAcquire(maxWorks)
 	got := ask[api.Error](s, 503, "POST", api.ReplayPath, `{"filter":{}}`)
 	if got.Code != api.CodeUnavailable {
 		t.Errorf("a piece of work over the bound: error %+v, want the code %s", got, api.CodeUnavailable)
 	}
-	for range maxTests {
-		s.handler.tests <- struct{}{}
-	}
+	s.handler.tests.TryAcquire(maxTests)
 	ask[api.Error](s, 503, "POST", api.TestPath, `{"destination":"crm"}`)
 }
 

@@ -19,9 +19,9 @@ func TestWaitingIsListedRetriedAndDiscarded(t *testing.T) {
 		s.run()
 		synctest.Wait()
 		list := func(query string) (ids []string, after string) {
-			page := ask[api.Waiting](s, 200, "GET", api.WaitingPath+"?destination=crm"+query, nil)
-			for _, d := range page.Waiting {
-				if ids = append(ids, d.ID); d.Type != "track" || d.Tries == 0 || d.Last == nil || d.Last.Status != 503 || d.Expires.IsZero() || !d.Due.After(d.Last.At) {
+			page := ask[api.Page[api.Delivery]](s, 200, "GET", api.WaitingPath+"?destination=crm"+query, nil)
+			for _, d := range page.Items {
+				if ids = append(ids, d.ID); d.Type != "track" || d.Tries == 0 || len(d.Attempts) != 1 || d.Attempts[0].Status != 503 || d.Expires.IsZero() || !d.Due.After(d.Attempts[0].At) {
 					t.Errorf("GET waiting%s: delivery %+v, want one attempt with the status 503", query, d)
 				}
 			}

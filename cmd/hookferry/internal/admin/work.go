@@ -111,10 +111,10 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 // work runs a long request by calling do. It sends the progress to the client every second, and at
 // the end. It cancels the context of do when the client disconnects, and at Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
-	if !q.works.enter() {
+	if !q.works.TryAcquire(1) {
 		return unavailable("%d long requests are being worked on; try again later", maxWorks)
 	}
-	defer q.works.leave()
+	defer q.works.Release(1)
 	ctx, cancel := q.untilClosed()
 	defer cancel()
 	s := newStream(q.w, api.StreamType)

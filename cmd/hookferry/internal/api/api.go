@@ -18,7 +18,7 @@ import (
 const (
 	StatusPath         = "/api/v1/status"                                                  // GET: Status
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
-	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
+	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Page[Source]
 	DestinationsPath   = "/api/v1/destinations"                                            // GET ?q=&source=&state=&sort=&limit=&after=: Destinations
 	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination; PUT and PATCH ?by=&version= a document: Destination; DELETE ?waiting=keep|discard&by=&version=: Changed
 	SecretsPath        = "/api/v1/destinations/{destination}/secrets"                      // POST ?by=&version=: NewSecret; DELETE ?by=&version=: Destination
@@ -27,21 +27,21 @@ const (
 	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
 	EventsPath         = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
 	LivePath           = "/api/v1/events/live"                                             // GET ?destination=&type=&kind=&q=&after= the Seq of an event: a stream of Live
-	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
-	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of DeliveredFilter: Delivered
-	ResendPath         = "/api/v1/delivered/resend"                                        // POST DeliveredFilter: a stream of Progress
-	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and the fields of DeadFilter: Dead
-	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of DeadFilter without Order: Count
-	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: DeadLetter
+	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Delivery
+	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of a webhook.DeliveredFilter: Page[Delivery]
+	ResendPath         = "/api/v1/delivered/resend"                                        // POST webhook.DeliveredFilter: a stream of Progress
+	DeadPath           = "/api/v1/dead"                                                    // GET ?order=&limit=&after= and the fields of a webhook.DeadFilter: Page[Delivery]
+	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of a webhook.DeadFilter: Count
+	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: Delivery
 	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
 	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
-	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and the fields of WaitingFilter: Waiting
-	WaitingRetryPath   = "/api/v1/waiting/retry"                                           // POST WaitingFilter: Changed
-	WaitingDiscardPath = "/api/v1/waiting/discard"                                         // POST WaitingFilter: Changed
+	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and the fields of a webhook.WaitingFilter: Page[Delivery]
+	WaitingRetryPath   = "/api/v1/waiting/retry"                                           // POST webhook.WaitingFilter: Changed
+	WaitingDiscardPath = "/api/v1/waiting/discard"                                         // POST webhook.WaitingFilter: Changed
 	TestPath           = "/api/v1/test"                                                    // POST TestRequest: TestResult
 	DeletionsPath      = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
 	ErasuresPath       = "/api/v1/erasures"                                                // POST Erasure: Erased
-	AudiencesPath      = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Audiences; POST Audience: Audience
+	AudiencesPath      = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
 	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
 	AccessPath         = "/api/v1/access"                                                  // GET, without a token: Access
 	OpenAPIPath        = "/api/v1/openapi.json"
@@ -185,11 +185,15 @@ type Rates struct {
 	Dead      float64 `json:"dead"`
 }
 
-// Sources is a page of the sources, in the order of their names.
-type Sources struct {
-	Sources []Source `json:"sources"`
-	After   string   `json:"after,omitempty"` // continues the listing; empty at its end
-	Total   int      `json:"total"`           // how many sources have q in their name
+// A Page is a part of a listing. Sources are listed by name, audiences by destination and trait,
+// waiting deliveries in the order in which they are due, dead letters as the parameter "order" says,
+// and delivered deliveries the latest first. If the last delivery on a page does not wait any more,
+// the listing of waiting deliveries starts again from the first.
+type Page[T any] struct {
+	Items []T    `json:"items"`
+	After string `json:"after,omitempty"` // the parameter that continues the listing; empty at its end
+	// Total is how many items the parameters select. It is 0 for deliveries, which are not counted.
+	Total int `json:"total,omitempty"`
 }
 
 // A Source is an application with write keys.
@@ -212,11 +216,9 @@ type Source struct {
 // selects destinations by a part of the id or of a URL, the parameter "source" by a source, and the
 // parameter "state" by one or more states.
 type Destinations struct {
-	Destinations []Destination `json:"destinations"`
-	After        string        `json:"after,omitempty"` // continues the listing; empty at its end
-	// Total counts all selected destinations. States has the number of destinations in each state,
-	// counted as if the parameter "state" were missing.
-	Total  int            `json:"total"`
+	Page[Destination]
+	// States has the number of destinations in each state, counted as if the parameter "state" were
+	// missing.
 	States map[string]int `json:"states"`
 }
 
@@ -302,22 +304,16 @@ type Stored struct {
 // DestinationSettings has the settings of a destination under the same keys as its document.
 // Settings with their default are left out.
 type DestinationSettings struct {
-	Sources         []string `json:"sources"` // the names of all sources
-	Filter          *Filter  `json:"filter,omitempty"`
-	Timeout         string   `json:"timeout,omitempty"` // such as 2s
-	Window          string   `json:"window,omitempty"`
-	Schedule        string   `json:"schedule,omitempty"`
-	NetHTTP         bool     `json:"netHTTP,omitempty"`
-	MaxConcurrent   int      `json:"maxConcurrent,omitempty"`
-	MaxRate         float64  `json:"maxRate,omitempty"`
-	MaxBurst        int      `json:"maxBurst,omitempty"`
-	StandardSecrets int      `json:"standardSecrets"` // how many are valid
-}
-
-// A Filter selects calls by their type, "track", or by their event, "track:Order *".
-type Filter struct {
-	Include []string `json:"include,omitempty"`
-	Exclude []string `json:"exclude,omitempty"`
+	Sources         []string        `json:"sources"` // the names of all sources
+	Filter          *webhook.Filter `json:"filter,omitempty"`
+	Timeout         string          `json:"timeout,omitempty"` // such as 2s
+	Window          string          `json:"window,omitempty"`
+	Schedule        string          `json:"schedule,omitempty"`
+	NetHTTP         bool            `json:"netHTTP,omitempty"`
+	MaxConcurrent   int             `json:"maxConcurrent,omitempty"`
+	MaxRate         float64         `json:"maxRate,omitempty"`
+	MaxBurst        int             `json:"maxBurst,omitempty"`
+	StandardSecrets int             `json:"standardSecrets"` // how many are valid
 }
 
 // NewSecret has a new secret of a destination for Standard Webhooks. No other answer contains the
@@ -445,48 +441,36 @@ type Live struct {
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Story has everything that is known about one delivery. If a dead delivery has no Key, it was
-// replayed or discarded, and nothing has happened to it since.
-type Story struct {
+// A Delivery has everything that is known about one delivery. Listings leave out its Body, and all
+// Attempts but the latest. If a dead delivery has no Key, it was replayed or discarded, and nothing
+// has happened to it since.
+type Delivery struct {
+	Key string `json:"key,omitempty"` // of a dead letter, or of a delivered delivery that the store keeps
 	Names
 	State       string          `json:"state"` // waiting, delivered, dead
 	Accepted    time.Time       `json:"accepted,omitzero"`
-	Ended       time.Time       `json:"ended,omitzero"`
-	Due         time.Time       `json:"due,omitzero"`
+	Due         time.Time       `json:"due,omitzero"`     // when the next attempt is due
+	Expires     time.Time       `json:"expires,omitzero"` // when it is given up; unknown before the first attempt
+	Ended       time.Time       `json:"ended,omitzero"`   // when it was delivered or given up
+	Reason      string          `json:"reason,omitempty"` // why it was given up
 	Tries       int             `json:"tries"`
-	Reason      string          `json:"reason,omitempty"`
-	Key         string          `json:"key,omitempty"` // the key of the dead letter
 	TraceParent string          `json:"traceparent,omitempty"`
 	Attempts    []Attempt       `json:"attempts"` // the first and the latest that are known, oldest first
 	Body        json.RawMessage `json:"body,omitempty"`
 }
 
-// A WaitingFilter selects waiting deliveries of a destination, which may be missing from the
-// configuration. Its fields are sent as query parameters or as JSON. Destination is required; any
-// other field selects all if it is empty.
-type WaitingFilter struct {
-	Destination string `json:"destination"`
-	ID          string `json:"id,omitempty"`
-	User        string `json:"user,omitempty"`
-	Event       string `json:"event,omitempty"`
-}
-
-// Waiting is a page of waiting deliveries, in the order in which they are due.
-type Waiting struct {
-	Waiting []WaitingDelivery `json:"waiting"`
-	// After continues the listing; it is empty at the end. If the last delivery of this page does
-	// not wait any more, the listing starts again from the first.
-	After string `json:"after,omitempty"`
-}
-
-// A WaitingDelivery is a delivery that waits for an attempt, or that is being attempted.
-type WaitingDelivery struct {
-	Names
-	Accepted time.Time `json:"accepted"`
-	Due      time.Time `json:"due"`
-	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero before the first attempt
-	Tries    int       `json:"tries"`
-	Last     *Attempt  `json:"last,omitempty"`
+// DeliveryOf converts a delivery. Its state is one of the kinds of package feed, or "waiting". ended
+// is when it ended, zero if it waits.
+func DeliveryOf(d *webhook.Delivery, state string, ended time.Time) Delivery {
+	a := Delivery{
+		Names: Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type},
+		State: state, Accepted: d.Accepted.UTC(), Ended: ended.UTC(),
+		Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: AttemptsOf(d.Attempts), Body: d.Body,
+	}
+	if ended.IsZero() {
+		a.Due, a.Expires = d.Due.UTC(), d.Expires.UTC()
+	}
+	return a
 }
 
 // Changed counts the waiting deliveries that a request changed.
@@ -495,80 +479,21 @@ type Changed struct {
 	Claimed int `json:"claimed"` // not changed, because they are being attempted
 }
 
-// The orders of dead letters.
+// The orders of dead letters: the oldest first, which is the default, or the newest first.
 const (
 	OrderOldest = "oldest"
 	OrderNewest = "newest"
 )
-
-// DeadFilter selects dead letters. Its fields are query parameters, or part of a Selection. Each
-// empty field selects all. Deliveries that died at From are selected, those that died at To are
-// not. An empty Order means the oldest first.
-type DeadFilter struct {
-	Destination string    `json:"destination,omitempty"`
-	ID          string    `json:"id,omitempty"`
-	Type        string    `json:"type,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	User        string    `json:"user,omitempty"`
-	From        time.Time `json:"from,omitzero"`
-	To          time.Time `json:"to,omitzero"`
-	Order       string    `json:"order,omitempty"`
-}
-
-// A DeliveredFilter selects delivered deliveries that the store keeps. Its fields are query
-// parameters or JSON. Each empty field selects all. Deliveries delivered at From are selected,
-// those delivered at To are not.
-type DeliveredFilter struct {
-	Destination string    `json:"destination,omitempty"`
-	MessageID   string    `json:"id,omitempty"`
-	User        string    `json:"user,omitempty"`
-	From        time.Time `json:"from,omitzero"`
-	To          time.Time `json:"to,omitzero"`
-}
-
-// Delivered is a page of the delivered deliveries that the store keeps, the latest first.
-type Delivered struct {
-	Delivered []DeliveredDelivery `json:"delivered"`
-	After     string              `json:"after,omitempty"` // continues the listing; empty at its end
-}
-
-// A DeliveredDelivery is a delivered delivery that the store keeps.
-type DeliveredDelivery struct {
-	Key string `json:"key"`
-	Names
-	Accepted  time.Time `json:"accepted"`
-	Delivered time.Time `json:"delivered"`
-}
-
-// Dead is a page of dead letters, the oldest or the newest first.
-type Dead struct {
-	Dead  []DeadLetter `json:"dead"`
-	After string       `json:"after,omitempty"` // continues the listing; empty at its end
-}
 
 // Count is how many dead letters a filter selects.
 type Count struct {
 	Count int `json:"count"`
 }
 
-// A DeadLetter is a delivery that was given up. In a listing it has no Body, and only the latest of
-// its Attempts.
-type DeadLetter struct {
-	Key string `json:"key"`
-	Names
-	Reason      string          `json:"reason"`
-	Accepted    time.Time       `json:"accepted"`
-	Died        time.Time       `json:"died"`
-	Tries       int             `json:"tries"`
-	TraceParent string          `json:"traceparent,omitempty"`
-	Attempts    []Attempt       `json:"attempts"`
-	Body        json.RawMessage `json:"body,omitempty"`
-}
-
 // A Selection names dead letters, either by Keys or by Filter.
 type Selection struct {
-	Keys   []string    `json:"keys,omitempty"`
-	Filter *DeadFilter `json:"filter,omitempty"`
+	Keys   []string            `json:"keys,omitempty"`
+	Filter *webhook.DeadFilter `json:"filter,omitempty"`
 }
 
 // Progress is one line of the stream that answers a long request. The server sends a line every
@@ -655,14 +580,6 @@ type Deletion struct {
 	Sources []string `json:"sources,omitempty"` // the sources whose enabled destinations are told; none means all sources
 }
 
-// Audiences is a page of audiences, in the order of destination and trait. The parameter
-// destination selects by the destination, and q by a part of the name or of the trait.
-type Audiences struct {
-	Audiences []Audience `json:"audiences"`
-	After     string     `json:"after,omitempty"` // continues the listing; empty at its end
-	Total     int        `json:"total"`           // how many audiences the parameters select
-}
-
 // An Audience is a named set of users of one destination. The server tells the destination which
 // users join and leave. Requests may use the name of the audience, such as "VIP Users", or its
 // trait, such as vip_users.
@@ -671,11 +588,6 @@ type Audience struct {
 	Name        string `json:"name"`
 	Trait       string `json:"trait,omitempty"`      // the name that the destination gets
 	Generation  uint64 `json:"generation,omitempty"` // how many times it was synced
-}
-
-// NamesOf returns the names of a delivery.
-func NamesOf(d *webhook.Delivery) Names {
-	return Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type}
 }
 
 // AttemptOf converts an attempt.

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -137,33 +136,27 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 }
 
 // List yields the values of a listing, and requests one page after the other. It ends with the
-// first error. The JSON key of a page's values is the last word of the path.
+// first error.
 func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		asked := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
 		maps.Copy(asked, query)
-		for after := ""; ; asked.Set(ParamAfter, after) {
-			page, err := Do[map[string]json.RawMessage](ctx, c, Request{Path: listing, Query: asked})
-			var list []T
-			if err == nil {
-				err = json.Unmarshal(page[path.Base(listing)], &list)
-			}
-			if after = ""; err == nil && page["after"] != nil {
-				err = json.Unmarshal(page["after"], &after)
-			}
+		for {
+			page, err := Do[Page[T]](ctx, c, Request{Path: listing, Query: asked})
 			if err != nil {
 				var zero T
 				yield(zero, err)
 				return
 			}
-			for _, v := range list {
+			for _, v := range page.Items {
 				if !yield(v, nil) {
 					return
 				}
 			}
-			if after == "" {
+			if page.After == "" {
 				return
 			}
+			asked.Set(ParamAfter, page.After)
 		}
 	}
 }

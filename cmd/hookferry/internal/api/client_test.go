@@ -185,14 +185,14 @@ func TestListReadsAllPages(t *testing.T) {
 		}
 		switch after := r.FormValue(api.ParamAfter); after {
 		case "":
-			io.WriteString(w, `{"dead":[{"key":"1"},{"key":"2"}],"after":"2"}`)
+			io.WriteString(w, `{"items":[{"key":"1"},{"key":"2"}],"after":"2"}`)
 		case "2":
-			io.WriteString(w, `{"dead":[{"key":"3"}]}`)
+			io.WriteString(w, `{"items":[{"key":"3"}]}`)
 		default:
 			t.Errorf("the server got after=%s, want none or 2", after)
 		}
 	})
-	all := api.List[api.DeadLetter](t.Context(), c, api.DeadPath, url.Values{api.ParamReason: {"refused"}})
+	all := api.List[api.Delivery](t.Context(), c, api.DeadPath, url.Values{api.ParamReason: {"refused"}})
 	for range 2 { // each loop begins at the first page
 		var keys []string
 		for d, err := range all {

@@ -89,7 +89,7 @@ func TestStoryFollowsADelivery(t *testing.T) {
 		s, ok := f.Story("crm", "", "m1")
 		due := begin.Add(3 * time.Second)
 		names := api.Names{Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track"}
-		want := api.Story{
+		want := api.Delivery{
 			Names: names, State: StateWaiting, Accepted: begin, Due: due, Tries: 1,
 			Attempts: []api.Attempt{{
 				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,

@@ -77,7 +77,7 @@ func (f *Feed) learn(known *delivery, d *webhook.Delivery) {
 
 // Story returns the story of a delivery, if the Feed keeps events of it. The argument id is the
 // messageId or the webhook-id. If source is "", Story takes the latest delivery with this id.
-func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
+func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found *delivery
@@ -89,15 +89,15 @@ func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 		}
 	}
 	if found == nil {
-		return api.Story{}, false
+		return api.Delivery{}, false
 	}
 	return f.story(found), true
 }
 
 // story makes the story of d from its events. It has up to webhook.MaxAttempts attempts: the first
 // two and the latest.
-func (f *Feed) story(d *delivery) api.Story {
-	s := api.Story{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
+func (f *Feed) story(d *delivery) api.Delivery {
+	s := api.Delivery{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
 	attempts := []api.Attempt{}
 	for _, e := range f.events {
 		switch {

@@ -37,8 +37,6 @@ func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, ev
 	return err
 }
 
-func (h *readiness) serve(serving bool) { h.serving.Store(serving) }
-
 func (h *readiness) ready() bool {
 	failed := h.failed.Load()
 	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready)

@@ -46,7 +46,7 @@ func TestReadinessFollowsTheStore(t *testing.T) {
 			}
 		}
 		want("before the start", false)
-		h.serve(true)
+		h.serving.Store(true)
 		want("after the start", true)
 		if err := h.ForwardEvents(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestReadinessFollowsTheStore(t *testing.T) {
 		want("just before it is tried again", false)
 		time.Sleep(time.Millisecond)
 		want("when it is tried again", true)
-		h.serve(false)
+		h.serving.Store(false)
 		want("once the stop began", false)
 	})
 }

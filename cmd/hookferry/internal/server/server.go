@@ -155,14 +155,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	var private *http.Server
-	if control != nil {
-		private = s.private(control)
-	}
 
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
 	s.run(serve(public, calls))
-	if private != nil {
+	var private *http.Server
+	if control != nil {
+		private = s.private(control)
 		s.run(serve(private, control))
 	}
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
@@ -172,7 +170,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if s.feed != nil {
 		s.running.Go(func() { s.feed.Run(following, s.store.Store) })
 	}
-	s.ready.serve(true)
+	s.ready.serving.Store(true)
 	s.checkFiles()
 	s.announce(calls, control, process)
 	notify(daemon.SdNotifyReady)
@@ -388,7 +386,7 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
-	s.ready.serve(false)
+	s.ready.serving.Store(false)
 	s.Logger.Info("stopping", "grace", settings.Grace)
 	if clean && settings.Drain > 0 {
 		select {

@@ -271,10 +271,10 @@ export function pager(load) {
 
 // destinationInput is a field for the id of a destination, sourceInput one for the
 // name of a source. They offer those that have what is typed in them.
-export const destinationInput = (properties, signal) => offeringInput(properties, signal, 'destinations', ({ destinations }) => destinations.map((d) => d.id))
-export const sourceInput = (properties, signal) => offeringInput(properties, signal, 'sources', ({ sources }) => sources.map((s) => s.name))
+export const destinationInput = (properties, signal) => offeringInput(properties, signal, 'destinations', (d) => d.id)
+export const sourceInput = (properties, signal) => offeringInput(properties, signal, 'sources', (s) => s.name)
 
-function offeringInput(properties, signal, path, names) {
+function offeringInput(properties, signal, path, name) {
   const list = el('datalist', { id: `list-${++ids}` })
   const input = el('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', list: list.id, ...properties })
   let typing
@@ -282,8 +282,8 @@ function offeringInput(properties, signal, path, names) {
   const offer = async () => {
     const mine = ++asked
     try {
-      const answer = await get(path, { q: input.value.trim(), limit: 50 }, signal)
-      if (mine === asked) replace(list, names(answer).map((value) => el('option', { value })))
+      const { items } = await get(path, { q: input.value.trim(), limit: 50 }, signal)
+      if (mine === asked) replace(list, items.map((item) => el('option', { value: name(item) })))
     } catch { /* what is typed is good without an offer */ }
   }
   input.addEventListener('focus', offer)
@@ -292,6 +292,12 @@ function offeringInput(properties, signal, path, names) {
     typing = setTimeout(offer, 150)
   })
   return { input, list }
+}
+
+// lastAnswer shows the answer to the latest attempt of a delivery.
+export function lastAnswer({ attempts: list }) {
+  const last = list?.at(-1)
+  return last ? [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || ''] : ''
 }
 
 // attempts lists the requests of a delivery.

@@ -84,7 +84,7 @@ test('the link to a destination in trouble stays the same while its line changes
 })
 
 test('a delivery that waits is retried from its own page', async () => {
-  const { waiting: [{ id }] } = await server.api('waiting?destination=busy')
+  const { items: [{ id }] } = await server.api('waiting?destination=busy')
   const page = await visit(browser, `${server.page}#/destinations/busy/deliveries/${id}`)
   const came = receiver.on('/busy')
   await page.getByRole('button', { name: 'Retry now' }).click()

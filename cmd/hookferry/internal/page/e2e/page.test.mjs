@@ -324,7 +324,7 @@ test('what waits for a destination that is gone, and is not due, is shown', { ti
   await page.route('**/api/v1/destinations?*', async (route) => {
     const response = await route.fetch()
     const json = await response.json()
-    json.destinations[0] = { ...json.destinations[0], id: 'gone', state: 'unknown', enabled: false, endpoints: [], waiting: 3, held: undefined }
+    json.items[0] = { ...json.items[0], id: 'gone', state: 'unknown', enabled: false, endpoints: [], waiting: 3, held: undefined }
     json.states.unknown = 1
     await route.fulfill({ response, json })
   })
@@ -357,7 +357,7 @@ test('a destination that fails says why, and when it is tried again', { timeout:
 })
 
 test('the story of a delivery has every attempt and the body', { timeout: limit }, async () => {
-  const { dead: [letter] } = await server.api('dead')
+  const { items: [letter] } = await server.api('dead')
   const page = await visit(browser, `${server.page}#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`)
   await page.getByRole('heading', { name: letter.id }).waitFor()
   await page.getByText('Given up after 1 try: refused.').waitFor()
@@ -383,7 +383,7 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
 
   // From the overview that is two clicks: Find, and the button beside what was found.
   await server.track('web-key', 1, () => ({ messageId: 'm-found', event: 'Found', userId: 'u1' }))
-  await until('it is kept', async () => (await server.api('delivered?id=m-found')).delivered.some((d) => d.destination === 'crm'))
+  await until('it is kept', async () => (await server.api('delivered?id=m-found')).items.some((d) => d.destination === 'crm'))
   const overview = await visit(browser, server.page)
   await overview.getByRole('link', { name: 'Find', exact: true }).click()
   await overview.getByRole('searchbox', { name: 'messageId' }).fill('m-found')
@@ -701,7 +701,7 @@ for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
     receiver.answers['/refuses'] = { status: 422, text: '{"error":"unknown trait plan"}' }
     await server.track('app-key', 5)
     await until('they are dead', async () => (await server.api('dead/count')).count >= 5)
-    const { dead: [letter] } = await server.api('dead')
+    const { items: [letter] } = await server.api('dead')
     const page = await visit(browser, server.page, { colorScheme, viewport: { width, height: 740 }, bypassCSP: true, reducedMotion: 'reduce' })
     for (const view of [...views, `#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`]) {
       await hash(page, view)

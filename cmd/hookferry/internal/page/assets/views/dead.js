@@ -4,7 +4,7 @@ import { el, replace, set, text } from '../dom.js'
 import { compact, count, plural } from '../format.js'
 import { done, job } from '../jobs.js'
 import { pretty } from '../json.js'
-import { attempts, confirm, destinationInput, destinationLink, notice, open, origin, pager, problem, select, table, time } from '../parts.js'
+import { attempts, confirm, destinationInput, destinationLink, lastAnswer, notice, open, origin, pager, problem, select, table, time } from '../parts.js'
 import * as words from '../words.js'
 
 // page is how many are listed at a time.
@@ -115,7 +115,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
         get('dead', { ...f, order: order.value, limit: page, after: pages.after() }, signal), get('dead/count', f, signal)])
       if (mine !== asked) return
       replace(wrong)
-      letters = list.dead
+      letters = list.items
       listed = f
       matching = n
       show()
@@ -155,16 +155,15 @@ export default function dead({ query, every, onStatus, signal, keys }) {
       else chosen.delete(letter.key)
       showChosen()
     })
-    const last = letter.attempts?.at(-1)
     return el('tr', { 'data-index': i },
       el('td', { class: 'check' }, check),
-      el('td', { class: 'when' }, time(letter.died)),
+      el('td', { class: 'when' }, time(letter.ended)),
       el('td', { class: 'to', title: letter.destination }, destinationLink(letter.destination)),
       el('td', { class: 'type' }, letter.type, letter.event && el('small', {}, letter.event)),
       el('td', { class: 'why', title: words.explain(letter.reason) }, words.reason(letter.reason)),
       el('td', { class: 'n' }, letter.tries),
       el('th', { scope: 'row', class: 'mono' }, el('button', { type: 'button', class: 'as-link', onclick: () => inspect(letter) }, letter.id), letter.user && el('small', {}, letter.user)),
-      el('td', { class: 'detail' }, last ? [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || ''] : ''))
+      el('td', { class: 'detail' }, lastAnswer(letter)))
   }
 
   function showChosen() {
@@ -211,7 +210,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
         if (await f({ keys: [letter.key] }, 1)) load()
       }
       replace(body,
-        el('p', {}, 'Given up ', time(whole.died), ' after ', plural(whole.tries, 'try', 'tries'), ': ', el('b', {}, words.reason(whole.reason)), '. ', words.explain(whole.reason)),
+        el('p', {}, 'Given up ', time(whole.ended), ' after ', plural(whole.tries, 'try', 'tries'), ': ', el('b', {}, words.reason(whole.reason)), '. ', words.explain(whole.reason)),
         el('dl', { class: 'facts' },
           el('div', {}, el('dt', {}, 'Destination'), el('dd', {}, destinationLink(whole.destination))),
           el('div', {}, el('dt', {}, 'Type'), el('dd', {}, whole.type)),

@@ -66,7 +66,7 @@ export default function delivery({ destination, id, query, every, onStatus, sign
     replace(body, story.body === undefined ? el('p', { class: 'none' }, 'The body is not kept.') : pretty(story.body, 'Body of the webhook'))
     replace(actions, story.state === 'waiting' && story.due && el('button', { type: 'button', class: 'primary', onclick: () => retry(destination, id) }, 'Retry now'),
       story.state === 'delivered' && (kept ? el('button', { type: 'button', class: 'primary', onclick: () => resend(destination, id) }, 'Send again')
-        : el('span', { class: 'note' }, 'It is not kept, and so cannot be sent again: set history.maxAge to keep what was delivered.')), story.key && [
+        : el('span', { class: 'note' }, 'It is not kept, and so cannot be sent again: set history.maxAge to keep what was delivered.')), story.state === 'dead' && story.key && [
       el('button', { type: 'button', class: 'primary', onclick: () => replay({ keys: [story.key] }, 1) }, 'Replay'),
       el('button', { type: 'button', onclick: () => discard({ keys: [story.key] }, 1) }, 'Discard…'),
     ])

@@ -3,7 +3,7 @@ import { get, post, segment, write } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, say, text } from '../dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
-import { bars, confirm, deliveryRoute, figure, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
+import { bars, confirm, deliveryRoute, figure, lastAnswer, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { replayAll } from './dead.js'
 import { deleteDestination, showSecret } from './edit.js'
@@ -67,7 +67,7 @@ export default function destination({ destination: id, every, signal, keys }) {
   const drop = el('button', { type: 'button', class: 'small', hidden: true, onclick: discard }, 'Discard all…')
   const queuePanel = panel('What waits', { actions: drop }, queued, nothing)
   async function refreshQueue() {
-    const { waiting } = await get('waiting', { destination: id, limit: 10 }, signal)
+    const { items: waiting } = await get('waiting', { destination: id, limit: 10 }, signal)
     drop.hidden = queued.hidden = waiting.length === 0
     nothing.hidden = waiting.length > 0
     keyed(queue, waiting, (d) => JSON.stringify([d.source, d.id, d.due, d.tries]), (d) => ({ node: waitingRow(id, d) }))
@@ -245,7 +245,7 @@ function waitingRow(destination, d) {
     el('td', {}, d.type, d.event && el('small', {}, d.event)),
     el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(destination, d) }, d.id), d.user && el('small', {}, d.user)),
     el('td', { class: 'n' }, d.tries),
-    el('td', { class: 'detail' }, d.last ? [d.last.status > 0 && el('b', {}, d.last.status, ' '), d.last.error || d.last.answer || ''] : ''))
+    el('td', { class: 'detail' }, lastAnswer(d)))
 }
 
 // detail says the rest of an event in one line.

@@ -57,14 +57,15 @@ export default function destinations({ query, every, signal, keys }) {
 
   function show(answer) {
     const { q, source, state } = filter()
-    list.update(answer.destinations, q || source || state.length > 0 ? 'No destination matches.' : 'No destination.')
+    const { items, total: n = 0, after } = answer
+    list.update(items, q || source || state.length > 0 ? 'No destination matches.' : 'No destination.')
     for (const s of states) {
       const n = answer.states[s.state] ?? 0
       s.node.hidden = n === 0 && !s.input.checked
       text(s.n, compact(n))
     }
-    text(total, `${q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} set up, or with deliveries that wait`}; counted since the start`)
-    pages.update(answer.destinations.length, answer.total, answer.after)
+    text(total, `${q || source || state.length > 0 ? `${plural(n, 'matches', 'match')} the filter` : `${count(n)} set up, or with deliveries that wait`}; counted since the start`)
+    pages.update(items.length, n, after)
   }
 
   keys({

@@ -23,7 +23,7 @@ export default function edit({ destination: id, signal, keys }) {
   const results = el('div', { class: 'results' })
   const form = el('form', { class: 'panel form' }, el('p', { class: 'none' }, 'Reading the settings…'))
 
-  const ready = isNew ? get('sources', { limit: 10 }, signal).then(({ sources, total }) => ({ offered: sources, total }))
+  const ready = isNew ? get('sources', { limit: 10 }, signal).then(({ items, total }) => ({ offered: items, total }))
     : get(`destinations/${segment(id)}`, {}, signal).then((d) => ({ d }))
   ready.then(show).catch((error) => { if (!signal.aborted) replace(form, notice(problem(error))) })
 

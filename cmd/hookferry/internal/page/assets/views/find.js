@@ -49,8 +49,8 @@ export default function find({ query, onStatus, signal, keys }) {
   // all asks every place that may know, and returns each delivery once: as the store has it
   // rather than as the memory of what happened has it.
   async function all(filter) {
-    const nothing = Promise.resolve({})
-    const [{ dead = [] }, { delivered = [] }, { waiting = [] }, { events = [] }] = await Promise.all([
+    const nothing = Promise.resolve({ items: [] })
+    const [dead, delivered, waiting, { events = [] }] = await Promise.all([
       get('dead', { ...filter, order: 'newest', limit: most }, signal),
       kept ? get('delivered', { ...filter, limit: most }, signal) : nothing,
       filter.destination ? get('waiting', { ...filter, limit: most }, signal) : nothing,
@@ -61,9 +61,7 @@ export default function find({ query, onStatus, signal, keys }) {
       const key = JSON.stringify([d.destination, d.source ?? '', d.id])
       if (!found.has(key)) found.set(key, { ...d, state, at })
     }
-    for (const d of waiting) add({ destination: filter.destination, ...d }, 'waiting', d.due)
-    for (const d of dead) add(d, 'dead', d.died)
-    for (const d of delivered) add({ ...d, kept: true }, 'delivered', d.delivered)
+    for (const d of [...waiting.items, ...dead.items, ...delivered.items]) add({ ...d, kept: d.state === 'delivered' }, d.state, d.ended ?? d.due)
     const fits = (e) => (!filter.id || e.id === filter.id) && (!filter.user || e.user === filter.user)
     for (const e of events) if (fits(e)) add(e, { delivered: 'delivered', dead: 'dead' }[e.kind] ?? 'waiting', e.at)
     return [...found.values()].sort((a, b) => b.at.localeCompare(a.at))

@@ -79,10 +79,10 @@ export default function overview({ every, onStatus, signal }) {
     const [d, s, n] = await Promise.all([get('destinations', { sort: 'state', limit: listed }, signal), get('sources', { limit: few }, signal), get('nodes', {}, signal)])
     nodes.update(n)
     latest = d
-    destinations.update(d.destinations)
-    rest.hidden = d.total <= listed
-    text(rest, `All ${count(d.total)} destinations`)
-    sources.update(s.sources, s.total)
+    destinations.update(d.items)
+    rest.hidden = (d.total ?? 0) <= listed
+    text(rest, `All ${count(d.total ?? 0)} destinations`)
+    sources.update(s.items, s.total ?? 0)
     tell()
   })
   every(1_000, refreshSeries)
@@ -99,7 +99,7 @@ export default function overview({ every, onStatus, signal }) {
     if (calls.failed > 0) add('failed', 'bad', `${plural(calls.failed, 'request')} could not be stored`, ', and clients were told to send them again')
     const noted = words.notedIn(latest.states)
     const troubled = words.troubledIn(latest.states)
-    for (const d of latest.destinations.filter((d) => words.noted.includes(d.state)).slice(0, most)) {
+    for (const d of latest.items.filter((d) => words.noted.includes(d.state)).slice(0, most)) {
       const h = words.health(d)
       // What waits for a destination that is unknown is held once it is due.
       const more = [whenLine(d), d.held?.since && `since ${moment(d.held.since)}`, d.waiting > 0 && `${count(d.waiting)} waiting`].filter(Boolean).join(', ')
@@ -130,7 +130,7 @@ export default function overview({ every, onStatus, signal }) {
       }
     })
     attention.hidden = items.length === 0
-    const all = plural(latest.total, 'destination')
+    const all = plural(latest.total ?? 0, 'destination')
     text(state, troubled > 0 ? `${count(troubled)} of ${all} ${troubled === 1 ? 'is' : 'are'} in trouble.` : `${all}, none is in trouble.`)
   }
 

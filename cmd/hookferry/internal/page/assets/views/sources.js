@@ -26,7 +26,7 @@ export default function sources({ every, onStatus, signal, keys }) {
   let asked = 0
   async function load() {
     const mine = ++asked
-    const { sources, total, after } = await get('sources', { q: filter.value.trim(), limit: page, after: pages.after() }, signal)
+    const { items: sources, total = 0, after } = await get('sources', { q: filter.value.trim(), limit: page, after: pages.after() }, signal)
     if (mine !== asked) return
     list.update(sources, total)
     pages.update(sources.length, total, after)

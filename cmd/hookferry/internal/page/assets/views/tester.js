@@ -59,8 +59,8 @@ export default function tester({ query, signal, keys }) {
 
   keys({ s: ['Send', () => form.requestSubmit()] })
   // The only one that there is need not be chosen.
-  get('destinations', { limit: 1 }, signal).then(({ destinations, total }) => {
-    if (total === 1 && !destination.value) destination.value = destinations[0].id
+  get('destinations', { limit: 1 }, signal).then(({ items, total }) => {
+    if (total === 1 && !destination.value) destination.value = items[0].id
   }, () => {})
 
   return {

@@ -26,7 +26,7 @@ export default function users({ every, signal }) {
   let asked = 0
   async function refresh() {
     const mine = ++asked
-    const { audiences, total, after } = await get('audiences', { q: filter.value.trim(), limit: page, after: pages.after() }, signal)
+    const { items: audiences, total = 0, after } = await get('audiences', { q: filter.value.trim(), limit: page, after: pages.after() }, signal)
     if (mine !== asked) return
     scroll.hidden = audiences.length === 0
     empty.hidden = audiences.length > 0
@@ -102,7 +102,7 @@ export default function users({ every, signal }) {
   let wanted = 0
   async function offer() {
     const mine = ++wanted
-    const { sources, total } = await get('sources', { q: part.value.trim(), limit: page }, signal)
+    const { items: sources, total = 0 } = await get('sources', { q: part.value.trim(), limit: page }, signal)
     if (mine !== wanted) return
     const names = sources.map((s) => s.name)
     const others = [...chosen].filter((name) => !names.includes(name))
