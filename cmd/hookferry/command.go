@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -43,15 +42,10 @@ func (p process) transport() *http.Transport {
 // A command is one command of the program with its flags. The fields from args on are set when its
 // action runs.
 type command struct {
-	process
-	*pflag.FlagSet
-	cobra     *cobra.Command
-	variables []func() error // each sets a flag from its environment variables
-	server    string         // the flag with the address of the server; "" if the command asks none
+	flags
+	server string // the flag with the address of the server; "" if the command asks none
 
 	args   []string    // the arguments; their number fits the usage line
-	json   bool        // --json
-	yes    bool        // --yes
 	client *api.Client // set for commands that call a server
 }
 
@@ -61,7 +55,7 @@ type action func(ctx context.Context) error
 
 // define calls do, which defines the flags of a command and returns the action that it runs.
 func (p process) define(cmd *cobra.Command, do func(*command) action) {
-	c := &command{process: p, FlagSet: cmd.Flags(), cobra: cmd}
+	c := &command{flags: flags{process: p, FlagSet: cmd.Flags(), cobra: cmd}}
 	act := do(c)
 	c.completeAll()
 	cmd.Args = checkArguments

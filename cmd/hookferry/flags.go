@@ -17,6 +17,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// flags are the flags of a command, and the environment that may set them.
+type flags struct {
+	process
+	*pflag.FlagSet
+	cobra     *cobra.Command
+	variables []func() error // each sets a flag from its environment variables
+	json      bool           // --json
+	yes       bool           // --yes
+}
+
 // origin is the annotation of a flag with the environment variable that its value came from.
 const origin = "origin"
 
@@ -32,23 +42,23 @@ func variableOf(flag string) string {
 //
 // Lists and secrets are parsed as plain texts. The command checks them later, so that no error
 // repeats their values.
-func (c *command) variable(name string, split func(string) []string, others ...string) {
-	f := c.Lookup(name)
+func (fs *flags) variable(name string, split func(string) []string, others ...string) {
+	f := fs.Lookup(name)
 	f.Usage += " [$" + variableOf(name) + "]"
-	c.variables = append(c.variables, func() error {
+	fs.variables = append(fs.variables, func() error {
 		for _, flag := range append([]string{name}, others...) {
 			variable := variableOf(flag)
-			text := c.getenv(variable)
+			text := fs.getenv(variable)
 			if f.Changed || text == "" {
 				continue
 			}
-			c.SetAnnotation(name, origin, []string{variable})
+			fs.SetAnnotation(name, origin, []string{variable})
 			values := []string{text}
 			if split != nil {
 				values = split(text)
 			}
 			for _, v := range values {
-				if err := c.Set(name, v); err != nil {
+				if err := fs.Set(name, v); err != nil {
 					_, why, _ := strings.Cut(err.Error(), " flag: ")
 					return usagef("invalid argument %q for %s: %s", v, variable, why)
 				}
@@ -64,8 +74,8 @@ func lines(s string) []string {
 }
 
 // readVariables sets flags from their variables, except the flags that the user gave.
-func (c *command) readVariables() error {
-	for _, read := range c.variables {
+func (fs *flags) readVariables() error {
+	for _, read := range fs.variables {
 		if err := read(); err != nil {
 			return err
 		}
@@ -74,8 +84,8 @@ func (c *command) readVariables() error {
 }
 
 // originOf returns the name of the variable that set a flag, or else the flag itself.
-func originOf(flags *pflag.FlagSet, name string) string {
-	if f := flags.Lookup(name); f != nil && f.Annotations[origin] != nil {
+func originOf(set *pflag.FlagSet, name string) string {
+	if f := set.Lookup(name); f != nil && f.Annotations[origin] != nil {
 		return f.Annotations[origin][0]
 	}
 	return "--" + name
@@ -89,13 +99,13 @@ func nameOrigins(c *cobra.Command, err error) string {
 	return flagOfLine.ReplaceAllStringFunc(err.Error(), func(flag string) string { return originOf(c.Flags(), flag[2:]) })
 }
 
-func (c *command) jsonFlag() { c.BoolVar(&c.json, "json", false, "print JSON, one value a line") }
+func (fs *flags) jsonFlag() { fs.BoolVar(&fs.json, "json", false, "print JSON, one value a line") }
 
-func (c *command) yesFlag() { c.BoolVar(&c.yes, "yes", false, "do not ask") }
+func (fs *flags) yesFlag() { fs.BoolVar(&fs.yes, "yes", false, "do not ask") }
 
-func (c *command) duration(name string, value time.Duration, usage string) *time.Duration {
-	d := c.Duration(name, value, usage)
-	c.check(name, func(s string) (string, error) {
+func (fs *flags) duration(name string, value time.Duration, usage string) *time.Duration {
+	d := fs.Duration(name, value, usage)
+	fs.check(name, func(s string) (string, error) {
 		if d, err := time.ParseDuration(s); err != nil || d <= 0 {
 			return "", errors.New("want a time above zero such as 500ms, 10s or 2m")
 		}
@@ -104,9 +114,9 @@ func (c *command) duration(name string, value time.Duration, usage string) *time
 	return d
 }
 
-func (c *command) number(name string, value, least, most int, usage string) *int {
-	n := c.Int(name, value, usage)
-	c.check(name, func(s string) (string, error) {
+func (fs *flags) number(name string, value, least, most int, usage string) *int {
+	n := fs.Int(name, value, usage)
+	fs.check(name, func(s string) (string, error) {
 		if n, err := strconv.Atoi(s); err != nil || n < least || n > most {
 			return "", fmt.Errorf("want a number from %d to %d", least, most)
 		}
@@ -117,26 +127,26 @@ func (c *command) number(name string, value, least, most int, usage string) *int
 
 // choice defines a flag that accepts only the texts in values. Its default is value, which may also
 // be "". If the flag may be repeated, it has no default.
-func (c *command) choice(name, value, usage string, values []string, repeated bool) {
+func (fs *flags) choice(name, value, usage string, values []string, repeated bool) {
 	usage += ": " + strings.Join(values, ", ")
 	if repeated {
-		c.StringArray(name, nil, usage+"; may be repeated")
+		fs.StringArray(name, nil, usage+"; may be repeated")
 	} else {
-		c.String(name, value, usage)
+		fs.String(name, value, usage)
 	}
-	c.check(name, func(s string) (string, error) {
+	fs.check(name, func(s string) (string, error) {
 		if !slices.Contains(values, s) {
 			return "", errors.New("want one of " + strings.Join(values, ", "))
 		}
 		return s, nil
 	})
-	c.cobra.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	fs.cobra.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // check makes a flag call read with each text that it is given. The flag's value is the text that
 // read returns.
-func (c *command) check(name string, read func(string) (string, error)) {
-	f := c.Lookup(name)
+func (fs *flags) check(name string, read func(string) (string, error)) {
+	f := fs.Lookup(name)
 	f.Value = checkedValue{f.Value, read}
 	f.DefValue = strings.TrimPrefix(f.DefValue, "[]") // the help shows no empty list
 }
@@ -156,13 +166,13 @@ func (v checkedValue) Set(s string) error {
 
 func (v checkedValue) Type() string { return "value" } // the help shows the default without quotes
 
-func (c *command) text(name string) string { return c.Lookup(name).Value.String() }
+func (fs *flags) text(name string) string { return fs.Lookup(name).Value.String() }
 
 // texts returns the values of a flag, which may be given by its letter.
-func (c *command) texts(name string) []string {
-	f := c.Lookup(name)
+func (fs *flags) texts(name string) []string {
+	f := fs.Lookup(name)
 	if f == nil {
-		f = c.ShorthandLookup(name)
+		f = fs.ShorthandLookup(name)
 	}
 	value := f.Value
 	if checked, ok := value.(checkedValue); ok {
@@ -177,19 +187,19 @@ func (c *command) texts(name string) []string {
 // parameters defines one flag for each name. The names are query parameters of the admin API. A
 // flag has the name of its parameter, except --query for api.ParamQuery. The returned function
 // converts the values of the flags to query parameters.
-func (c *command) parameters(names ...string) func() url.Values {
+func (fs *flags) parameters(names ...string) func() url.Values {
 	for _, name := range names {
 		p := parameterFlags[name]
 		switch {
 		case p.values != nil:
-			c.choice(name, p.standard, p.usage, p.values, p.repeated)
+			fs.choice(name, p.standard, p.usage, p.values, p.repeated)
 		case name == api.ParamQuery:
-			c.StringP("query", name, "", p.usage)
+			fs.StringP("query", name, "", p.usage)
 		default:
-			c.String(name, "", p.usage)
+			fs.String(name, "", p.usage)
 		}
 		if p.time {
-			c.check(name, func(s string) (string, error) {
+			fs.check(name, func(s string) (string, error) {
 				t, err := parseTime(s, time.Now())
 				return t.UTC().Format(time.RFC3339Nano), err
 			})
@@ -198,9 +208,9 @@ func (c *command) parameters(names ...string) func() url.Values {
 	return func() url.Values {
 		all := url.Values{}
 		for _, name := range names {
-			texts := c.texts(name)
+			texts := fs.texts(name)
 			if name == api.ParamBy && texts[0] == "" {
-				texts[0] = c.getenv("USER")
+				texts[0] = fs.getenv("USER")
 			}
 			if len(texts) > 0 && texts[0] != "" {
 				all[name] = texts

@@ -15,7 +15,7 @@ import (
 )
 
 // printTo returns a command that prints to w.
-func printTo(w io.Writer) *command { return &command{process: process{stdout: w}} }
+func printTo(w io.Writer) *command { return &command{flags: flags{process: process{stdout: w}}} }
 
 // TestListenChecksSignatures posts webhooks with every kind of right and wrong signature.
 func TestListenChecksSignatures(t *testing.T) {
