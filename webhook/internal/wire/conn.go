@@ -68,9 +68,10 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
+	turns := len(rest) == 0 && cn.tap.turns()
 	// A TLS connection is not probed before it has served a request: until then, TLS may be
 	// in the middle of messages of its own.
-	if cn.kept || !cn.tap.secure {
+	if !turns && (cn.kept || !cn.tap.secure) {
 		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
 		} else if err != nil {
@@ -80,10 +81,20 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	if len(rest) > 0 {
 		return cn.exchangeLarge(b, rest)
 	}
-	_, werr := cn.nc.Write(b.out)
+	var werr error
+	if turns {
+		cn.tap.request = b.out
+	} else {
+		_, werr = cn.nc.Write(b.out)
+	}
 	// Read the answer even if the write failed: a receiver may answer and close before it
 	// has read the whole request.
 	a, keep, err = b.in.answer(b.kept[:0])
+	if turns {
+		if werr = cn.tap.werr; cn.tap.unsent && cn.kept {
+			return a, false, errStale
+		}
+	}
 	if err == nil {
 		return a, keep && werr == nil, nil
 	}

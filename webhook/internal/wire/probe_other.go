@@ -11,3 +11,7 @@ const canProbe = false
 type probe struct{}
 
 func (*probe) tryRead(syscall.RawConn, []byte) (int, error) { panic("wire: no probe") }
+
+func (*probe) turnAround(syscall.RawConn, []byte, []byte) (n, written int, err error) {
+	panic("wire: no probe")
+}

@@ -17,6 +17,10 @@ type probe struct {
 	p    []byte
 	n    int
 	err  error
+
+	// For turnAround. Otherwise request is nil.
+	request []byte
+	written int
 }
 
 // tryRead reads into p without blocking. It returns errSilent if there is nothing to read.
@@ -40,11 +44,36 @@ func (o *probe) tryRead(raw syscall.RawConn, p []byte) (int, error) {
 	return o.n, nil
 }
 
-// step is called by raw.Read.
+// turnAround writes request, and reads the beginning of the answer into p. If there is something to
+// read before, it writes nothing: written is -1. If it cannot write all of request at once, it does
+// not read.
+//
+// A look, a write and a read would use raw three times, and the read would find nothing at first,
+// because the answer has not come yet.
+func (o *probe) turnAround(raw syscall.RawConn, request, p []byte) (n, written int, err error) {
+	o.request, o.written = request, -1
+	n, err = o.tryRead(raw, p)
+	o.request = nil
+	return n, o.written, err
+}
+
+// step is called by raw.Read: again, once there may be something to read, if it returns false.
 func (o *probe) step(fd uintptr) bool {
+	if o.n, o.err = retried(syscall.Read, fd, o.p); o.err != syscall.EAGAIN || o.request == nil {
+		return true
+	}
+	if o.written < 0 {
+		n, _ := retried(syscall.Write, fd, o.request)
+		o.written = max(n, 0)
+	}
+	return o.written < len(o.request)
+}
+
+// retried calls a system call until no signal interrupts it.
+func retried(call func(fd int, p []byte) (int, error), fd uintptr, p []byte) (n int, err error) {
 	for {
-		if o.n, o.err = syscall.Read(int(fd), o.p); o.err != syscall.EINTR {
-			return true
+		if n, err = call(int(fd), p); err != syscall.EINTR {
+			return n, err
 		}
 	}
 }
