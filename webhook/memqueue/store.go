@@ -348,8 +348,9 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 // Now implements webhook.Store.
 func (s *Store) Now() time.Time { return now() }
 
-// now returns the time to the microsecond.
-func now() time.Time { return micros(time.Now()) }
+// now returns the time to the microsecond. The forwarder asks for it several times a delivery, and
+// time.Time.Truncate is slower.
+func now() time.Time { return time.UnixMicro(time.Now().UnixMicro()).UTC() }
 
 // micros returns t in UTC, to the microsecond.
 func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

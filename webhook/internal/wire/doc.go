@@ -23,6 +23,9 @@
 //     an answer, or with a 408 or 400 that closes it, the Client makes the request again, once, on
 //     a new connection. The receiver may have got both requests, which at-least-once delivery
 //     allows.
+//   - On a plain socket the look and the write are part of the read of the answer; see
+//     probe.turnAround. That saves a read that finds nothing, 2 us of the 28 us of a delivery from a
+//     store in memory.
 //   - A request of over 32 KB is written by a goroutine while the answer is read; see maxInline.
 //   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It waits at
 //     most 1 ms for a receiver that does not read.
