@@ -226,7 +226,7 @@ func (n *node) end(kill bool) error {
 // node connects to the first of the addresses, the second to the second, and so on in turn.
 func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	run(t, store, addresses, seed, 0, func(kill func(i int)) int {
+	run(t, store, addresses, seed, 0, func(_ []*node, kill func(i int)) int {
 		kills, outages := 0, 0
 		for end := time.Now().Add(length); ; {
 			wait(t.Context(), time.Duration(1+r.IntN(5000))*time.Millisecond)
@@ -249,7 +249,7 @@ func Run(t *testing.T, store Store, addresses []string, length time.Duration, se
 // that, no node may lose its claims, and no event may be delivered twice. The receiver takes a
 // while for each delivery, so that a backlog grows.
 func Survive(t *testing.T, store Store, address string, seed uint64, takes time.Duration, disturb func()) {
-	run(t, store, []string{address}, seed, takes, func(func(int)) int {
+	run(t, store, []string{address}, seed, takes, func([]*node, func(int)) int {
 		disturb()
 		return 0
 	})
@@ -258,8 +258,8 @@ func Survive(t *testing.T, store Store, address string, seed uint64, takes time.
 const nodeCount = 3
 
 // run lets nodes forward and deliver while disturb runs. disturb returns how many nodes it has
-// killed. Then run checks the fate of each event.
-func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.Duration, disturb func(kill func(i int)) int) {
+// killed or suspended. Then run checks the fate of each event.
+func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.Duration, disturb func(nodes []*node, kill func(i int)) int) {
 	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), takes: takes, accepted: make(map[string]bool), delivered: make(map[string]int)}
 	receiver := httptest.NewServer(l)
 	defer receiver.Close()
@@ -273,7 +273,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	for i := range nodes {
 		start(i)
 	}
-	kills := disturb(func(i int) {
+	kills := disturb(nodes, func(i int) {
 		nodes[i].end(true)
 		start(i)
 	})

@@ -68,8 +68,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// All processes of the database are frozen for a while, or the table of heartbeats is locked, while
-// a backlog is delivered. No node declares another one dead that is alive.
+// All processes of the database are frozen for a while, or a table is locked, while a backlog is
+// delivered. No node declares another one dead that is alive.
 func TestFrozen(t *testing.T) {
 	length, seed := soak.Long(t, "postgres-frozen")
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -95,16 +95,18 @@ func TestFrozen(t *testing.T) {
 		}
 		pause(t, d)
 	}
-	lock := func(d time.Duration) {
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	lock := func(table string) func(time.Duration) {
+		return func(d time.Duration) {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if _, err := tx.Exec(t.Context(), "LOCK TABLE chaos."+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+				t.Fatal(err)
+			}
+			pause(t, d)
 		}
-		defer tx.Rollback(context.Background())
-		if _, err := tx.Exec(t.Context(), "LOCK TABLE chaos.node IN ACCESS EXCLUSIVE MODE"); err != nil {
-			t.Fatal(err)
-		}
-		pause(t, d)
 	}
 	const claim = pgqueue.DefaultClaim
 	chaos.Survive(t, store, claim.String()+" "+db.URL(), seed, 100*time.Millisecond, func() {
@@ -113,23 +115,33 @@ func TestFrozen(t *testing.T) {
 		// A node with a recent late heartbeat declares no other node dead. So let the heartbeats be
 		// on time for a while before each step, or the test would check nothing.
 		steady := func() { pause(t, claim+time.Duration(r.Int64N(int64(claim)/2))) }
-		for end := time.Now().Add(length); ; {
-			for _, step := range []struct {
-				take func(time.Duration)
-				d    time.Duration
-			}{{freeze, claim - time.Second}, {freeze, claim + 2*time.Second}, {lock, claim}} {
-				steady()
-				step.take(step.d)
-			}
-			if time.Now().After(end) {
-				break
-			}
+		type step struct {
+			take func(time.Duration)
+			d    time.Duration
+		}
+		steps := []step{{freeze, claim - time.Second}, {freeze, claim + 2*time.Second}, {freeze, 6 * claim}}
+		for _, table := range []string{"node", "chunk", "dedup", "state", "dead", "setting"} {
+			steps = append(steps, step{lock(table), 2 * claim})
+		}
+		end := time.Now().Add(length)
+		for i := 0; i < len(steps) || time.Now().Before(end); i++ {
+			steady()
+			steps[i%len(steps)].take(steps[i%len(steps)].d)
 		}
 		steady()
 		if diff := cmp.Diff(before, nodes()); diff != "" {
 			t.Errorf("the ids of the nodes have changed, want that no live node is declared dead (-before +after):\n%s", diff)
 		}
 	})
+}
+
+// Nodes are suspended for twice Claim, one after the other. The others take over their claims, and
+// only what a suspended node had in flight is delivered twice.
+func TestSuspended(t *testing.T) {
+	length, seed := soak.Long(t, "postgres-suspended")
+	db := pgtest.New(t, "fsync=off")
+	const claim = pgqueue.DefaultClaim
+	chaos.Suspend(t, store, claim.String()+" "+db.URL(), length, seed, 100*time.Millisecond, 2*claim)
 }
 
 // pause waits for d, or until the test ends.
