@@ -1,6 +1,6 @@
-// Package chaos tests processes that share a store on a server. It kills the processes, and makes
-// the server unavailable. In the end each accepted event must be delivered or dead, and only events
-// that were in flight may be delivered twice.
+// Package chaos tests processes that share a store on a server. It kills or suspends the processes,
+// and makes the server unavailable. In the end each accepted event must be delivered or dead, and
+// only events that were in flight may be delivered twice.
 package chaos
 
 import (

@@ -123,7 +123,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 // choose returns the next segment to retire, or nil. A segment that a merge has copied records out of
 // must go before any other. Otherwise it is the one with the smallest share of needed bytes, if that
 // is at most a quarter, or if all segments take more than twice the needed bytes in them plus half the
-// size of a segment. Its copies then take up to as much again until it is removed.
+// size of a segment. The other half is for the copies of a merge, before the segment is removed.
 func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()

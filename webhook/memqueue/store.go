@@ -37,8 +37,8 @@ const overhead = 512
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
 	// MaxBytes bounds the memory for waiting deliveries, dead letters and members of audiences.
-	// Each counts its own bytes and 512 more. Put and Join return webhook.ErrQueueFull if they
-	// would exceed MaxBytes. Settle never does, so stored deliveries can always be retried and
+	// Each counts its own bytes and 512 more. Put and UpdateAudience return webhook.ErrQueueFull if
+	// they would exceed MaxBytes. Settle never does, so stored deliveries can always be retried and
 	// buried. Zero means DefaultMaxBytes, 256 MiB. webhook.Unlimited means no bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
