@@ -22,9 +22,9 @@ type Observer interface {
 
 // Accepted describes what one call of Forward or ForwardEvents has stored.
 type Accepted struct {
-	Deliveries []Delivery // all deliveries of the call, with their Trace
-	// Stored is how many of the Deliveries were stored. The store remembers the IDs of the others.
-	Stored int
+	Puts    []Put    // all deliveries of the call, with their Trace
+	Results []Result // of the Puts; a Put that was not stored has an ID that the store remembers
+	Stored  int      // how many of the Puts were stored
 }
 
 // Outcome is the result of one request.

@@ -28,8 +28,8 @@ func (j *observerLog) add(format string, args ...any) {
 }
 
 func (j *observerLog) Accepted(a webhook.Accepted) {
-	for _, d := range a.Deliveries {
-		j.add("accepted %s/%s %s, %d stored", d.Destination, d.ID, d.Type, a.Stored)
+	for i, p := range a.Puts {
+		j.add("accepted %s/%s %s, stored: %v", p.Destination, p.ID, p.Type, a.Results[i].Stored)
 	}
 }
 
@@ -74,19 +74,19 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 		r.track("m1")
 		time.Sleep(time.Minute)
 		expect(
-			"accepted crm/m1 track, 1 stored",
+			"accepted crm/m1 track, stored: true",
 			`attempted crm/m1 track try 1 at http://crm.example/hook: 503 retryable "server_error" in 1s, due later`,
 			`attempted crm/m1 track try 2 at http://crm.example/hook: 200 delivered "" in 20ms, due never`,
 			`ended crm/m1 "" with 1 attempts kept`,
 		)
 		r.track("m2")
 		expect(
-			"accepted crm/m2 track, 1 stored",
+			"accepted crm/m2 track, stored: true",
 			`attempted crm/m2 track try 1 at http://crm.example/hook: 404 permanent "refused" in 0s, due never`,
 			`ended crm/m2 "refused" with 1 attempts kept`,
 		)
 		r.track("m2")
-		expect("accepted crm/m2 track, 0 stored")
+		expect("accepted crm/m2 track, stored: false")
 	})
 }
 

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/hookferry/analytics"
@@ -15,16 +16,16 @@ import (
 type outbox struct {
 	*memqueue.Store
 	tx    any
-	last  []webhook.Delivery
+	last  []webhook.Put
 	known int   // how many of the deliveries PutTx reports as duplicates
 	err   error // the error of PutTx
 }
 
 func newOutbox() *outbox { return &outbox{Store: memqueue.New(memqueue.Config{})} }
 
-func (o *outbox) PutTx(_ context.Context, tx any, ds []webhook.Delivery) (int, error) {
-	o.tx, o.last = tx, ds
-	return len(ds) - o.known, o.err
+func (o *outbox) PutTx(_ context.Context, tx any, ps []webhook.Put) (int, error) {
+	o.tx, o.last = tx, slices.Clone(ps)
+	return len(ps) - o.known, o.err
 }
 
 func (o *outbox) FirstClaims() int64 { return 7 }

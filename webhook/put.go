@@ -88,14 +88,14 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 }
 
 // ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made
-// with package event. Event.NoDedup has no effect.
+// with package event.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
 	return f.forward(ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
-		stored, err := outbox.PutTx(ctx, tx, b.deliveries())
+		stored, err := outbox.PutTx(ctx, tx, b.puts)
 		if err == nil {
 			f.count(func(s *Stats) {
 				s.InTransaction += int64(stored)
@@ -271,14 +271,6 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 		s.Accepted += int64(stored)
 		s.Duplicates += int64(len(ps) - stored)
 	})
-	f.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
+	f.tell(func(o Observer) { o.Accepted(Accepted{ps, b.results, stored}) })
 	return stored, nil
-}
-
-func (b *batch) deliveries() []Delivery {
-	ds := make([]Delivery, len(b.puts))
-	for i := range ds {
-		ds[i] = b.puts[i].Delivery
-	}
-	return ds
 }

@@ -274,10 +274,10 @@ type Node struct {
 
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
-	// PutTx stores ds in the transaction tx, as Put would: durably if, and only if, tx commits. It
-	// returns how many of ds had not been put before. Each store documents which types tx may have.
-	// Any other type is an error.
-	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
+	// PutTx stores ps in the transaction tx, as Put would: durably if, and only if, tx commits. It
+	// keeps none of them. It returns how many of ps it has stored. Each store documents which types
+	// tx may have. Any other type is an error.
+	PutTx(ctx context.Context, tx any, ps []Put) (stored int, err error)
 	// FirstClaims counts the deliveries that PutTx has stored, on any node, and that this node was
 	// the first to claim.
 	FirstClaims() int64

@@ -78,7 +78,7 @@ func BenchmarkPutTx(b *testing.B) {
 			err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "INSERT INTO "+q.schema+".orders VALUES ($1)", n)
 				if err == nil && with == 1 {
-					_, err = q.PutTx(ctx, tx, ds)
+					_, err = q.PutTx(ctx, tx, puts(ds...))
 				}
 				return err
 			})

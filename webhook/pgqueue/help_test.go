@@ -26,17 +26,22 @@ func deliveries(destination string, from, n int) []webhook.Delivery {
 
 // putSome puts ds and returns how many were stored.
 func putSome(ctx context.Context, s *Store, ds ...webhook.Delivery) (n int, err error) {
-	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
-	for i := range ds {
-		ps[i].Delivery = ds[i]
-	}
-	err = s.Put(ctx, ps, out)
+	out := make([]webhook.Result, len(ds))
+	err = s.Put(ctx, puts(ds...), out)
 	for _, r := range out {
 		if r.Stored {
 			n++
 		}
 	}
 	return n, err
+}
+
+func puts(ds ...webhook.Delivery) []webhook.Put {
+	ps := make([]webhook.Put, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	return ps
 }
 
 func putAll(t testing.TB, s *Store, ds ...webhook.Delivery) {

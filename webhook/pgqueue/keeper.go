@@ -98,7 +98,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 					continue
 				}
 				d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-				e, err := newEntry(&d, false)
+				e, err := newEntry(&webhook.Put{Delivery: d, NoDedup: true})
 				if err != nil {
 					return err
 				}

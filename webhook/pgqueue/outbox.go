@@ -25,7 +25,7 @@ import (
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
-func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
+func (s *Store) PutTx(ctx context.Context, tx any, ps []webhook.Put) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
@@ -36,12 +36,12 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
 	err = s.call(ctx, "storing in a transaction", func() error {
-		if len(ds) == 0 {
+		if len(ps) == 0 {
 			return nil
 		}
 		var all []*entry
-		for i := range ds {
-			e, err := newEntry(&ds[i], true)
+		for i := range ps {
+			e, err := newEntry(&ps[i])
 			if err != nil {
 				return fmt.Errorf("delivery %d: %w", i, err)
 			}

@@ -157,7 +157,7 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 		ds[i].Due = ds[i].Due.Add(time.Duration(i/10) * time.Hour)
 	}
 	if err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		_, err := b.PutTx(ctx, tx, ds)
+		_, err := b.PutTx(ctx, tx, puts(ds...))
 		return err
 	}); err != nil {
 		t.Fatal(err)

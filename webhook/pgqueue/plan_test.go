@@ -74,7 +74,7 @@ func TestFunctionsUseIndexes(t *testing.T) {
 		least        int
 	}{
 		{"put", "dedup%", func(tx pgx.Tx) error {
-			n, err := q.PutTx(t.Context(), tx, deliveries("crm", 0, 20))
+			n, err := q.PutTx(t.Context(), tx, puts(deliveries("crm", 0, 20)...))
 			if n != 20 {
 				t.Errorf("PutTx = %d, want 20", n)
 			}

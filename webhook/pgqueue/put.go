@@ -53,11 +53,10 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 		p := &put{done: make(chan struct{})}
 		size := 0
 		for i := range ps {
-			e, err := newEntry(&ps[i].Delivery, !ps[i].NoDedup)
+			e, err := newEntry(&ps[i])
 			if err != nil {
 				return fmt.Errorf("delivery %d: %w", i, err)
 			}
-			e.keep = ps[i].Keep
 			p.entries = append(p.entries, e)
 			size += len(e.record)
 		}
@@ -260,18 +259,18 @@ type entry struct {
 	claim  uint64 // the caller's claim
 }
 
-// newEntry returns the entry of d, or the error of d.Check.
-func newEntry(d *webhook.Delivery, dedup bool) (*entry, error) {
-	if err := d.Check(); err != nil {
+// newEntry returns the entry of p, or the error of p.Check.
+func newEntry(p *webhook.Put) (*entry, error) {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	record, err := d.AppendBinary(make([]byte, 0, len(d.Body)+256))
-	e := &entry{queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), record: record, dedup: dedup}
-	if dedup {
-		e.key = storekit.KeyOf(d.Destination, d.ID)
+	record, err := p.AppendBinary(make([]byte, 0, len(p.Body)+256))
+	e := &entry{queue: queueKey{p.Destination, !p.Expires.IsZero()}, due: p.Due.UnixMicro(), record: record, dedup: !p.NoDedup, keep: p.Keep}
+	if e.dedup {
+		e.key = storekit.KeyOf(p.Destination, p.ID)
 	}
-	if n := len(d.Attempts); n > 0 {
-		e.reason = string(d.Attempts[n-1].Reason)
+	if n := len(p.Attempts); n > 0 {
+		e.reason = string(p.Attempts[n-1].Reason)
 	}
 	return e, err
 }

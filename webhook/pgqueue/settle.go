@@ -104,7 +104,7 @@ func (s *settler) settleSome(ctx context.Context, ss []webhook.Settlement) (n in
 			case webhook.Retry:
 				var e *entry
 				d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
-				if e, refused = newEntry(&d, false); refused == nil {
+				if e, refused = newEntry(&webhook.Put{Delivery: d, NoDedup: true}); refused == nil {
 					retries = append(retries, e)
 					size += len(e.record)
 				}

@@ -191,7 +191,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback(ctx)
-					if n, err = q.PutTx(ctx, tx, ds); err == nil && commit {
+					if n, err = q.PutTx(ctx, tx, puts(ds...)); err == nil && commit {
 						err = tx.Commit(ctx)
 					}
 				} else {
@@ -205,7 +205,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback()
-					if n, err = q.PutTx(ctx, tx, ds); err == nil && commit {
+					if n, err = q.PutTx(ctx, tx, puts(ds...)); err == nil && commit {
 						err = tx.Commit()
 					}
 				}
@@ -250,7 +250,7 @@ func TestSerializablePutTxStoresEachDeliveryOnce(t *testing.T) {
 		for {
 			n := 0
 			err := pgx.BeginTxFunc(t.Context(), q.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
-				n, err = q.PutTx(t.Context(), tx, []webhook.Delivery{d})
+				n, err = q.PutTx(t.Context(), tx, puts(d))
 				return err
 			})
 			if !hasCode(err, "40001") {

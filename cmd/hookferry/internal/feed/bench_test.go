@@ -45,7 +45,7 @@ func BenchmarkDelivery(b *testing.B) {
 						next = 0
 					}
 					batch, next = ds[next:next+100], next+100
-					f.Accepted(webhook.Accepted{Deliveries: batch, Stored: len(batch)})
+					f.Accepted(accepted(batch...))
 				}
 				d := &batch[i%100]
 				attempt.At = time.Now().Add(-time.Millisecond)

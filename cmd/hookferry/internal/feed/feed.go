@@ -103,23 +103,13 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total.add(now, cell{accepted: uint32(a.Stored)})
-	// The store says how many deliveries it has stored, but not which it has left out as
-	// duplicates. Assume that the deliveries that are known are the duplicates, and that the others
-	// are new.
-	left := a.Stored
-	seen := len(a.Deliveries) - a.Stored
 	var c *counts // the counts of the latest destination, whose id is in the variable of
 	var of string
-	for i := range a.Deliveries {
-		d := &a.Deliveries[i]
-		if left == 0 {
-			break
-		}
-		if seen > 0 && f.deliveries[key{d.Destination, d.ID}] != nil {
-			seen--
+	for i := range a.Puts {
+		d := &a.Puts[i].Delivery
+		if !a.Results[i].Stored {
 			continue
 		}
-		left--
 		if c == nil || d.Destination != of {
 			c, of = f.countsOf(d.Destination, now), d.Destination
 		}

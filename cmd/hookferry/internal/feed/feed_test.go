@@ -28,7 +28,16 @@ func newDelivery(destination, id string) webhook.Delivery {
 }
 
 func (t recorder) accepts(ds ...webhook.Delivery) {
-	t.Accepted(webhook.Accepted{Deliveries: ds, Stored: len(ds)})
+	t.Accepted(accepted(ds...))
+}
+
+// accepted describes a call that has stored ds.
+func accepted(ds ...webhook.Delivery) webhook.Accepted {
+	a := webhook.Accepted{Stored: len(ds)}
+	for _, d := range ds {
+		a.Puts, a.Results = append(a.Puts, webhook.Put{Delivery: d}), append(a.Results, webhook.Result{Stored: true})
+	}
+	return a
 }
 
 func (t recorder) succeeds(d webhook.Delivery, took time.Duration) {
@@ -165,8 +174,11 @@ func TestDuplicatesAreNotAccepted(t *testing.T) {
 	f := recorder{New()}
 	one, two := newDelivery("crm", "m1"), newDelivery("crm", "m2")
 	f.accepts(one)
-	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}, Stored: 1})
-	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}})
+	again := accepted(one, two)
+	again.Results[0].Stored, again.Stored = false, 1
+	f.Accepted(again)
+	again.Results[1].Stored, again.Stored = false, 0
+	f.Accepted(again)
 	f.Accepted(webhook.Accepted{Stored: 7}) // a sync
 	diff(t, "events", kinds(f.latest(Filter{}, 10)), []string{"m2 accepted", "m1 accepted"})
 	last := func(vs []*float64) (sum float64) {
