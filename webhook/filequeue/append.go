@@ -188,7 +188,6 @@ func (w *writer) roll(reserve disk.File) (err error) {
 		g.file, err = w.disk.Create(g.name())
 	} else if err = w.disk.Rename(reserveName, g.name()); err == nil {
 		w.reserve, size = nil, w.reserveBytes
-		w.logger.Warn("filequeue: the disk is full; new deliveries are refused until there is space, stored ones are delivered as before")
 	}
 	if err != nil {
 		return err

@@ -1,10 +1,13 @@
 package filequeue_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -124,6 +127,51 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The log says once that the disk is full, and once that puts are accepted again.
+func TestFullDiskIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		var log bytes.Buffer
+		s, err := filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := 0
+		put := func() error {
+			id++
+			d := webhook.Delivery{Destination: "crm", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 500)}
+			return s.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1))
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		d.SetCapacity(d.Used())
+		for err == nil {
+			err = put()
+		}
+		for range 3 {
+			if err := put(); !errors.Is(err, webhook.ErrQueueFull) {
+				t.Errorf("Put on a full disk = %v, want ErrQueueFull", err)
+			}
+		}
+		d.SetCapacity(1 << 30)
+		for range 2 {
+			time.Sleep(2 * time.Minute)
+			if err := put(); err != nil {
+				t.Errorf("Put on a disk that has space again = %v", err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"the disk is full or fails", "the store can be written again"} {
+			if n := strings.Count(log.String(), text); n != 1 {
+				t.Errorf("the log says %d times %q, want once:\n%s", n, text, &log)
+			}
+		}
+	})
 }
 
 // A store that opens on a full disk appends to its latest segment, and the next Open finds the

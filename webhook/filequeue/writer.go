@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -109,8 +110,8 @@ type writer struct {
 	seq     uint64    // of the next record
 	number  uint32    // of the latest segment
 	buf     []byte
-	failing bool      // the operator was told that commits fail
-	failed  time.Time // the latest failure
+	told    trouble   // what the operator was told
+	failed  time.Time // when puts or commits failed last
 }
 
 // newWriter returns the writer of an empty folder, with file sizes that suit the disk.
@@ -184,16 +185,18 @@ func (w *writer) commit(rs []*request) {
 	puts := slices.ContainsFunc(rs, func(r *request) bool { return r.puts })
 	// A commit without puts also makes the reserve, because an earlier commit may have used the
 	// reserve.
-	if err := w.secure(time.Now()); err != nil && puts {
-		refusePuts(rs, err)
+	refused := w.secure(time.Now())
+	if refused != nil && puts {
+		refusePuts(rs, refused)
 	}
 	wrote, err := w.try(rs)
 	if full(err) && puts {
 		// Settlements free space, and may use the reserve.
-		refusePuts(rs, err)
+		refused = err
+		refusePuts(rs, refused)
 		wrote, err = w.try(rs)
 	}
-	w.report(wrote, err)
+	w.report(wrote, refused, err)
 	for _, r := range rs {
 		if r.err == nil {
 			r.err = err
@@ -246,20 +249,37 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 	return len(g.records) > 0, nil
 }
 
-// calm is how long commits must succeed before report says that the store works again. So a disk
-// that is full now and then does not flood the log.
+// calm is how long puts and commits must succeed before report says that the store works again. So
+// a disk that is full now and then does not flood the log.
 const calm = time.Minute
 
-// report logs that commits fail, and later that they work again.
-func (w *writer) report(wrote bool, err error) {
+// report logs that puts are refused or that commits fail, and later that the store works again. It
+// logs again only if the state gets worse.
+func (w *writer) report(wrote bool, refused, err error) {
+	trouble, text := working, ""
 	switch {
 	case err != nil:
-		if w.failed = time.Now(); !w.failing {
-			w.failing = true
-			w.logger.Error("filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk", "error", err)
+		trouble, text = failing, "filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk"
+	case refused != nil:
+		trouble, text = refusing, "filequeue: the disk is full or fails; new deliveries are refused, and stored ones are delivered as before; check the disk"
+	}
+	switch {
+	case trouble != working:
+		if w.failed = time.Now(); trouble > w.told {
+			w.told = trouble
+			w.logger.Error(text, "error", cmp.Or(err, refused))
 		}
-	case w.failing && wrote && time.Since(w.failed) >= calm:
-		w.failing = false
+	case w.told != working && wrote && time.Since(w.failed) >= calm:
+		w.told = working
 		w.logger.Info("filequeue: the store can be written again")
 	}
 }
+
+// A trouble is what the operator was told about the disk. A greater one is worse.
+type trouble int
+
+const (
+	working  trouble = iota
+	refusing         // puts are refused
+	failing          // commits fail
+)
