@@ -66,12 +66,11 @@ var neighbours = []neighbour{
 		if err != nil {
 			return err
 		}
-		for _, l := range p.links {
-			l.gate.Lock()
-			defer l.gate.Unlock()
-		}
-		<-ctx.Done()
-		return nil
+		return p.cutOff(ctx)
+	}},
+	{name: "the node's server is cut off from the other servers", disturb: func(ctx context.Context, h *house) error {
+		i := slices.IndexFunc(h.servers, func(p *serverProcess) bool { return p.Name == h.node.ConnectedServerName() })
+		return h.servers[i].cutOff(ctx)
 	}},
 	{name: "the leader's folder is wiped", disturb: func(ctx context.Context, h *house) error {
 		p, err := h.leader(ctx)
@@ -185,10 +184,21 @@ func (p *serverProcess) end() {
 	p.cmd.Wait()
 }
 
+// cutOff cuts the server off from the other servers until ctx ends.
+func (p *serverProcess) cutOff(ctx context.Context) error {
+	for _, l := range p.links {
+		l.gate.Lock()
+		defer l.gate.Unlock()
+	}
+	<-ctx.Done()
+	return nil
+}
+
 // A house is three servers that one node, which delivers at full rate, shares with a neighbour.
 type house struct {
 	servers []*serverProcess
 	js      jetstream.JetStream // the neighbour's connection
+	node    *nats.Conn          // the node's connection
 	url     string              // where the collector takes calls
 
 	client    http.Client
@@ -316,11 +326,11 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	if h.js, err = jetstream.New(dial()); err != nil {
 		t.Fatal(err)
 	}
-	nc := dial()
+	h.node = dial()
 	var s *natsqueue.Store
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	testkit.Until(t, "the store is open", func() bool {
-		s, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Replicas: 3, Logger: log})
+		s, err = natsqueue.Open(t.Context(), h.node, natsqueue.Config{Stream: stream, Replicas: 3, Logger: log})
 		return err == nil
 	})
 	defer s.Close()
@@ -404,7 +414,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	// The first node has handed over its partitions, so another node counts the deliveries.
 	var other *natsqueue.Store
 	testkit.Until(t, "another node opens the store", func() bool {
-		other, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Logger: log})
+		other, err = natsqueue.Open(t.Context(), h.node, natsqueue.Config{Stream: stream, Logger: log})
 		return err == nil
 	})
 	defer other.Close()

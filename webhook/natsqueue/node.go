@@ -74,8 +74,11 @@ func (s *node) live() {
 			}
 			s.mu.Unlock()
 		}
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		switch {
+		case errors.Is(err, jetstream.ErrNoStreamResponse):
 			s.restore()
+		case errors.Is(err, context.DeadlineExceeded):
+			s.nc.ForceReconnect() // to another server: this one may be cut off from the others
 		}
 		signal(s.look)
 	}
