@@ -9,6 +9,6 @@ var nats = []soak{
 	{name: "nats-neighbours", what: "calls at full rate before three NATS servers that are killed, cut off, wiped, frozen, full, or lose the stream; needs unix and the right to mount", dir: "soak/nats", test: "TestNeighbours", apart: true},
 	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestStoreInRealTime"},
 	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestStore"},
-	{name: "nats-backlog", what: "the rate of deliveries beside a million that wait in NATS", dir: "webhook/natsqueue", bench: "BenchmarkBacklog", args: []string{"-backlog", "1000000"}, apart: true},
+	{name: "nats-backlog", what: "the rate of deliveries without and with a million that wait in NATS", dir: "webhook/natsqueue", bench: "BenchmarkDeliveries|BenchmarkBacklog", args: []string{"-backlog", "1000000", "-bench.round", "50000"}, apart: true},
 	{name: "nats-replicated", what: "the rate of deliveries with three NATS servers that each keep all", dir: "webhook/natsqueue", bench: "BenchmarkReplicated"},
 }

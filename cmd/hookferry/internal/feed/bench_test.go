@@ -35,6 +35,7 @@ func BenchmarkDelivery(b *testing.B) {
 				ds[i] = newDelivery(fmt.Sprint("destination-", i%64), fmt.Sprintf("0b5d1a9e-0000-4c0f-8a52-%012x", i))
 				ds[i].Body = body
 			}
+			all := accepted(ds...)
 			var batch []webhook.Delivery
 			next := 0
 			attempt := webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Endpoint: "https://a.example/", Status: 200}
@@ -44,8 +45,9 @@ func BenchmarkDelivery(b *testing.B) {
 					if next+100 > len(ds) {
 						next = 0
 					}
-					batch, next = ds[next:next+100], next+100
-					f.Accepted(accepted(batch...))
+					batch = ds[next : next+100]
+					f.Accepted(webhook.Accepted{Puts: all.Puts[next : next+100], Results: all.Results[next : next+100], Stored: 100})
+					next += 100
 				}
 				d := &batch[i%100]
 				attempt.At = time.Now().Add(-time.Millisecond)

@@ -404,9 +404,10 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track"}, Outcome: webhook.OutcomeRetryable, Due: time.Now(),
 		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
 	}
+	call := accepted(ds...)
 	work := func() {
 		f.tokens = -1000 // so that nothing is kept
-		f.accepts(ds...)
+		f.Accepted(call)
 		f.Attempted(failed)
 		f.succeeds(ds[0], time.Millisecond)
 	}
