@@ -69,6 +69,32 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 	})
 }
 
+// A node leaves a server that does not answer its heartbeats, long before the driver would.
+func TestNodeLeavesSilentServer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var deaf atomic.Bool
+		var connections atomic.Int32
+		s.wrap = func(conn net.Conn) (net.Conn, error) {
+			if connections.Add(1) > 1 {
+				return conn, nil
+			}
+			return deafConn{conn, &deaf}, nil
+		}
+		c := Config{Claim: 12 * time.Second, Partitions: 2}
+		q := s.open(t, c)
+		defer q.Close()
+		began := time.Now()
+		deaf.Store(true)
+		until(t, "a delivery is stored by another connection", func() bool {
+			_, err := q.tryPut(t.Context(), deliveries("crm", 0, 1)...)
+			return err == nil
+		})
+		if took := time.Since(began); took > c.Claim {
+			t.Errorf("it took %v, want at most %v", took, c.Claim)
+		}
+	})
+}
+
 // A message is sent again each second, so it is stored although the server is silent most of the time.
 func TestMessageIsSentAgainEachSecond(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
