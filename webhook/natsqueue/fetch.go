@@ -86,20 +86,29 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 			}
 		}
 		s.mu.Unlock()
-		records, err := s.records(ctx, missing)
+		messages, err := s.messages(ctx, seqs(missing)...)
 		s.mu.Lock()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
 		}
 		// If the cleaner has moved an entry meanwhile, the next iteration reads it from its new message.
 		for at, b := range missing {
+			var records []stored
+			if m := messages[at]; m != nil {
+				if r, err := parseRecord(m.Data); err == nil && len(r.records) == len(b.entries) {
+					records = r.records
+				}
+			}
+			if records == nil && b.left > 0 && b.p.state != lost {
+				s.config.Logger.Error("natsqueue: the servers have lost a message or damaged it; its deliveries are not attempted", "partition", b.p.n, "sequence", b.seq, "deliveries", b.left)
+			}
 			for i, e := range b.entries {
 				if e == nil || e.delivery != nil || !e.waits() || !wanted[e] && e.due > time.Now().Add(cacheAhead).UnixMicro() {
 					continue
 				}
 				var d *webhook.Delivery
-				if records[at] != nil {
-					d = b.p.decode(b.seq, i, records[at][i].data)
+				if records != nil {
+					d = b.p.decode(b.seq, i, records[i].data)
 				}
 				if d == nil {
 					b.damaged = true
@@ -109,35 +118,6 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 				d.Destination, e.delivery = e.lane.name, d
 				read = append(read, e)
 			}
-		}
-	}
-}
-
-// records reads the messages of blocks, and returns the encoded deliveries in each, nil for a
-// message that is lost or cannot be read. The store is not locked.
-func (s *index) records(ctx context.Context, blocks []*block) ([][]stored, error) {
-	for wait := behind; ; wait *= 2 {
-		messages, err := s.messages(ctx, seqs(blocks)...)
-		if err != nil {
-			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
-		}
-		all, missing := make([][]stored, len(blocks)), 0
-		for i, m := range messages {
-			if m == nil {
-				missing++ // the replica may not have the message yet
-			} else if r, err := parseRecord(m.Data); err == nil && len(r.records) == len(blocks[i].entries) {
-				all[i] = r.records
-			}
-		}
-		if missing > 0 && wait > resend { // no server has the missing messages
-			s.config.Logger.Error("natsqueue: the stream has lost messages; the deliveries in them are not attempted", "messages", missing)
-			missing = 0
-		}
-		if missing == 0 {
-			return all, nil
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return nil, err
 		}
 	}
 }

@@ -77,9 +77,9 @@ func within(ctx context.Context, patience time.Duration, f func(ctx context.Cont
 	}
 }
 
-// messages reads the messages with the given sequences. The servers choose the replica that answers,
-// which may lag a little behind the leader. For a message that this replica does not have, the
-// element is nil.
+// messages reads the messages with the given sequences. An element is nil if the stream has no such
+// message. The servers choose the replica that answers. It may lag behind the leader, so messages
+// asks the leader for a message that the replica does not have.
 func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawStreamMsg, error) {
 	all, errs := make([]*jetstream.RawStreamMsg, len(seqs)), make([]error, len(seqs))
 	var wg sync.WaitGroup
@@ -91,6 +91,13 @@ func (s *conn) messages(ctx context.Context, seqs ...uint64) ([]*jetstream.RawSt
 				}
 				return err
 			})
+			if errs[i] != nil || all[i] != nil {
+				return
+			}
+			var m held
+			if m, errs[i] = s.get(ctx, request{Seq: seq}); m.Sequence > 0 {
+				all[i] = &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data}
+			}
 		})
 	}
 	wg.Wait()
@@ -163,17 +170,26 @@ func readMessage(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
 	}, err
 }
 
-// list yields the messages under subjects, in their order. It stops after an error.
+// errBehind is the error of a list if the servers that answer lag behind the leader for too long.
+var errBehind = errors.New("the servers that answer lag behind the leader of the stream")
+
+// list yields the messages under subjects, in their order, up to the last one that the leader has.
+// The pages may come from several replicas. If one of them lags behind, list may yield a message
+// that another one has replaced since, and then the message that has replaced it. An error ends the
+// list.
 func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
-		for next := uint64(1); ; {
-			page, _, err := s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if len(page) == 0 {
-				return
+		last, err := s.last(ctx, subjects)
+		for next, wait := uint64(1), behind; err == nil && next <= last.Sequence; {
+			var page []*jetstream.RawStreamMsg
+			page, _, err = s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
+			if err == nil && len(page) == 0 { // the replica lags behind, or the last message has been removed
+				if err = errBehind; wait <= resend {
+					err = sleep(ctx, wait)
+				}
+				if wait *= 2; err == nil {
+					last, err = s.last(ctx, subjects)
+				}
 			}
 			for _, m := range page {
 				next = m.Sequence + 1
@@ -182,7 +198,29 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.R
 				}
 			}
 		}
+		if err != nil {
+			yield(nil, err)
+		}
 	}
+}
+
+// documents returns the documents under subjects, by the names in their last tokens. It leaves out
+// subjects of other programs.
+func (s *conn) documents(ctx context.Context, subjects string) (map[string]*jetstream.RawStreamMsg, error) {
+	all := make(map[string]*jetstream.RawStreamMsg)
+	for m, err := range s.list(ctx, subjects) {
+		if err != nil {
+			return nil, err
+		}
+		name, err := lastToken(m.Subject)
+		if err != nil {
+			continue
+		}
+		if all[name] = m; len(m.Data) == 0 { // it is removed
+			delete(all, name)
+		}
+	}
+	return all, nil
 }
 
 // lasts returns the last message of each of the subjects, which may be patterns, up to maxNodes
@@ -203,6 +241,7 @@ func (s *conn) lasts(ctx context.Context, since uint64, subjects ...string) ([]*
 
 // A held is a message as the leader of the stream has it. Sequence is 0 if there is none.
 type held struct {
+	Subject  string
 	Sequence uint64 `json:"seq"`
 	Header   []byte `json:"hdrs"`
 	Data     []byte
@@ -214,26 +253,27 @@ func (s *conn) last(ctx context.Context, subject string) (held, error) {
 }
 
 // get returns a message as the leader has it. The jetstream package asks any replica.
-func (s *conn) get(ctx context.Context, r request) (held, error) {
-	var answer struct {
-		Error   *jetstream.APIError
-		Message held
-	}
-	err := within(ctx, callTimeout, func(ctx context.Context) error {
+func (s *conn) get(ctx context.Context, r request) (found held, err error) {
+	err = within(ctx, callTimeout, func(ctx context.Context) error {
 		text, err := json.Marshal(r)
 		if err != nil {
 			return err
 		}
 		m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
-		if err == nil {
-			err = json.Unmarshal(m.Data, &answer)
+		if err != nil {
+			return err
 		}
-		if err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		var answer struct {
+			Error   *jetstream.APIError
+			Message held
+		}
+		if err = json.Unmarshal(m.Data, &answer); err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
 			err = answer.Error
 		}
+		found = answer.Message
 		return err
 	})
-	return answer.Message, err
+	return found, err
 }
 
 // info returns the server's description of the stream, with the subjects that match a filter.

@@ -176,25 +176,6 @@ func (m *members) Set(users []string, generation uint64) error {
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }
 
-// documents returns the documents under subjects, by the names in their last tokens. The list may be
-// some milliseconds old.
-func (s *roster) documents(ctx context.Context, subjects string) (map[string][]byte, error) {
-	all := make(map[string][]byte)
-	for m, err := range s.list(ctx, subjects) {
-		if err != nil {
-			return nil, err
-		}
-		name, err := lastToken(m.Subject)
-		if err != nil {
-			return nil, err
-		}
-		if all[name] = m.Data; len(m.Data) == 0 {
-			delete(all, name)
-		}
-	}
-	return all, nil
-}
-
 // memberIDs returns the sorted ids of the members of an audience.
 func (s *roster) memberIDs(ctx context.Context, id string) ([]string, error) {
 	all, err := s.documents(ctx, s.config.member(token(id), "*"))
@@ -210,10 +191,10 @@ func (s *roster) Members(ctx context.Context, id string) iter.Seq2[string, error
 func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
 	return page(ctx, s.conn, "listing audiences", func() (all []audience.Entry, _ error) {
 		found, err := s.documents(ctx, s.config.audience("*"))
-		for id, data := range found {
+		for id, m := range found {
 			var rec audience.Record
 			if err == nil {
-				err = rec.UnmarshalBinary(data)
+				err = rec.UnmarshalBinary(m.Data)
 			}
 			all = append(all, audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation})
 		}

@@ -18,7 +18,7 @@ const (
 )
 
 // streamVersion is the version of the stream's format.
-const streamVersion = "7"
+const streamVersion = "8"
 
 // stream returns the configuration of a new stream.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {

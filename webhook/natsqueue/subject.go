@@ -20,13 +20,23 @@ const (
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
 // heartbeat, reserve, setting, audience and member return the subjects of the stream that belong to
-// no partition. See reserveBytes for the reserve, and deadSubject for dead letters.
+// no partition. See reserveBytes for the reserve, settingGroup for settings, and deadSubject for
+// dead letters.
 func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
 func (c *Config) reserve() string              { return c.Stream + ".reserve" }
-func (c *Config) setting(token string) string  { return c.Stream + ".setting." + token }
 func (c *Config) audience(token string) string { return c.Stream + ".audience." + token }
+func (c *Config) setting(group, token string) string {
+	return c.Stream + ".setting." + group + "." + token
+}
 func (c *Config) member(id, token string) string {
 	return c.Stream + ".member." + id + "." + token
+}
+
+// settingGroup returns the token that the subjects of all settings have in common whose names begin
+// with the same text before the first "/".
+func settingGroup(name string) string {
+	text, _, _ := strings.Cut(name, "/")
+	return decimal(uint64(hash(text)))
 }
 
 // ask returns the subject of messages between nodes. The stream does not store them.
