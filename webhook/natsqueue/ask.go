@@ -19,29 +19,20 @@ import (
 )
 
 // A question is a request from any node to the node that owns a partition. An answer may be only a
-// part: then the same question with the From of the answer gets the next part.
+// part: then the same question gets the next part, with the Next of the answer as From.
 type question struct {
 	Kind                  string
 	webhook.WaitingFilter // its use depends on the Kind
 	Change                webhook.Change
-	From                  place
+	From                  string
 }
 
 // The kinds of questions.
 const (
 	askCounts  = "counts"  // count the deliveries of each destination, in the order of their names
 	askWaiting = "waiting" // list the waiting deliveries of Destination, in the order of Due, after the delivery ID
-	askChange  = "change"  // make the Change to the deliveries that the filter selects, message by message; an empty Destination stands for all destinations
+	askChange  = "change"  // make the Change to the deliveries that the filter selects; an empty Destination stands for all destinations
 )
-
-// A place says where the next part of an answer begins.
-type place struct {
-	Destination string // counts: after this one
-	Due         int64  // waiting deliveries: after this Due and this order
-	Order       uint64
-	Seq         uint64 // changes: at this place in the message with this sequence
-	I           uint32
-}
 
 // An answer is the owner's reply to a question.
 type answer struct {
@@ -49,8 +40,7 @@ type answer struct {
 	Waiting [][]byte // encoded deliveries
 	Changed int
 	Claimed int
-	More    bool // there are more parts, and the next one begins at From
-	From    place
+	Next    string // where the next part begins; empty if there are no more
 	Error   string
 }
 
@@ -71,51 +61,37 @@ const (
 	askEvery = 500 * time.Millisecond
 )
 
-// ask sends q to the node that owns the partition n, and yields the answer, part by part. An error
-// ends it.
-func (s *node) ask(ctx context.Context, n int, q question) iter.Seq2[answer, error] {
-	return func(yield func(answer, error) bool) {
-		for more := true; more; {
-			a, err := s.askOnce(ctx, n, q)
-			if !yield(a, err) || err != nil {
-				return
-			}
-			more, q.From = a.More, a.From
-		}
-	}
-}
-
-// askOnce returns a part of the answer to q. If this node is the owner, it answers q itself. While
-// no owner answers, askOnce repeats the question, until callTimeout.
-func (s *node) askOnce(ctx context.Context, n int, q question) (a answer, err error) {
+// ask returns a part of the answer to q by the node that owns the partition n. If this node is the
+// owner, it answers q itself. Otherwise ask repeats the question until an owner says that it is
+// working on the answer.
+func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
 	}
 	defer s.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
 	defer cancel()
-	patience := askEvery
-	if q.Kind == askChange { // a change reads and writes many messages
-		patience = callTimeout
+	sub, err := s.nc.SubscribeSync(s.nc.NewInbox())
+	if err != nil {
+		return a, err
 	}
+	defer sub.Unsubscribe()
 	for {
-		a, answered := s.reply(ctx, n, q)
-		if !answered {
-			asking, cancel := context.WithTimeout(ctx, patience)
-			m, failed := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), encode(q))
-			cancel()
-			if answered = failed == nil; answered {
-				err = decode(m.Data, &a)
-			}
-			if q.Kind == askWaiting { // the owner may need longer to read the deliveries
-				patience *= 2
-			}
+		if p := s.ready(n); p != nil {
+			return s.reply(ctx, p, &q)
 		}
-		if answered {
-			if a.Error != "" {
-				err = errors.New(a.Error)
+		err := s.nc.PublishRequest(s.config.ask("owner."+strconv.Itoa(n)), sub.Subject, encode(q))
+		for patience := askEvery; err == nil; patience = callTimeout {
+			var m *nats.Msg
+			hearing, cancel := context.WithTimeout(ctx, patience)
+			m, err = sub.NextMsgWithContext(hearing)
+			cancel()
+			if err == nil && len(m.Data) > 0 { // an empty message says that the owner is working
+				if err = decode(m.Data, &a); err == nil && a.Error != "" {
+					err = errors.New(a.Error)
+				}
+				return a, err
 			}
-			return a, err
 		}
 		if sleep(ctx, behind) != nil {
 			return a, context.Cause(ctx)
@@ -132,82 +108,103 @@ func (s *node) asked(m *nats.Msg) {
 	}
 	s.goroutines.Go(func() {
 		defer s.calls.Leave()
+		p := s.ready(n)
+		if p == nil {
+			return
+		}
+		m.Respond(nil)
 		ctx, cancel := context.WithTimeout(s.background, callTimeout)
 		defer cancel()
-		if a, ok := s.reply(ctx, n, q); ok {
-			m.Respond(encode(a))
+		a, err := s.reply(ctx, p, &q)
+		if err != nil {
+			a.Error = err.Error()
 		}
+		m.Respond(encode(a))
 	})
 }
 
-// reply answers a question if this node owns the partition n.
-func (s *node) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
+// ready returns the partition n if this node owns it and can answer questions about it, otherwise
+// nil.
+func (s *index) ready(n int) *partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.owned[n].state == reading || s.lapsed() != nil {
-		return a, false
+		return nil
 	}
-	p := s.owned[n]
-	var err error
+	return s.owned[n]
+}
+
+// reply answers a question about p.
+func (s *node) reply(ctx context.Context, p *partition, q *question) (a answer, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch q.Kind {
 	case askCounts:
-		a = p.counts(&q)
+		a = p.counts(q)
 	case askWaiting:
-		a, err = p.waiting(ctx, &q)
+		a, err = p.waiting(ctx, q)
 	case askChange:
-		a, err = s.change(ctx, p, &q)
+		a, err = s.change(ctx, p, q)
 	}
 	if err == nil && p.state == lost {
 		err = errLost
 	}
-	if err != nil {
-		a.Error = err.Error()
-	}
-	return a, true
+	return a, err
 }
 
-// errLost is the error of a change that may be made in part.
+// errLost is the error of an answer that may lack a part, and of a change that may be made in part.
 var errLost = errors.New("another node has taken over the partition")
 
 // counts returns the counts of up to answerLen lanes of p, sorted by name. The store is locked.
 func (p *partition) counts(q *question) (a answer) {
 	for name, l := range p.lanes {
-		if l.p == p && name > q.From.Destination {
+		if l.p == p && name > q.From {
 			a.Counts = append(a.Counts, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}
 	}
 	slices.SortFunc(a.Counts, func(a, b webhook.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
-	if a.More = len(a.Counts) > answerLen; a.More {
+	if len(a.Counts) > answerLen {
 		a.Counts = a.Counts[:answerLen]
-		a.From.Destination = a.Counts[answerLen-1].Destination
+		a.Next = a.Counts[answerLen-1].Destination
 	}
 	return a
 }
 
-// entries returns the entries that match, in the messages from the sequence from on. The store is
-// locked.
-func (p *partition) entries(from uint64, match func(*entry) bool) (all []*entry) {
-	i, _ := p.search(from)
-	for _, b := range p.order[i:] {
+// part returns the entries that match, in the order of Due, as many as an answer may have, and the
+// place where the next part begins, if there is one. The first part begins at the place "". The
+// store is locked.
+func (p *partition) part(from string, match func(*entry) bool) (some []*entry, next string, err error) {
+	after, epoch := new(entry), p.epoch
+	if from != "" {
+		fmt.Sscan(from, &epoch, &after.due, &after.order) // no error: behind has written it
+	}
+	if epoch != p.epoch { // an earlier owner had the entries in another order
+		return nil, "", errLost
+	}
+	var most *entry // the part ends before it: sorting all entries would take too long
+	for _, b := range p.order {
 		for _, e := range b.entries {
-			if e != nil && match(e) {
-				all = append(all, e)
+			if e == nil || from != "" && e.compare(after) <= 0 || most != nil && e.compare(most) > 0 || !match(e) {
+				continue
+			}
+			if some = append(some, e); len(some) == 4*pageLen {
+				slices.SortFunc(some, (*entry).compare)
+				some, most = some[:pageLen+1], some[pageLen]
 			}
 		}
 	}
-	return all
-}
-
-// part returns as many of entries as an answer may have, and whether there are more.
-func (p *partition) part(entries []*entry) (some []*entry, more bool) {
+	slices.SortFunc(some, (*entry).compare)
 	room := min(pageBytes, p.nc.MaxPayload()/2)
-	for i, e := range entries {
+	for i, e := range some {
 		if room -= e.bytes(); i > 0 && (room < 0 || i == pageLen) {
-			return entries[:i], true
+			return some[:i], p.behind(some[i-1]), nil
 		}
 	}
-	return entries, false
+	return some, "", nil
 }
+
+// behind returns the place behind an entry.
+func (p *partition) behind(e *entry) string { return fmt.Sprint(p.epoch, e.due, e.order) }
 
 // waiting returns the next waiting deliveries of the lane q.Destination. The first part begins
 // after the delivery q.ID, if it waits. The caller holds the lock of the store; waiting releases it
@@ -217,23 +214,17 @@ func (p *partition) waiting(ctx context.Context, q *question) (a answer, err err
 	if l == nil {
 		return a, nil
 	}
-	all := p.entries(0, func(e *entry) bool { return e.lane == l })
-	var after *entry
-	key := storekit.KeyOf(l.name, q.ID)
-	if i := slices.IndexFunc(all, func(e *entry) bool { return e.key == key }); i >= 0 {
-		after = all[i]
+	if q.From == "" && q.ID != "" {
+		key := storekit.KeyOf(l.name, q.ID)
+		if after, _, _ := p.part("", func(e *entry) bool { return e.lane == l && e.key == key }); len(after) > 0 {
+			q.From = p.behind(after[0])
+		}
 	}
-	if q.From != (place{}) {
-		after = &entry{due: q.From.Due, order: q.From.Order}
+	all, next, err := p.part(q.From, func(e *entry) bool { return e.lane == l })
+	if err != nil {
+		return a, err
 	}
-	if after != nil {
-		all = slices.DeleteFunc(all, func(e *entry) bool { return e.compare(after) <= 0 })
-	}
-	slices.SortFunc(all, (*entry).compare)
-	if all, a.More = p.part(all); a.More {
-		last := all[len(all)-1]
-		a.From = place{Due: last.due, Order: last.order}
-	}
+	a.Next = next
 	ds, err := p.load(ctx, all)
 	for _, d := range ds {
 		if d != nil {
@@ -247,27 +238,22 @@ func (p *partition) waiting(ctx context.Context, q *question) (a answer, err err
 // change makes q.Change to the next deliveries of p that q selects. The caller holds the lock of the
 // store; change releases it while it asks the server.
 func (s *node) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
-	filter, erase, user, from := q.WaitingFilter, q.Destination == "", hash(q.User), q.From
-	all := p.entries(from.Seq, func(e *entry) bool { // those that may match q, as far as the data in memory tells
-		return (erase && e.user == user || e.lane.name == q.Destination) && (e.block.seq > from.Seq || e.i >= from.I)
+	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
+	entries, next, err := p.part(q.From, func(e *entry) bool { // those that may match q, as far as the data in memory tells
+		return erase && e.user == user || e.lane.name == q.Destination
 	})
-	entries, more := p.part(all)
-	if a.More = more; more {
-		next := all[len(entries)]
-		a.From = place{Seq: next.block.seq, I: next.i}
+	if err != nil {
+		return a, err
 	}
+	a.Next = next
 	ds, err := s.load(ctx, entries)
 	if err != nil {
 		return a, err
 	}
 	w := newWrite(p)
-	erased := p.erased
 	for i, e := range entries {
-		if ds[i] == nil {
-			continue
-		}
 		filter.Destination = e.lane.name
-		if !filter.Match(ds[i]) {
+		if ds[i] == nil || !filter.Match(ds[i]) {
 			continue
 		}
 		if e.claim != 0 {
@@ -283,9 +269,8 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 		s.claim(e) // from here on nobody else can
 		e.write = w
 		end := s.ending(e, ds[i], &by)
-		end.news = true
+		end.news, end.erase = true, erase
 		w.endings = append(w.endings, end)
-		erased = max(erased, e.block.seq)
 	}
 	if len(w.endings) == 0 {
 		return a, nil
@@ -293,19 +278,15 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	s.mu.Unlock()
 	err = s.write(ctx, w)
 	s.mu.Lock()
-	if err != nil {
-		return a, err
+	if err == nil {
+		a.Changed = len(w.endings)
 	}
-	a.Changed = len(w.endings)
-	if erase { // the cleaner then moves the other deliveries out of these messages, and purges these
-		p.erased = max(p.erased, erased)
-	}
-	return a, nil
+	return a, err
 }
 
 // Count implements webhook.Keeper. It asks the owners of all partitions. If another node puts a
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
-// milliseconds.
+// milliseconds. The number of dead letters may be as old.
 func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 	all.DeadBytes = -1 // unknown: Count would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
@@ -332,15 +313,15 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			for a, err := range s.ask(ctx, n, question{Kind: askCounts}) {
+			for c, err := range storekit.Pages("", func(from string) ([]webhook.DestinationCounts, string, error) {
+				a, err := s.ask(ctx, n, question{Kind: askCounts, From: from})
+				return a.Counts, a.Next, err
+			}) {
 				if err != nil {
-					yield(webhook.DestinationCounts{}, fmt.Errorf("natsqueue: counting: %w", err))
-					return
+					err = fmt.Errorf("natsqueue: counting: %w", err)
 				}
-				for _, c := range a.Counts {
-					if !yield(c, nil) {
-						return
-					}
+				if !yield(c, err) || err != nil {
+					return
 				}
 			}
 		}
@@ -348,23 +329,20 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 }
 
 // Waiting implements webhook.Keeper. It may leave out deliveries that are settled or put back while
-// it reads.
+// it reads. It ends with an error if another node takes over the destination meanwhile.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
-	return func(yield func(webhook.Delivery, error) bool) {
-		q := question{Kind: askWaiting, WaitingFilter: webhook.WaitingFilter{Destination: destination, ID: after}}
-		for a, err := range s.ask(ctx, s.config.partition(destination), q) {
-			for i := 0; i < len(a.Waiting) && err == nil; i++ {
-				var d webhook.Delivery
-				if err = d.UnmarshalBinary(a.Waiting[i]); err == nil && !yield(d, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing waiting deliveries: %w", err))
-				return
-			}
+	filter := webhook.WaitingFilter{Destination: destination, ID: after}
+	return storekit.Pages("", func(from string) ([]webhook.Delivery, string, error) {
+		a, err := s.ask(ctx, s.config.partition(destination), question{Kind: askWaiting, WaitingFilter: filter, From: from})
+		ds := make([]webhook.Delivery, len(a.Waiting))
+		for i := 0; i < len(ds) && err == nil; i++ {
+			err = ds[i].UnmarshalBinary(a.Waiting[i])
 		}
-	}
+		if err != nil {
+			return nil, "", fmt.Errorf("natsqueue: listing waiting deliveries: %w", err)
+		}
+		return ds, a.Next, nil
+	})
 }
 
 // Change implements webhook.Keeper. It asks the owner of the destination several times if many
@@ -378,11 +356,13 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 
 // changeIn makes a change to the deliveries of one partition.
 func (s *node) changeIn(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
-	for a, err := range s.ask(ctx, partition, question{Kind: askChange, WaitingFilter: filter, Change: to}) {
+	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
+	for more := true; more; more = q.From != "" {
+		a, err := s.ask(ctx, partition, q)
+		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
 		if err != nil {
 			return n, claimed, fmt.Errorf("natsqueue: changing waiting deliveries: %w", err)
 		}
-		n, claimed = n+a.Changed, claimed+a.Claimed
 	}
 	return n, claimed, nil
 }

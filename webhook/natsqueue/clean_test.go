@@ -140,6 +140,33 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 	})
 }
 
+// If a node closes the store right after Erase, the next owner of the partition removes the bytes of
+// the user.
+func TestEraseIsFinishedByNextOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 1, Claim: time.Minute}
+		q := ready(s.open(t, c))
+		ds := deliveries("d", 0, 4)
+		ds[2].User, ds[2].Body = "ann", []byte("a secret of ann")
+		mustPut(t, q, ds...)
+		if n, claimed, err := q.Erase(t.Context(), "ann"); n != 1 || claimed != 0 || err != nil {
+			t.Errorf("Erase = %d, %d, %v; want 1, 0", n, claimed, err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q = ready(s.open(t, c))
+		defer q.Close()
+		time.Sleep(10 * cleanEvery)
+		for _, m := range logMessages(t, q) {
+			if bytes.Contains(m.Data, []byte("secret")) {
+				t.Errorf("message %d has bytes of the user ann, want none", m.Sequence)
+			}
+		}
+		fetch(t, q, 3, "d")
+	})
+}
+
 // Clean shrinks a log in which few deliveries wait, even if one of them is in the first message.
 // The dedup window still has the ids of purged deliveries.
 func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
@@ -359,6 +386,40 @@ func TestMovedDeliveryIsFound(t *testing.T) {
 			if string(d.Body) != d.ID {
 				t.Errorf("delivery %s has the body %q, want its ID", d.ID, d.Body)
 			}
+		}
+	})
+}
+
+// A change that needs several parts counts a claimed delivery once, even if it is moved between two
+// parts.
+func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		const n, held = pageLen + 50, 10
+		mustPut(t, q, deliveries("d", 0, n)...)
+		if ds, err := q.tryFetch(t.Context(), held, "d"); len(ds) != held || err != nil {
+			t.Fatalf("Fetch = %d, %v; want %d", len(ds), err, held)
+		}
+		p := partitionOf(q)
+		ask := question{Kind: askChange, WaitingFilter: webhook.WaitingFilter{Destination: "d"}, Change: webhook.Discarded}
+		changed, claimed := 0, 0
+		for more := true; more; more = ask.From != "" {
+			a, err := q.ask(t.Context(), 0, ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed, claimed, ask.From = changed+a.Changed, claimed+a.Claimed, a.Next
+			w, err := q.moving(t.Context(), p, slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 }))
+			if err == nil {
+				err = q.write(t.Context(), w)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if changed != n-held || claimed != held {
+			t.Errorf("Change = %d, %d; want %d, %d", changed, claimed, n-held, held)
 		}
 	})
 }

@@ -245,7 +245,9 @@ func (p *partition) judge(b *block) {
 func (p *partition) sawRecord(r *record) {
 	p.cursor = max(p.cursor, r.cursor)
 	for _, x := range r.ends {
-		if at, ok := p.search(x.seq); ok {
+		if x.i == erasedUpTo {
+			p.erased = max(p.erased, x.seq)
+		} else if at, ok := p.search(x.seq); ok {
 			if b := p.order[at]; int(x.i) < len(b.entries) && b.entries[x.i] != nil {
 				p.remove(b.entries[x.i])
 			}

@@ -135,6 +135,27 @@ func TestLateOwnerAnswers(t *testing.T) {
 	})
 }
 
+// A change, too, is made if a node becomes the owner before the time limit.
+func TestLateOwnerMakesChange(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		mustPut(t, q, deliveries("d", 0, 1)...)
+		p := partitionOf(q)
+		own := func(p *partition) {
+			q.mu.Lock()
+			q.owned[0] = p
+			q.mu.Unlock()
+		}
+		synctest.Wait() // until the node has checked the owners
+		own(nil)
+		time.AfterFunc(time.Second, func() { own(p) })
+		if n, _, err := q.Change(t.Context(), webhook.WaitingFilter{Destination: "d"}, webhook.Discarded); n != 1 || err != nil {
+			t.Errorf("Change = %d, %v; want 1", n, err)
+		}
+	})
+}
+
 // An owner may need longer than askEvery to read the deliveries that it lists.
 func TestSlowOwnerAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {

@@ -3,16 +3,20 @@ package natsqueue
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 )
 
 // formatVersion is the first number of every record.
 const formatVersion = 3
 
-// A ref names a delivery: the sequence of its message, and its place among the records.
+// A ref names a delivery: the sequence of its message, and its place among the records. The place
+// erasedUpTo stands for no delivery: all messages up to seq may have bytes of an erased user.
 type ref struct {
 	seq uint64
 	i   uint32
 }
+
+const erasedUpTo = math.MaxUint32
 
 // A record is a message in the log of a partition. Any node puts deliveries in records, and the
 // owner stores its changes in records. The field node of an owner's last record names the present
@@ -21,7 +25,7 @@ type record struct {
 	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
 	serial  uint64   // the node's own number of the record: no two records are the same
 	cursor  uint64   // of the owner: puts up to this sequence have been checked for duplicates
-	ends    []ref    // of the owner: deliveries that were settled, moved or left out as duplicates
+	ends    []ref    // of the owner: deliveries that were settled, moved, erased or left out as duplicates
 	records []stored // deliveries that are put, put back or moved
 }
 

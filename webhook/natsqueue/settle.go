@@ -69,6 +69,7 @@ type ending struct {
 	subject string            // of the dead letter
 	from    *block            // for a move: the block that the delivery was in
 	news    bool              // Heads has to yield the lane, because no caller of Settle knows of the ending
+	erase   bool              // the cleaner has to purge the message
 }
 
 // putsBack reports whether the delivery goes on in the record.

@@ -140,6 +140,7 @@ type draft struct {
 	record  record
 	endings []*ending
 	dropped int
+	erased  uint64 // the last message with a delivery that the record erases
 	parcel
 }
 
@@ -162,6 +163,9 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 		size += len(e.record) + 8
 		d.endings = append(d.endings, e)
 		r.ends = append(r.ends, ref{e.block.seq, e.i})
+		if e.erase {
+			d.erased = max(d.erased, e.block.seq)
+		}
 		if e.putsBack() {
 			r.records = append(r.records, stored{e.record, e.block.keys[e.i] == (storekit.Key{})})
 		} else if e.subject != "" {
@@ -172,6 +176,9 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
 	}
 	r.ends = append(r.ends, p.dropped[:d.dropped]...)
+	if d.erased > 0 { // the next owner has to know it, too
+		r.ends = append(r.ends, ref{d.erased, erasedUpTo})
+	}
 	if release && len(endings) == 0 {
 		r.node = ""
 	}
@@ -189,6 +196,7 @@ func (s *recorder) recorded(p *partition, d *draft) {
 	}
 	p.last = d.seq
 	p.dropped = p.dropped[d.dropped:]
+	p.erased = max(p.erased, d.erased)
 	b := p.block(d.seq, len(d.messages[len(d.messages)-1].Data), len(d.record.records))
 	b.judged = true
 	n := 0
