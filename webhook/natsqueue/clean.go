@@ -193,9 +193,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	s.mu.Unlock()
 	var parcels []*parcel
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
-		c := one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String())
-		c.vital = true
-		parcels = append(parcels, c)
+		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String()))
 	}
 	messages, err := s.messages(ctx, seqs(damaged)...)
 	if err != nil {
@@ -214,6 +212,9 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 				parcels = append(parcels, one(p.prefix+kindDamaged, record.data))
 			}
 		}
+	}
+	for _, c := range parcels { // a purge frees more room than they take
+		c.vital = true
 	}
 	if err = s.store(ctx, parcels...); err != nil || below == 0 {
 		return err
