@@ -125,7 +125,8 @@ func (s *node) beat(ctx context.Context) error {
 	if s.failed = err; err != nil {
 		return err
 	}
-	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // a heartbeat was missed
+	last := s.until.Add(-s.config.trusted())
+	if max(sent.Sub(last), sent.Round(0).Sub(last.Round(0))) > s.config.Claim*2/3 { // a heartbeat was missed; see lapsed for the two clocks
 		s.steady = sent
 	}
 	s.until = sent.Add(s.config.trusted())
@@ -157,26 +158,28 @@ func (s *node) restore() {
 
 // A peer is a node that shares the store, as its last heartbeat describes it.
 type peer struct {
-	id string
-	at time.Time // of the heartbeat, by the server's clock
+	id  string
+	seq uint64    // of the heartbeat
+	at  time.Time // of the heartbeat, by the server's clock
 	heartbeat
 }
 
-// peers returns the live nodes, including this one. A node is dead if its last heartbeat is older
-// than Claim. But no node can store heartbeats while the servers are away. So this node calls
-// others dead only if it has stored all of its own heartbeats for at least Claim.
-func (s *node) peers(ctx context.Context) ([]peer, error) {
+// peers returns the live nodes, including this one, and the dead nodes. It knows all heartbeats up
+// to the sequence since. A node is dead if its last heartbeat is older than Claim. But no node can
+// store heartbeats while the servers are away. So this node calls others dead only if it has stored
+// all of its own heartbeats for at least Claim.
+func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err error) {
 	s.mu.Lock()
-	latest := s.latest
+	since = max(since, s.latest)
 	s.mu.Unlock()
-	page, err := s.lasts(ctx, latest, s.config.heartbeat("*"))
+	page, err := s.lasts(ctx, since, s.config.heartbeat("*"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var all []peer
 	var now time.Time // of this node's heartbeat
 	for _, m := range page {
-		n := peer{id: m.Subject[len(s.config.heartbeat("")):], at: m.Time.UTC()}
+		n := peer{id: m.Subject[len(s.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
 		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
 		if n.id == s.id {
 			now = n.at
@@ -184,18 +187,23 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 		all = append(all, n)
 	}
 	if now.IsZero() {
-		return nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
+		return nil, nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
-	return slices.DeleteFunc(all, func(n peer) bool {
+	for _, n := range all {
 		age := now.Sub(n.at)
 		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed a heartbeat: check again when its Claim is over
 			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
 		}
-		return judges && age > s.config.Claim
-	}), nil
+		if judges && age > s.config.Claim {
+			dead = append(dead, n)
+		} else {
+			live = append(live, n)
+		}
+	}
+	return live, dead, nil
 }
 
 // Present implements webhook.Shared.
@@ -213,7 +221,7 @@ const maxNodes = 1000
 // Nodes implements webhook.Shared.
 func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	return call(ctx, s.conn, "listing nodes", func() (nodes []webhook.Node, _ error) {
-		all, err := s.peers(ctx)
+		all, _, err := s.peers(ctx, 0)
 		slices.SortFunc(all, func(a, b peer) int {
 			return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
 		})

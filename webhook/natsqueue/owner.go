@@ -42,11 +42,13 @@ func (s *node) oversee(ctx context.Context) error {
 	// server.
 	looking, cancel := context.WithTimeout(ctx, max(time.Second, s.config.Claim/3))
 	defer cancel()
-	peers, err := s.peers(looking)
+	holdings, newest, err := s.holdings(looking)
 	if err != nil {
 		return err
 	}
-	holdings, err := s.holdings(looking)
+	// The heartbeats have to be as new as the records: a node that was silent for too long stores a
+	// heartbeat, and then a record, before it goes on.
+	peers, dead, err := s.peers(looking, newest)
 	if err != nil {
 		return err
 	}
@@ -88,6 +90,10 @@ func (s *node) oversee(ctx context.Context) error {
 		wg.Go(func() { errs[i] = s.take(ctx, n, holdings[n]) })
 	}
 	wg.Wait()
+	// A node that crashes again and again must not leave more heartbeats than peers can read.
+	for _, n := range dead {
+		errs = append(errs, s.purge(looking, s.config.heartbeat(n.id), n.seq+1))
+	}
 	return cmp.Or(errs...)
 }
 
@@ -107,26 +113,26 @@ func rightful(peers []peer, n int) string {
 	return first
 }
 
-// holdings returns the owners of all partitions, as their last records name them. The answer may be
-// a little out of date. That is safe: if the last record of a partition has changed since, take
-// does nothing.
-func (s *node) holdings(ctx context.Context) ([]holding, error) {
+// holdings returns the owners of all partitions, as their last records name them, and the sequence
+// of the newest record. The answer may be a little out of date. That is safe: if the last record of
+// a partition has changed since, take does nothing.
+func (s *node) holdings(ctx context.Context) (all []holding, newest uint64, err error) {
 	page, err := s.lasts(ctx, 0, s.config.Stream+".*."+kindOwn)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	all := make([]holding, s.config.Partitions)
+	all = make([]holding, s.config.Partitions)
 	for _, m := range page {
 		var n int
 		if _, err := fmt.Sscanf(m.Subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
 			continue // a message of another program
 		}
-		all[n].seq = m.Sequence
+		all[n].seq, newest = m.Sequence, max(newest, m.Sequence)
 		if r, err := parseRecord(m.Data); err == nil { // an unreadable record names no owner, so any node may take n
 			all[n].node = r.node
 		}
 	}
-	return all, nil
+	return all, newest, nil
 }
 
 // take makes this node the owner of the partition n. It does nothing if the last record of n is no

@@ -1,8 +1,14 @@
 package natsqueue
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,7 +20,7 @@ import (
 // seize makes s the owner of a partition, whichever node owns it.
 func seize(t *testing.T, s *Store, n int) {
 	t.Helper()
-	holdings, err := s.holdings(t.Context())
+	holdings, _, err := s.holdings(t.Context())
 	if err == nil {
 		err = s.take(t.Context(), n, holdings[n])
 	}
@@ -182,7 +188,7 @@ func TestNodeThatMissedHeartbeatDeclaresNobodyDead(t *testing.T) {
 		}
 		declaresDead := func() bool { // whether a no longer counts b among the nodes
 			t.Helper()
-			peers, err := a.peers(t.Context())
+			peers, _, err := a.peers(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,6 +302,74 @@ func TestPartitionsAreTakenOverWithinClaim(t *testing.T) {
 	})
 }
 
+// A node was silent for so long that another node may take over its partitions. If it stores a
+// heartbeat just before the other node does so, it keeps them.
+func TestNodeBackInTimeKeepsItsPartitions(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 16, Claim: 9 * time.Second}
+		a := ready(s.open(t, c))
+		defer a.Close()
+		var tap atomic.Pointer[func([]byte)]
+		s.wrap = func(conn net.Conn) (net.Conn, error) {
+			return &tapConn{conn, func(b []byte) []byte {
+				if f := tap.Load(); f != nil {
+					(*f)(b)
+				}
+				return b
+			}}, nil
+		}
+		log := new(lines)
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		b := s.open(t, c)
+		defer b.Close()
+		time.Sleep(3*c.Claim + time.Second) // so that b may declare a dead
+		var silent atomic.Bool
+		a.Present(func() ([]byte, bool) { return nil, !silent.Load() })
+		synctest.Wait() // until the heartbeat that Present asks for is stored
+		last := time.Now()
+		silent.Store(true)
+		back := func(sent []byte) { // b reads who owns the partitions
+			if bytes.Contains(sent, []byte("*."+kindOwn)) && time.Since(last) > c.Claim && silent.CompareAndSwap(true, false) {
+				if err := a.beat(context.Background()); err != nil {
+					t.Errorf("heartbeat of a = %v, want that it is stored", err)
+				}
+			}
+		}
+		tap.Store(&back)
+		time.Sleep(3 * c.Claim)
+		if silent.Load() {
+			t.Fatal("b has not read the owners after the claim of a, want that it has")
+		}
+		if n := log.count("took over"); n > 0 {
+			t.Errorf("b took over %d partitions of a, want none", n)
+		}
+	})
+}
+
+// A node that crashes again and again leaves heartbeats. The other nodes remove them, because the
+// server refuses to return more than 1,024 at once, and then no node could take over partitions.
+func TestHeartbeatsOfDeadNodesAreRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1, Claim: 10 * time.Second}))
+		defer q.Close()
+		for i := range 30 {
+			for n := range 50 {
+				if err := q.store(t.Context(), one(q.config.heartbeat(fmt.Sprint("x", i, "-", n)), []byte("?"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * q.config.Claim)
+		if nodes, err := q.Nodes(t.Context()); err != nil || len(nodes) != 1 {
+			t.Errorf("Nodes = %d nodes, %v; want 1", len(nodes), err)
+		}
+		if all, err := q.lasts(t.Context(), 0, q.config.heartbeat("*")); err != nil || len(all) != 1 {
+			t.Errorf("the stream has %d heartbeats, %v; want 1", len(all), err)
+		}
+	})
+}
+
 // A store ignores heartbeats, records, dead letters and settings that it cannot read, and still
 // reads the others.
 func TestUnreadableMessagesHideNoOthers(t *testing.T) {
@@ -305,7 +379,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		settle(t, a, webhook.Bury, fetch(t, a, 2, "d")...)
-		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.=", "setting.x"} {
+		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.0.=", "setting.0.x"} {
 			if err := a.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
 				t.Fatal(err)
 			}
