@@ -36,7 +36,7 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, want)
-		if refused := new(jetstream.APIError); c.Replicas == 0 && errors.As(err, &refused) { // there are fewer than three servers
+		if refused := new(jetstream.APIError); c.Replicas == 0 && errors.As(err, &refused) && refused.Code != 503 { // there are fewer than three servers; 503: there is no leader now
 			want.Replicas = 1
 			s, err = js.CreateStream(ctx, want)
 		}

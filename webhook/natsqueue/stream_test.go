@@ -2,12 +2,16 @@ package natsqueue
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/internal/testkit"
@@ -26,6 +30,31 @@ func TestOpenRefusesConfig(t *testing.T) {
 			if q, err := Open(t.Context(), s.connect(t), c); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("Open with a bad %s = %v, %v; want an error that names it", name, q, err)
 			}
+		}
+	})
+}
+
+// Open creates no stream with one replica because of an error that says nothing about the number of
+// servers.
+func TestOpenKeepsThreeReplicasWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc := serveWithoutJetStream(t).connect(t)
+		var created []int
+		for subject, answer := range map[string]string{
+			"$JS.API.STREAM.INFO.*":   `{"error":{"code":404,"err_code":10059}}`,
+			"$JS.API.STREAM.CREATE.*": `{"error":{"code":503,"err_code":10008}}`,
+		} {
+			if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+				if stream := new(jetstream.StreamConfig); strings.Contains(m.Subject, "CREATE") && json.Unmarshal(m.Data, stream) == nil {
+					created = append(created, stream.Replicas)
+				}
+				m.Respond([]byte(answer))
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Open(t.Context(), nc, Config{}); err == nil || !slices.Equal(created, []int{3}) {
+			t.Errorf("Open without a leader of the cluster = %v, and tried to create streams with %d replicas; want an error, and one with 3", err, created)
 		}
 	})
 }
