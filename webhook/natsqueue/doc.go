@@ -3,7 +3,8 @@
 // node dies, nothing is lost: the other nodes take over its partitions once Config.Claim has passed
 // since its last heartbeat.
 //
-//	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.PingInterval(5*time.Second))
+//	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.PingInterval(5*time.Second),
+//		nats.FlusherTimeout(3*time.Second))
 //	...
 //	store, err := natsqueue.Open(ctx, nc, natsqueue.Config{})
 //	...
@@ -26,7 +27,7 @@
 // replicas.
 //
 // A Put is stored as a whole or not at all. Each call gets its answer or an error within five
-// seconds, whatever the server does. Calls that read or change much, such as Dead, Waiting and
+// seconds, whatever the server does, if the connection has the options above. Calls that read or change much, such as Dead, Waiting and
 // Erase, make several requests, and each of these requests is answered in that time.
 //
 // While a node stores heartbeats, no other node claims the deliveries of its partitions. A node
@@ -66,10 +67,8 @@
 //     cleaner has moved the deliveries that wait before them in the same partition. This takes up
 //     to a second, or longer if many deliveries wait before them. Older messages may still have
 //     deliveries of the user that have been delivered or retried. They stay until the cleaner
-//     purges these messages.
-//     The server does not overwrite a removed message at once: its bytes stay in the files of the
-//     server until it writes these files anew.
-//   - Lists of members, audiences and dead letters may be some milliseconds old. Settings are never.
+//     purges these messages. The server does not overwrite a removed message at once: its bytes stay
+//     in the files of the server until it writes these files anew.
 //
 // # Partitions
 //

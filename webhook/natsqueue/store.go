@@ -36,10 +36,11 @@ var (
 
 // Open opens the store on the servers that nc is connected to, which must have version 2.12.1 or
 // newer. The caller closes nc after the Store. nc should reconnect without limit
-// (nats.MaxReconnects(-1)) and ping every few seconds (nats.PingInterval). By default the driver
-// needs six minutes to leave a silent server for another one. If a heartbeat gets no answer, the
-// Store makes nc leave its server for another one, because the server may be cut off from the
-// others.
+// (nats.MaxReconnects(-1)), ping every few seconds (nats.PingInterval), and give up a write after
+// three seconds (nats.FlusherTimeout). By default the driver needs six minutes to leave a silent
+// server for another one. If the connection takes no more bytes, the driver makes all calls wait for
+// a minute. If a heartbeat gets no answer, the Store makes nc leave its server for another one,
+// because the server may be cut off from the others.
 func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err := config.complete(); err != nil {
 		return nil, err

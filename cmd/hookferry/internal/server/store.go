@@ -152,6 +152,9 @@ const (
 	// to another server. With natsPing this takes 15 seconds, and with the driver's default six
 	// minutes.
 	natsPing = 5 * time.Second
+	// natsWrite bounds how long a call of the driver waits if the connection takes no more bytes. All
+	// calls of the store wait meanwhile.
+	natsWrite = 3 * time.Second
 )
 
 func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
@@ -159,7 +162,9 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	options := []nats.Option{nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(natsTimeout), nats.PingInterval(natsPing)}
+	options := []nats.Option{
+		nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(natsTimeout), nats.PingInterval(natsPing), nats.FlusherTimeout(natsWrite),
+	}
 	if c.NATS.Credentials != "" {
 		options = append(options, nats.UserCredentials(c.NATS.Credentials))
 	}
