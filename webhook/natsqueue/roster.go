@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/hookferry/analytics/audience"
 )
 
@@ -78,41 +76,32 @@ type members struct {
 	seq        uint64 // of the record
 }
 
-// find returns the messages of users, by user. The message of a member has its generation. That of a
-// user who has left is empty.
-func (m *members) find(users []string) (map[string]*jetstream.RawStreamMsg, error) {
-	all := make(map[string]*jetstream.RawStreamMsg)
+// A mark is the message of a user. The generation is 0 if the user has left.
+type mark struct{ generation, seq uint64 }
+
+// subject returns the subject of a user's mark.
+func (m *members) subject(user string) string {
+	return m.config.member(token(m.audience), token(user))
+}
+
+// find returns the marks of users, by subject.
+func (m *members) find(users []string) (map[string]mark, error) {
+	all := make(map[string]mark)
 	for some := range slices.Chunk(users, pageLen) {
 		subjects := []string{m.config.audience(token(m.audience))} // exists, so the server can tell how recent its answer is
 		for _, user := range some {
-			subjects = append(subjects, m.config.member(token(m.audience), token(user)))
+			subjects = append(subjects, m.subject(user))
 		}
 		found, err := m.lasts(m.ctx, m.seq, subjects...)
 		if err != nil {
 			return nil, err
 		}
 		for _, x := range found {
-			if x.Subject == subjects[0] {
-				continue
-			}
-			user, err := lastToken(x.Subject)
-			if err != nil {
-				return nil, err
-			}
-			all[user] = x
+			generation, _ := strconv.ParseUint(string(x.Data), 10, 64)
+			all[x.Subject] = mark{generation, x.Sequence}
 		}
 	}
 	return all, nil
-}
-
-// generationOf returns the generation of a member, and 0 if there is no message of the user, or an
-// empty one.
-func generationOf(m *jetstream.RawStreamMsg) uint64 {
-	if m == nil {
-		return 0
-	}
-	n, _ := strconv.ParseUint(string(m.Data), 10, 64)
-	return n
 }
 
 // Get implements audience.Members.
@@ -120,7 +109,7 @@ func (m *members) Get(users []string) ([]audience.Member, error) {
 	found, err := m.find(users)
 	all := make([]audience.Member, len(users))
 	for i, user := range users {
-		all[i] = audience.Member{User: user, Generation: generationOf(found[user])}
+		all[i] = audience.Member{User: user, Generation: found[m.subject(user)].generation}
 	}
 	return all, err
 }
@@ -160,18 +149,15 @@ func (m *members) Set(users []string, generation uint64) error {
 	}
 	var marks []*parcel
 	for _, user := range users {
-		if generationOf(found[user]) == generation {
+		mark := found[m.subject(user)]
+		if mark.generation == generation {
 			continue
 		}
 		var data []byte
 		if generation > 0 {
 			data = []byte(decimal(generation))
 		}
-		seq := uint64(0)
-		if x := found[user]; x != nil {
-			seq = x.Sequence
-		}
-		marks = append(marks, document(m.config.member(token(m.audience), token(user)), seq, data))
+		marks = append(marks, document(m.subject(user), mark.seq, data))
 	}
 	return m.store(context.WithoutCancel(m.ctx), marks...)
 }
