@@ -289,11 +289,7 @@ func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.Strea
 // lower sequence than that.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
 	return within(ctx, callTimeout, func(ctx context.Context) error {
-		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
-		if below > 0 {
-			options = append(options, jetstream.WithPurgeSequence(below))
-		}
-		return s.stream.Purge(ctx, options...)
+		return s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(below))
 	})
 }
 
