@@ -87,6 +87,9 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 		}
 		s.mu.Unlock()
 		messages, err := s.messages(ctx, seqs(missing)...)
+		if err == nil && slices.Contains(messages, nil) {
+			err = s.reached(ctx, missing)
+		}
 		s.mu.Lock()
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
@@ -120,6 +123,17 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 			}
 		}
 	}
+}
+
+// reached returns an error if the leader does not have all messages up to those of blocks. It may
+// have been replaced by a server that it cannot reach, and not know it yet. Then it does not know
+// either that a message is lost.
+func (s *conn) reached(ctx context.Context, blocks []*block) error {
+	info, err := s.info(ctx, "")
+	if err == nil && info.State.LastSeq < slices.Max(seqs(blocks)) {
+		err = errBehind
+	}
+	return err
 }
 
 func seqs(blocks []*block) (all []uint64) {

@@ -170,8 +170,8 @@ func readMessage(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
 	}, err
 }
 
-// errBehind is the error of a list if the servers that answer lag behind the leader for too long.
-var errBehind = errors.New("the servers that answer lag behind the leader of the stream")
+// errBehind is the error of a call if the servers that answer do not have the latest messages.
+var errBehind = errors.New("the servers that answer do not have the latest messages of the stream")
 
 // list yields the messages under subjects, in their order, up to the last one that the leader has.
 // The pages may come from several replicas. If one of them lags behind, list may yield a message

@@ -43,26 +43,39 @@ func (c *tapConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lag makes s behave like a server whose replica has no messages yet, while the returned value is
-// true: it finds no message that it is asked for. Only the leader, which is asked by another
-// subject, has them.
-func lag(t *testing.T, s *testServer) *atomic.Bool {
+// A laggard is true while a server has no messages yet, and finds none that it is asked for. Only
+// the leader, which is asked by other subjects, has them, unless leader is true.
+type laggard struct {
+	atomic.Bool
+	leader atomic.Bool
+}
+
+// lag makes s behave as the laggard says.
+func lag(t *testing.T, s *testServer) *laggard {
 	t.Helper()
-	var lags atomic.Bool
+	lags := new(laggard)
 	s.wrap = func(conn net.Conn) (net.Conn, error) {
 		return &tapConn{conn, func(b []byte) []byte {
 			if lags.Load() {
-				b = bytes.ReplaceAll(b, []byte("$JS.API.DIRECT.GET."), []byte("LAGGING.DIRECT.GET."))
+				b = bytes.ReplaceAll(b, []byte("$JS.API.DIRECT."), []byte("LAGGING.DIRECT."))
+			}
+			if lags.leader.Load() {
+				b = bytes.ReplaceAll(b, []byte("$JS.API.STREAM."), []byte("LAGGING.STREAM."))
 			}
 			return b
 		}}, nil
 	}
-	if _, err := s.connect(t).Subscribe("LAGGING.DIRECT.GET.*", func(m *nats.Msg) {
-		m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}})
-	}); err != nil {
-		t.Fatal(err)
+	nc := s.connect(t)
+	for subject, answer := range map[string]*nats.Msg{
+		"LAGGING.DIRECT.GET.*":     {Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}},
+		"LAGGING.STREAM.MSG.GET.*": {Data: []byte(`{"error":{"code":404,"err_code":10037}}`)},
+		"LAGGING.STREAM.INFO.*":    {Data: []byte(`{"config":{"allow_direct":true},"state":{"last_seq":1}}`)},
+	} {
+		if _, err := nc.Subscribe(subject, func(m *nats.Msg) { m.RespondMsg(answer) }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return &lags
+	return lags
 }
 
 // A replica that lags behind the leader does not have the latest messages. Their deliveries are not
@@ -78,6 +91,26 @@ func TestFetchFromLaggingReplica(t *testing.T) {
 		ds := fetch(t, q, 3, "d")
 		lags.Store(false)
 		settle(t, q, webhook.Done, ds...)
+	})
+}
+
+// A leader that was replaced without knowing it has neither the latest messages nor the right to say
+// that they are lost: Fetch returns an error, and the deliveries wait.
+func TestFetchFromReplacedLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		lags := lag(t, s)
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		q.cacheRoom = 0
+		mustPut(t, q, deliveries("d", 0, 3)...)
+		lags.leader.Store(true)
+		lags.Store(true)
+		if ds, err := q.tryFetch(t.Context(), 3, "d"); err == nil {
+			t.Errorf("Fetch = %d deliveries, nil; want an error", len(ds))
+		}
+		lags.Store(false)
+		lags.leader.Store(false)
+		settle(t, q, webhook.Done, fetch(t, q, 3, "d")...)
 	})
 }
 
