@@ -14,11 +14,13 @@ import (
 // members holds the members of one audience, and implements audience.Members.
 type members struct {
 	audience.Record
-	store *Store
-	seen  map[string]uint64 // by user, the latest generation whose list had this member
+	seen map[string]uint64 // by user, the latest generation whose list had this member
 	// order has the members, sorted, and perhaps users who have left. It is nil after a user
 	// joined.
 	order []string
+	// During an UpdateAudience, set has the users that f has passed to Set, and to their generation.
+	set []string
+	to  uint64
 }
 
 // UpdateAudience implements audience.Roster. The bytes of users who join count toward
@@ -30,17 +32,35 @@ func (s *Store) UpdateAudience(ctx context.Context, id string, f func(*audience.
 	defer s.mu.Unlock()
 	m := s.audiences[id]
 	if m == nil {
-		m = &members{store: s, seen: make(map[string]uint64)}
+		m = &members{seen: make(map[string]uint64)}
 	}
 	rec := m.Record
+	defer func() { m.set = nil }()
 	if err := f(&rec, m); err != nil {
 		return err
 	}
 	more := joining(rec.InFlight) - joining(m.InFlight)
+	for _, user := range m.set {
+		_, member := m.seen[user]
+		switch {
+		case m.to > 0 && !member:
+			more += memberSize(user)
+		case m.to == 0 && member:
+			more -= memberSize(user)
+		}
+	}
 	if err := s.room(more); err != nil {
 		return err
 	}
 	s.bytes += more
+	for _, user := range m.set {
+		if _, member := m.seen[user]; !member {
+			m.order = nil
+		}
+		if m.seen[user] = m.to; m.to == 0 {
+			delete(m.seen, user)
+		}
+	}
 	m.Record = rec
 	s.audiences[strings.Clone(id)] = m
 	return nil
@@ -87,19 +107,7 @@ func (m *members) Next(after string, max int) (next []audience.Member, _ error) 
 
 // Set implements audience.Members.
 func (m *members) Set(users []string, generation uint64) error {
-	for _, user := range users {
-		_, member := m.seen[user]
-		switch {
-		case generation > 0 && !member:
-			m.order = nil
-			m.store.bytes += memberSize(user)
-		case generation == 0 && member:
-			m.store.bytes -= memberSize(user)
-		}
-		if m.seen[user] = generation; generation == 0 {
-			delete(m.seen, user)
-		}
-	}
+	m.set, m.to = users, generation
 	return nil
 }
 

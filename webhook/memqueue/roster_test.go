@@ -1,12 +1,42 @@
 package memqueue_test
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 func TestRoster(t *testing.T) {
 	rostertest.Run(t, func(testing.TB, string) rostertest.Store { return memqueue.New(memqueue.Config{}) }, rostertest.Traits{Bubble: true})
+}
+
+// An UpdateAudience for which the store has no room changes neither the record nor the members.
+func TestRefusedUpdateChangesNothing(t *testing.T) {
+	s := memqueue.New(memqueue.Config{MaxBytes: 10_000})
+	defer s.Close()
+	update := func(f func(*audience.Record, audience.Members) error) error {
+		return s.UpdateAudience(t.Context(), "vip", f)
+	}
+	if err := update(func(_ *audience.Record, members audience.Members) error { return members.Set([]string{"ann"}, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := update(func(rec *audience.Record, members audience.Members) error {
+		rec.InFlight.Users = make([]string, 19)
+		return members.Set([]string{"ann"}, 2)
+	}); !errors.Is(err, webhook.ErrQueueFull) {
+		t.Errorf("UpdateAudience without room = %v, want ErrQueueFull", err)
+	}
+	if err := update(func(rec *audience.Record, members audience.Members) error {
+		found, err := members.Get([]string{"ann"})
+		if len(rec.InFlight.Users) != 0 || err != nil || found[0].Generation != 1 {
+			t.Errorf("after the refused update: %+v, %+v, %v; want nobody in flight, and ann in generation 1", rec, found, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
