@@ -51,7 +51,7 @@ func (r *roster) open() (_ *bolt.DB, err error) {
 	defer r.mu.Unlock()
 	if r.db == nil {
 		r.db, err = bolt.Open(filepath.Join(r.dir, rosterName), 0o600, &bolt.Options{
-			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: r.unsynced,
+			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoSync: r.unsynced,
 		})
 	}
 	return r.db, err
@@ -210,6 +210,8 @@ func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error]
 
 // recovered turns panics of bbolt into errors, until the caller defers its result. bbolt panics on
 // unexpected bytes in its file. A page of the mapped file that the disk cannot read causes a fault.
+// This works only for the goroutine of the caller. So the callers use neither Tx.Check nor
+// Options.NoFreelistSync, with which bbolt reads the file in a goroutine of its own.
 func recovered(err *error) (deferred func()) {
 	before := debug.SetPanicOnFault(true)
 	return func() {
@@ -220,26 +222,27 @@ func recovered(err *error) (deferred func()) {
 	}
 }
 
-// copyRoster copies the database of the audiences to another folder, if there is one and all of it can
-// be read.
+// copyRoster copies the audiences to another folder, if there are any and all of them can be read.
 func copyRoster(from, to string) (err error) {
 	path, copied := filepath.Join(from, rosterName), filepath.Join(to, rosterName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(copied))
+		}
+	}()
 	defer recovered(&err)()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true})
+	source, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true})
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	return db.View(func(tx *bolt.Tx) error {
-		for err := range tx.Check() {
-			return err
-		}
-		if err := tx.CopyFile(copied, 0o600); err != nil {
-			return errors.Join(err, os.Remove(copied))
-		}
-		return nil
-	})
+	defer source.Close()
+	target, err := bolt.Open(copied, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	defer target.Close() // all of it is synced
+	return bolt.Compact(target, source, 1<<20)
 }
