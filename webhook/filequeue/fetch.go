@@ -23,7 +23,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	defer s.gate.Leave()
 	now := s.Now()
 	s.index.mu.Lock()
-	claims, next := s.index.pick(wants, maxBytes, now)
+	claims := s.index.pick(wants, maxBytes, now)
 	pins := make([]pinned, len(claims))
 	for i, c := range claims {
 		pins[i] = s.index.segs.pin(c.entry, i)
@@ -46,34 +46,26 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			dst[had+p.i] = d.Delivery
 		}
 	})
-	if len(unread) > 0 {
-		s.index.mu.Lock()
-		for _, c := range unread {
-			s.index.postpone(c, now.Add(readAgain))
-		}
-		for i := range wants {
-			if l := s.index.lanes[wants[i].Destination]; l != nil {
-				next[i] = dueOf(l.queue(wants[i].Retries).first())
-			}
-		}
-		s.index.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	for _, c := range unread {
+		s.index.postpone(c, now.Add(readAgain))
 		s.changed.give()
-		if len(unread) == len(claims) {
-			return dst[:had], fmt.Errorf("filequeue: %w", err)
-		}
+	}
+	if err != nil && len(unread) == len(claims) {
+		return dst[:had], fmt.Errorf("filequeue: %w", err)
+	}
+	for i := range wants {
+		w := &wants[i]
+		w.Next = dueOf(s.index.queue(where{waitingKind(w.Retries), w.Destination}).first())
 	}
 	read := slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 })
-	for i := range wants {
-		wants[i].Next = next[i]
-	}
 	return dst[:had+len(read)], nil
 }
 
 // pick claims due deliveries for wants. Their bodies have at most maxBytes in all, unless the first
-// one alone has more. next[i] is the due time of the next unclaimed delivery in the queue of
-// wants[i].
-func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claims []*claim, next []time.Time) {
-	next = make([]time.Time, len(wants))
+// one alone has more.
+func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claims []*claim) {
 	var bytes int64
 	for i := range wants {
 		w := &wants[i]
@@ -92,9 +84,8 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claim
 			claims = append(claims, x.claim(l, taken, w.Retries))
 			e = q.first()
 		}
-		next[i] = dueOf(e)
 	}
-	return claims, next
+	return claims
 }
 
 // readAgain is how long Fetch postpones a delivery that the disk could not read.
