@@ -16,7 +16,8 @@ import (
 const page = 256
 
 // read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
-// were removed in the meantime, and dead or delivered ones that cannot be read.
+// were removed in the meantime, and those that cannot be read. If the disk can read none of them, it
+// returns an error.
 func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
@@ -30,18 +31,20 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 	}
 	s.index.mu.Unlock()
 	all = make([]webhook.DeadLetter, len(entries))
+	unread := 0
 	s.load(pins, func(p *pinned, _ *header, d *webhook.DeadLetter, lerr error) {
 		at := p.point()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
 			s.lose(d, at.seq, lerr, leaving(where{kind: kindDead}, at), leaving(where{kind: kindDelivered}, at))
 		case lerr != nil:
-			err = fmt.Errorf("filequeue: %w", lerr)
+			s.complain("a delivery, or a dead letter, cannot be read now, and is missing from lists", p.seq, d, lerr)
+			unread, err = unread+1, fmt.Errorf("filequeue: %w", lerr)
 		default:
 			all[p.i], all[p.i].Key = *d, keyAt(at)
 		}
 	})
-	if err != nil {
+	if err != nil && unread == len(entries) { // the whole disk may be failing
 		return nil, err
 	}
 	return slices.DeleteFunc(all, func(d webhook.DeadLetter) bool { return d.Key == "" }), nil
@@ -64,8 +67,8 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 
 // list yields the dead letters or, with kindDelivered as k, the history. The arguments from and to
 // bound the time of death or delivery, to exclusively; a zero time is no bound. If after is a Key,
-// list begins behind the delivery with this Key.
-func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[webhook.DeadLetter, error] {
+// list begins behind the delivery with this Key. It leaves out those for which match returns false.
+func list[T any](ctx context.Context, s *Store, k kind, from, to time.Time, newestFirst bool, after string, match func(*webhook.DeadLetter) (T, bool)) iter.Seq2[T, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {
 		first = point{from.UnixMicro() - 1, lastPoint.seq - 1}
@@ -80,10 +83,12 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 	if p := pointOf(after); p != firstPoint && begin.before(p) != newestFirst {
 		begin = p
 	}
-	return func(yield func(webhook.DeadLetter, error) bool) {
+	return func(yield func(T, error) bool) {
 		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {
-			at := pointOf(d.Key)
-			if err == nil && (!first.before(at) || !at.before(last)) || !yield(d, err) {
+			if at := pointOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
+				return
+			}
+			if v, ok := match(&d); (err != nil || ok) && !yield(v, err) {
 				return
 			}
 		}
@@ -92,25 +97,17 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
-		for d, err := range s.list(ctx, kindDead, filter.From, filter.To, filter.NewestFirst, after) {
-			if (err != nil || filter.Match(&d)) && !yield(d, err) {
-				return
-			}
-		}
-	}
+	return list(ctx, s, kindDead, filter.From, filter.To, filter.NewestFirst, after, func(d *webhook.DeadLetter) (webhook.DeadLetter, bool) {
+		return *d, filter.Match(d)
+	})
 }
 
 // Delivered implements webhook.History.
 func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, after string) iter.Seq2[webhook.Delivered, error] {
-	return func(yield func(webhook.Delivered, error) bool) {
-		for f, err := range s.list(ctx, kindDelivered, filter.From, filter.To, true, after) {
-			d := webhook.Delivered{Delivery: f.Delivery, At: f.Died, Key: f.Key}
-			if (err != nil || filter.Match(&d)) && !yield(d, err) {
-				return
-			}
-		}
-	}
+	return list(ctx, s, kindDelivered, filter.From, filter.To, true, after, func(d *webhook.DeadLetter) (webhook.Delivered, bool) {
+		v := webhook.Delivered{Delivery: d.Delivery, At: d.Died, Key: d.Key}
+		return v, filter.Match(&v)
+	})
 }
 
 // DeadLetter implements webhook.Keeper.
