@@ -40,8 +40,8 @@ type eraser struct {
 	*Store
 	ctx     context.Context
 	user    string
-	puts    map[uint64]bool // the sequence numbers of the user's deliveries
-	claimed map[uint64]bool // the claimed ones among them, which are not erased
+	puts    map[uint64]bool   // the sequence numbers of the user's deliveries
+	claimed map[uint64]*claim // the claimed ones among them, which are not erased
 	erased  int
 }
 
@@ -87,7 +87,7 @@ func (e *eraser) each(do func(g *segment, rs []record) error) error {
 }
 
 // find adds the sequence numbers of the user's deliveries to e.puts. It compares the user ids in
-// the payloads, because two users can have the same hash.
+// the payloads, because two users can have the same hash. Of a damaged delivery it reads what it can.
 func (e *eraser) find(g *segment, rs []record) error {
 	for _, r := range rs {
 		if !r.whole() {
@@ -96,9 +96,14 @@ func (e *eraser) find(g *segment, rs []record) error {
 		var d webhook.DeadLetter
 		b, err := g.bytes(int64(r.off), recordHeader+int64(r.length), nil)
 		if err == nil {
-			r, err = g.decode(r.place, r.seq, b)
+			var found record
+			found, err = g.decode(r.place, r.seq, b)
+			r.payload = found.payload
 		}
-		if err == nil && r.readDelivery(&d) == nil && d.User == e.user {
+		if err != nil && !errors.Is(err, errDamaged) {
+			return err
+		}
+		if r.readDelivery(&d); d.User == e.user { // even after an error of readDelivery
 			e.puts[r.seq] = true
 		}
 	}
@@ -117,7 +122,7 @@ func (e *eraser) remove() error {
 	watch(e.puts)
 	defer watch(nil)
 	var ts []transition
-	var claimed map[uint64]bool
+	var claimed map[uint64]*claim
 	e.index.visit(func(w where, found entry) {
 		if e.puts[found.seq] {
 			ts = append(ts, leaving(w, found.point()))
@@ -144,7 +149,7 @@ func (e *eraser) remove() error {
 			return err
 		}
 	}
-	maps.DeleteFunc(claimed, func(seq uint64, _ bool) bool { return !e.puts[seq] })
+	maps.DeleteFunc(claimed, func(seq uint64, _ *claim) bool { return !e.puts[seq] })
 	e.claimed = claimed
 	return nil
 }
@@ -154,7 +159,7 @@ func (e *eraser) remove() error {
 func (e *eraser) blank(g *segment, rs []record) error {
 	some := false
 	for _, r := range rs {
-		if !e.puts[r.seq] || e.claimed[r.seq] {
+		if !e.puts[r.seq] || e.claimed[r.seq] != nil {
 			continue
 		}
 		from := int64(r.off) + recordHeader
@@ -165,6 +170,12 @@ func (e *eraser) blank(g *segment, rs []record) error {
 	}
 	if !some {
 		return nil
+	}
+	// Only the writer syncs the active segment. If another sync failed, the writer's next sync could
+	// succeed although the disk has lost the records of a commit.
+	commit := listing(kindGone, nil)
+	if err := e.writer.do(e.ctx, func(g *group) error { g.add(&commit); return nil }, recordHeader, false); err != nil || commit.place.seg == g.number {
+		return err
 	}
 	return g.file.Sync()
 }

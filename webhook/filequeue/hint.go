@@ -54,20 +54,19 @@ func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
 	return decodeHint(b, g.segmentID, end, dst)
 }
 
-// writeHint writes the hint of a sealed segment. It writes none if a part of the segment cannot be
-// read, so that each Open reads the segment and reports that part.
+// writeHint writes the hint of a sealed segment. It writes none, and does not try again, if a part of
+// the segment cannot be read, so that each Open reads the segment and reports that part.
 func (j *janitor) writeHint(g *segment) error {
-	c, err := scan(g.file, g.segmentID, g.end, true)
-	if err == nil && c.intact() {
+	if c, err := scan(g.file, g.segmentID, g.end, true); err == nil && c.intact() {
 		if err = g.file.Truncate(g.end); err == nil {
 			_, err = g.file.WriteAt(appendHint(nil, c.records, g.salt), g.end)
 		}
 		if err == nil {
 			err = g.file.Sync()
 		}
-	}
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	j.index.mu.Lock()
 	g.hinted = true

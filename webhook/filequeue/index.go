@@ -23,9 +23,9 @@ type index struct {
 	dead      queue
 	history   queue
 	seen      *storekit.Window
-	settings  settings
-	losses    int    // lost deliveries, since the folder was created
-	tidy      signal // the janitor may have work
+	settings  map[string]*setting // by name
+	losses    int                 // lost deliveries, since the folder was created
+	tidy      signal              // the janitor may have work
 
 	watched map[uint64]bool // the deliveries that Erase looks for, by sequence number; nil otherwise
 	moved   []spot          // where watched deliveries went since watched was set
@@ -87,11 +87,11 @@ func (x *index) unclaim(c *claim) {
 	c.lane.claimed--
 }
 
-// claimed returns the sequence numbers of the claimed deliveries.
-func (x *index) claimed() map[uint64]bool {
-	all := make(map[uint64]bool, len(x.claims))
+// claimed returns the claims by the sequence numbers of their deliveries.
+func (x *index) claimed() map[uint64]*claim {
+	all := make(map[uint64]*claim, len(x.claims))
 	for _, c := range x.claims {
-		all[c.seq] = true
+		all[c.seq] = c
 	}
 	return all
 }

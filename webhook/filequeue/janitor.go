@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -72,21 +73,21 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
 		err = cmp.Or(j.writeHint(g), err) // an error stops only this step
 	}
-	if j.config.HistoryAge != 0 {
-		var herr error
-		next, herr = j.expire()
-		err = cmp.Or(herr, err)
-	}
+	next, herr := j.expire()
+	err = cmp.Or(herr, err)
 	if err := j.removeLeftovers(); err != nil {
 		return next, err
 	}
+	busy := make(map[*segment]bool)
 	for j.ctx.Err() == nil {
-		g := j.choose()
+		g := j.choose(busy)
 		if g == nil {
 			break
 		}
-		if err := j.retire(g); err != nil {
-			return next, err
+		if rerr := j.retire(g); errors.Is(rerr, errBusy) {
+			busy[g], err = true, rerr
+		} else if rerr != nil {
+			return next, rerr
 		}
 	}
 	return next, err
@@ -120,17 +121,20 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// choose returns the next segment to retire, or nil. A segment that a merge has copied records out of
-// must go before any other. Otherwise it is the one with the smallest share of needed bytes, if that
+// choose returns the next segment to retire, or nil. It ignores busy ones. The first choice is a
+// copied segment; see retire. Otherwise it is the one with the smallest share of needed bytes, if that
 // is at most a quarter, or if all segments take more than twice the needed bytes in them plus half the
 // size of a segment. The other half is for the copies of a merge, before the segment is removed.
-func (j *janitor) choose() (best *segment) {
+func (j *janitor) choose(busy map[*segment]bool) (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	segs := j.index.segs
 	total, needed := int64(0), int64(0)
 	for _, n := range segs.numbers() {
 		g := segs[n]
+		if busy[g] {
+			continue
+		}
 		total, needed = total+g.end, needed+g.needed()
 		switch {
 		case !g.sealed:
@@ -146,19 +150,21 @@ func (j *janitor) choose() (best *segment) {
 	return nil
 }
 
-// errBusy says that a segment cannot be retired yet: one of its deliveries changed during the merge.
+// errBusy says that a segment cannot be retired yet: one of its deliveries changed during the merge,
+// or cannot be read. Other segments can be retired meanwhile.
 var errBusy = errors.New("a segment is needed at the moment")
 
 // retire moves the needed records of a segment to the active one, and removes the segment. Before
 // that it stores the facts that no other segment has: the dedup keys of its puts, and which records
-// of other segments are gone.
+// of other segments are gone. While a copied segment exists, it may have an old copy of any record.
+// So a fact about a record in a removed segment then counts for the copied one.
 func (j *janitor) retire(g *segment) error {
 	if err := j.merge(g); err != nil {
 		return err
 	}
 	rs, err := g.records(g.end)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errBusy, err)
 	}
 	var refs []ref
 	var keys []record
@@ -176,8 +182,18 @@ func (j *janitor) retire(g *segment) error {
 	}
 	keys = append(keys, j.index.remembered(latest, last)...)
 	j.index.mu.Lock()
-	busy := g.live > 0
-	refs = slices.DeleteFunc(refs, func(r ref) bool { return r.seg == g.number || j.index.segs[r.seg] == nil })
+	busy, copied := g.live > 0, uint32(0)
+	for n, other := range j.index.segs {
+		if other.copied && other != g {
+			copied = max(copied, n)
+		}
+	}
+	for i := range refs {
+		if r := &refs[i]; r.seg == g.number || j.index.segs[r.seg] == nil {
+			r.seg = copied
+		}
+	}
+	refs = slices.DeleteFunc(refs, func(r ref) bool { return r.seg == 0 })
 	j.index.mu.Unlock()
 	if busy {
 		return errBusy

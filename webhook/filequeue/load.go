@@ -213,7 +213,7 @@ func (ld *loader) apply(g *segment, r *record) {
 		g.keys += recordSize(int(r.length))
 	case kindSetting:
 		if e := r.setting(); ld.meet(g, r) {
-			if _, later := ld.index.settings.find(e.Name); !later {
+			if _, later := ld.index.settings[e.Name]; !later {
 				ld.index.keep(r, e)
 			}
 		}

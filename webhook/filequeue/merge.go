@@ -2,17 +2,17 @@ package filequeue
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A move copies an entry to the active segment.
+// A move copies an entry, of a delivery or of a setting, to the active segment.
 type move struct {
 	entry
-	from  where
-	claim uint64 // if the delivery is claimed
-	copy  record // without a payload if there is nothing to copy
+	from where  // or the queue to which the delivery may return, if it is claimed; of a setting, its name
+	copy record // without a payload if there is nothing to copy; of a setting, moves makes it
 }
 
 // maxMove is the approximate number of bytes that a merge copies in one commit. After each commit
@@ -24,22 +24,17 @@ const (
 )
 
 // merge copies the needed records of a segment to the active one. It may miss a delivery that
-// changes meanwhile. Then the segment still has a needed record.
+// changes meanwhile. Then the segment still has a needed record. The error is errBusy if the disk
+// cannot read one.
 func (j *janitor) merge(g *segment) error {
-	// An op of the same group could take an entry out of its queue, and put it back later in another
-	// state. So the copies have groups to themselves.
-	do := func(o op) error { return j.writer.do(j.ctx, o, alone, false) }
-	for more := true; more; {
-		if err := do(func(group *group) error { more = group.moveSettings(g); return nil }); err != nil {
-			return err
-		}
-	}
 	lost := func(m *move, d *webhook.DeadLetter, cause error) {
 		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
 	}
+	// An op of the same group could take an entry out of its queue, and put it back later in another
+	// state. So the copies have groups to themselves.
 	return j.copyAll(j.index.moves(g), g, lost, func(some []move) error {
 		began := time.Now()
-		err := do(func(group *group) error { group.move(some, g); return nil })
+		err := j.writer.do(j.ctx, func(group *group) error { group.move(some, g); return nil }, alone, false)
 		now := time.Now()
 		j.sleep(now.Add(movePace*now.Sub(began)), nil)
 		return err
@@ -55,8 +50,13 @@ func (x *index) moves(g *segment) (moves []move) {
 	}
 	x.mu.Lock()
 	needed := g.live > 0
+	for _, s := range x.settings {
+		if s.entry.put.seg == g.number {
+			moves = append(moves, move{entry: s.entry, from: where{kindSetting, s.Name}, copy: settingRecord(&s.Setting)})
+		}
+	}
 	for _, c := range x.claims {
-		add(move{entry: c.entry, from: where{waitingKind(c.retry), c.lane.name}, claim: c.id})
+		add(move{entry: c.entry, from: where{waitingKind(c.retry), c.lane.name}})
 	}
 	x.mu.Unlock()
 	if needed {
@@ -67,7 +67,7 @@ func (x *index) moves(g *segment) (moves []move) {
 
 // copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit.
 // A copy is a whole record, unless the segment g is not nil and does not have the whole record. It
-// calls lost for an unclaimed delivery that cannot be read.
+// calls lost for a damaged delivery.
 func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.DeadLetter, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {
@@ -76,16 +76,17 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 		some := moves[:n]
 		var pins []pinned
 		r.index.mu.Lock()
+		claimed := r.index.claimed()
 		for i := range some {
-			if e := r.index.locate(&some[i]); e != nil {
-				pins = append(pins, r.index.segs.pin(*e, i))
+			if m := &some[i]; m.copy.payload == nil && r.index.locate(m, claimed) != nil {
+				pins = append(pins, r.index.segs.pin(m.entry, i))
 			}
 		}
 		r.index.mu.Unlock()
 		var err error
 		r.load(pins, func(p *pinned, h *header, d *webhook.DeadLetter, lerr error) {
 			m := &some[p.i]
-			if errors.Is(lerr, errDamaged) && m.claim == 0 {
+			if errors.Is(lerr, errDamaged) {
 				lost(m, d, lerr)
 				return
 			}
@@ -102,10 +103,10 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 				m.copy.key, m.copy.stored = h.key, h.stored
 			}
 		})
-		if err == nil {
-			err = commit(some)
-		}
 		if err != nil {
+			return fmt.Errorf("%w: %w", errBusy, err)
+		}
+		if err := commit(some); err != nil {
 			return err
 		}
 		clear(some)
@@ -113,11 +114,15 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 	return nil
 }
 
-// locate returns the entry of a move in the index, or nil if the entry has changed.
-func (x *index) locate(m *move) *entry {
-	e := x.queue(m.from).at(m.point())
-	if c := x.claims[m.claim]; c != nil {
+// locate returns the entry of a move in the index, or nil if the entry has changed. The argument
+// claimed has the result of index.claimed.
+func (x *index) locate(m *move, claimed map[uint64]*claim) (e *entry) {
+	if c := claimed[m.seq]; c != nil {
 		e = &c.entry
+	} else if m.from.kind != kindSetting {
+		e = x.queue(m.from).at(m.point())
+	} else if s := x.settings[m.from.destination]; s != nil {
+		e = &s.entry
 	}
 	if e == nil || *e != m.entry {
 		return nil
@@ -126,28 +131,33 @@ func (x *index) locate(m *move) *entry {
 }
 
 // move adds the copies of moves to the group. Then the segment from does not need the records any
-// more.
+// more. During the commit, Fetch may claim the deliveries.
 func (g *group) move(moves []move, from *segment) {
+	copied := make(map[uint64]*move) // by sequence number: moves has a delivery twice if it was returned meanwhile
+	claimed := g.claimed()
 	for i := range moves {
-		m := &moves[i]
-		if m.copy.payload == nil || g.locate(m) == nil {
-			continue
+		if m := &moves[i]; m.copy.payload != nil && copied[m.seq] == nil && g.locate(m, claimed) != nil {
+			copied[m.seq] = m
+			g.add(&m.copy)
 		}
-		g.add(&m.copy)
-		g.then(func() {
-			e := g.locate(m)
-			if e == nil { // the delivery is in moves twice, because it was returned while they were listed
-				return
+	}
+	g.then(func() {
+		claimed := g.claimed()
+		for _, m := range copied {
+			e := g.locate(m, claimed)
+			if e == nil { // Fetch has postponed the delivery, so the copy is of no use
+				g.segs[m.copy.seg].copied = true
+				continue
 			}
 			g.count(e, -1)
-			if m.copy.whole() {
+			if m.copy.tag > 0 {
 				*e = entryOf(&m.copy)
 				from.copied = true
-			} else {
+			} else { // the rest of the delivery is in another segment
 				e.setState(&m.copy)
 			}
 			e.due = m.due // may differ from the one on the disk; see postpone
 			g.count(e, 1)
-		})
-	}
+		}
+	})
 }

@@ -104,7 +104,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 // newStore returns an empty Store without its goroutines.
 func newStore(d disk.Disk, dir string, c Config, lock io.Closer) *Store {
 	s := &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
-		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}), settings: make(map[string]*setting),
 		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), tidy: make(signal, 1),
 	}}
 	s.roster = &roster{store: s, dir: dir}

@@ -34,8 +34,8 @@ type segment struct {
 	live   int64 // bytes of the records of deliveries and settings that are needed
 	keys   int64 // bytes of the records of kindKeys
 	sealed bool  // no record is appended any more
-	hinted bool  // it has a hint
-	copied bool  // a merge has copied records out of it: no other segment is removed before this one
+	hinted bool  // it has a hint, or can have none
+	copied bool  // it has an old copy of a record that is needed elsewhere
 }
 
 func (g *segment) needed() int64 { return g.live + g.keys }

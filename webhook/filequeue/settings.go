@@ -18,22 +18,17 @@ type setting struct {
 	entry entry
 }
 
-// settings holds all settings in the order of their names.
-type settings []setting
-
-func (all settings) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(all, name, func(s setting, name string) int { return strings.Compare(s.Name, name) })
-}
-
 // Settings implements webhook.Keeper.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return storekit.Page(func() (some []webhook.Setting, err error) {
 		err = s.view(ctx, func(x *index) {
-			i, _ := x.settings.find(prefix)
-			for ; i < len(x.settings) && strings.HasPrefix(x.settings[i].Name, prefix); i++ {
-				some = append(some, x.settings[i].Setting)
+			for name, e := range x.settings {
+				if strings.HasPrefix(name, prefix) {
+					some = append(some, e.Setting)
+				}
 			}
 		})
+		slices.SortFunc(some, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
 		return some, err
 	})
 }
@@ -61,20 +56,19 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 // set changes a setting, or removes it if e.Value is nil. It returns the new version. It must be the
 // only op of its group, because it does not see the changes of other ops in the same group.
 func (g *group) set(e webhook.Setting) (uint64, error) {
-	i, had := g.settings.find(e.Name)
-	if had && g.settings[i].Version != e.Version || !had && e.Version != 0 {
+	old, had := g.settings[e.Name]
+	if had && old.Version != e.Version || !had && e.Version != 0 {
 		return 0, webhook.ErrConflict
 	}
-	var old []ref
+	var refs []ref
 	if had {
-		e := g.settings[i].entry
-		old = []ref{{e.seq, e.put.seg}}
+		refs = []ref{{old.Version, old.entry.put.seg}}
 		g.then(func() {
-			g.count(&e, -1)
-			g.settings = slices.Delete(g.settings, i, i+1)
+			g.count(&old.entry, -1)
+			delete(g.settings, e.Name)
 		})
 	}
-	gone := listing(kindGone, old)
+	gone := listing(kindGone, refs)
 	if had || e.Value == nil {
 		g.add(&gone)
 	}
@@ -91,30 +85,7 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 
 // keep adds a setting with its record to the index.
 func (x *index) keep(r *record, e webhook.Setting) {
-	i, _ := x.settings.find(e.Name)
-	s := setting{e, entryOf(r)}
-	x.settings = slices.Insert(x.settings, i, s)
+	s := &setting{e, entryOf(r)}
+	x.settings[e.Name] = s
 	x.count(&s.entry, 1)
-}
-
-// moveSettings copies settings, about maxMove bytes of them, out of a segment. It must be the only
-// op of its group. It reports whether there may be more.
-func (g *group) moveSettings(from *segment) (more bool) {
-	for i := range g.settings {
-		s := &g.settings[i]
-		if s.entry.put.seg != from.number {
-			continue
-		}
-		if g.bytes >= maxMove {
-			return true
-		}
-		r := settingRecord(&s.Setting)
-		g.add(&r)
-		g.then(func() {
-			g.count(&s.entry, -1)
-			s.entry, from.copied = entryOf(&r), true
-			g.count(&s.entry, 1)
-		})
-	}
-	return false
 }

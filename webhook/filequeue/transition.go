@@ -38,7 +38,7 @@ func leaving(from where, at point) transition {
 // expects it. It returns the number of deliveries that it moves.
 func (g *group) transit(ts []transition) (moved int) {
 	var gone []ref
-	var claimed map[uint64]bool
+	var claimed map[uint64]*claim
 	lost := 0
 	for i := range ts {
 		t := &ts[i]
@@ -49,7 +49,7 @@ func (g *group) transit(ts []transition) (moved int) {
 			if t.entry, t.moved = g.queue(t.from.where).remove(t.from.point); !t.moved && claimed == nil {
 				claimed = g.claimed()
 			}
-			t.held = claimed[t.from.seq] && !t.moved
+			t.held = claimed[t.from.seq] != nil && !t.moved
 		default:
 			if t.claim, t.moved = g.claims[t.id]; t.moved {
 				g.unclaim(t.claim)

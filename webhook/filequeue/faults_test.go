@@ -1,0 +1,339 @@
+package filequeue_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// A rig is a store on a simulated disk on which segments have 64 KB.
+type rig struct {
+	*testing.T
+	d *simdisk.Disk
+	s *filequeue.Store
+	n int // how many deliveries were put
+}
+
+func newRig(t *testing.T, c filequeue.Config) *rig {
+	r := &rig{T: t, d: simdisk.New(1)}
+	r.d.SetCapacity(2 << 20)
+	r.open(c)
+	return r
+}
+
+func (r *rig) open(c filequeue.Config) {
+	r.Helper()
+	c.Logger = quiet
+	s, err := filequeue.OpenOn(r.d, c)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.s = s
+}
+
+// put stores a delivery with a body of its own.
+func (r *rig) put(destination string, length int, keep bool) webhook.Delivery {
+	r.Helper()
+	r.n++
+	p := webhook.Put{Keep: keep, Delivery: webhook.Delivery{Destination: destination, User: destination, ID: fmt.Sprint(r.n), Due: r.s.Now()}}
+	p.Body = bodyOf(fmt.Sprint(destination, r.n), length)
+	out := make([]webhook.Result, 1)
+	if err := r.s.Put(r.Context(), []webhook.Put{p}, out); err != nil {
+		r.Fatalf("Put = %v, want nil", err)
+	}
+	p.Claim = out[0].Claim
+	return p.Delivery
+}
+
+func (r *rig) settle(verdict webhook.Verdict, d webhook.Delivery) {
+	r.Helper()
+	if n, err := r.s.Settle(r.Context(), []webhook.Settlement{{Verdict: verdict, Delivery: d, Reason: webhook.ReasonExpired, At: r.s.Now()}}); n != 1 || err != nil {
+		r.Fatalf("Settle = %d, %v; want 1", n, err)
+	}
+}
+
+// segments returns the names of the segments, the oldest first.
+func (r *rig) segments() []string {
+	return slices.DeleteFunc(r.d.Names(), func(name string) bool { return !strings.HasSuffix(name, ".log") })
+}
+
+// fill calls the function do until the store has begun another segment.
+func (r *rig) fill(do func()) {
+	for latest := r.latest(); r.latest() == latest; {
+		do()
+	}
+}
+
+func (r *rig) latest() string {
+	all := r.segments()
+	return all[len(all)-1]
+}
+
+// unreadable makes reads of the bytes of a body fail, as if they were in a bad sector. It returns how
+// many such reads there were.
+func (r *rig) unreadable(body []byte) *atomic.Int32 {
+	r.Helper()
+	var reads atomic.Int32
+	for _, name := range r.segments() {
+		if at := int64(bytes.Index(r.d.ReadFile(name), body)); at >= 0 {
+			r.d.OnOp(func(op simdisk.Op) error {
+				if op.Kind == simdisk.Read && op.Name == name && op.Off <= at && at < op.Off+int64(op.Len) {
+					reads.Add(1)
+					return syscall.EIO
+				}
+				return nil
+			})
+			return &reads
+		}
+	}
+	r.Fatal("no segment has the body")
+	return nil
+}
+
+// A delivery is claimed while a merge copies it to another segment, and so stays where it was. Once
+// it is done, it does not come back after a restart, whatever the order in which the segments are
+// removed.
+func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		done := func() { r.settle(webhook.Done, r.put("other", 500, true)) }
+		const length = 3000
+		r.put("slow", length, false)
+		var copying, fetched bool
+		var claimed []webhook.Delivery
+		r.d.OnOp(func(op simdisk.Op) error { // the writer calls it
+			switch {
+			case op.Kind == simdisk.Write && length < op.Len && op.Len < length+500:
+				copying = true
+			case op.Kind == simdisk.Sync && copying && !fetched:
+				fetched = true
+				var err error
+				if claimed, err = r.s.Fetch(t.Context(), []webhook.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		})
+		r.fill(done) // the first segment is sealed, and the janitor merges it
+		synctest.Wait()
+		r.d.OnOp(nil)
+		if len(claimed) != 1 {
+			t.Fatalf("the merge wrote %v, and %d deliveries were claimed meanwhile; want 1", copying, len(claimed))
+		}
+		waiting := 0
+		r.fill(func() { r.put("waits", 500, false); waiting++ }) // the segment with the copy stays
+		r.settle(webhook.Done, claimed[0])
+		r.fill(done) // the segment that says so is removed
+		time.Sleep(5 * time.Second)
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.open(filequeue.Config{})
+		defer r.s.Close()
+		if c, err := r.s.Count(t.Context()); c.Waiting != waiting || err != nil {
+			t.Errorf("after a restart %d deliveries wait, %v; want %d", c.Waiting, err, waiting)
+		}
+	})
+}
+
+// While the disk cannot read one delivery, the store gives the space of all other segments back.
+func TestUnreadableDeliveryKeepsNoOtherSegment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer func() { r.s.Close() }()
+		r.unreadable(r.put("slow", 600, false).Body)
+		first := r.latest()
+		for range 60 { // with twice what the disk has space for
+			for range 100 {
+				r.settle(webhook.Done, r.put("other", 500, true))
+			}
+			time.Sleep(5 * time.Second)
+		}
+		all := r.segments()
+		if all[0] != first || len(all) > 5 {
+			t.Errorf("the store has the segments %v; want the first, which cannot be read, and few others", all)
+		}
+		r.d.OnOp(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if r.segments()[0] == first {
+			t.Errorf("the store has the segments %v after the disk can read them again; want them merged", r.segments())
+		}
+		if ds, err := r.s.Fetch(t.Context(), []webhook.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); len(ds) != 1 || err != nil {
+			t.Errorf("Fetch = %d, %v; want the delivery that could not be read before", len(ds), err)
+		}
+	})
+}
+
+// Lists leave out a dead letter that the disk cannot read, and have all others. If it can read none,
+// a list yields an error.
+func TestUnreadableDeadLetterHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer func() { r.s.Close() }()
+		var all []webhook.Delivery
+		for range 3 {
+			d := r.put("crm", 5000, true)
+			r.settle(webhook.Bury, d)
+			all = append(all, d)
+		}
+		list := func() (ids []string, err error) {
+			for d, derr := range r.s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+				if err = derr; err == nil {
+					ids = append(ids, d.ID)
+				}
+			}
+			return ids, err
+		}
+		r.unreadable(all[1].Body)
+		if ids, err := list(); !slices.Equal(ids, []string{"1", "3"}) || err != nil {
+			t.Errorf("Dead yields %q, %v; want those that can be read, 1 and 3", ids, err)
+		}
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Read {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if ids, err := list(); len(ids) != 0 || !errors.Is(err, syscall.EIO) {
+			t.Errorf("Dead yields %q, %v; want the error of the disk", ids, err)
+		}
+		r.d.OnOp(nil)
+		if ids, err := list(); len(ids) != 3 || err != nil {
+			t.Errorf("Dead yields %q, %v; want all", ids, err)
+		}
+	})
+}
+
+// Erase returns an error if the disk cannot read a delivery that may be the user's. It erases a
+// damaged one.
+func TestEraseOfUnreadableDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer func() { r.s.Close() }()
+		body := r.put("ann", 600, false).Body
+		for range 2 { // so that the first segment gets a hint
+			r.fill(func() { r.put("waits", 500, false) })
+		}
+		synctest.Wait()
+		r.unreadable(body)
+		if erased, _, err := r.s.Erase(t.Context(), "ann"); !errors.Is(err, syscall.EIO) {
+			t.Errorf("Erase of what cannot be read = %d, %v; want the error of the disk", erased, err)
+		}
+		r.d.OnOp(nil)
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flip(t, r.d, string(body))
+		r.open(filequeue.Config{})
+		if erased, _, err := r.s.Erase(t.Context(), "ann"); erased != 1 || err != nil {
+			t.Errorf("Erase of a damaged delivery = %d, %v; want 1", erased, err)
+		}
+		for _, name := range r.segments() {
+			if bytes.Contains(r.d.ReadFile(name), body[:100]) {
+				t.Errorf("%s has the body of the erased delivery", name)
+			}
+		}
+	})
+}
+
+// A failed sync of Erase does not hide that the disk has lost a commit of Put.
+func TestFailedSyncOfEraseLosesNoPut(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, filequeue.Config{})
+			r.d = simdisk.New(seed)
+			r.s.Close()
+			r.open(filequeue.Config{})
+			r.settle(webhook.Done, r.put("ann", 500, true))
+			erase, put := make(chan struct{}), make(chan struct{})
+			var step atomic.Int32
+			r.d.OnOp(func(op simdisk.Op) error {
+				switch {
+				case op.Kind == simdisk.Write && step.CompareAndSwap(0, 1): // the zeros of Erase
+					<-erase
+				case op.Kind == simdisk.Sync && step.CompareAndSwap(1, 2): // the commit of Put
+					<-put
+				case op.Kind == simdisk.Sync && step.CompareAndSwap(2, 3):
+					return syscall.EIO
+				}
+				return nil
+			})
+			erased := make(chan error, 1)
+			go func() {
+				_, _, err := r.s.Erase(t.Context(), "ann")
+				erased <- err
+			}()
+			synctest.Wait()
+			stored := make(chan error, 1)
+			go func() {
+				d := webhook.Delivery{Destination: "crm", ID: "last", Due: r.s.Now(), Body: make([]byte, 500)}
+				stored <- r.s.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1))
+			}()
+			synctest.Wait()
+			close(erase)
+			synctest.Wait()
+			close(put)
+			if err := <-erased; !errors.Is(err, syscall.EIO) {
+				t.Errorf("Erase with a failed sync = %v, want its error", err)
+			}
+			want := 0
+			if err := <-stored; err == nil {
+				want = 1
+			}
+			r.d.OnOp(nil)
+			d := r.d.Reboot(simdisk.Power)
+			r.s.Close()
+			r.d = d
+			r.open(filequeue.Config{})
+			defer r.s.Close()
+			if c, err := r.s.Count(t.Context()); c.Waiting < want || err != nil {
+				t.Errorf("seed %d: after a loss of power %d deliveries wait, %v; Put had stored %d", seed, c.Waiting, err, want)
+			}
+		})
+	}
+}
+
+// The janitor does not read a segment again and again because the disk cannot read a part of it.
+func TestUnreadableSegmentIsReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer func() { r.s.Close() }()
+		reads := r.unreadable(r.put("slow", 600, false).Body)
+		for range 2 {
+			r.fill(func() { r.put("waits", 500, false) })
+		}
+		time.Sleep(time.Minute)
+		if n := reads.Load(); n != 1 {
+			t.Errorf("the janitor has tried to read the unreadable part %d times in a minute, want once", n)
+		}
+	})
+}
+
+// With HistoryAge zero, Open removes the history that an earlier HistoryAge has kept.
+func TestNoHistoryAgeRemovesHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{HistoryAge: time.Hour})
+		r.settle(webhook.Done, r.put("crm", 500, true))
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.open(filequeue.Config{})
+		defer r.s.Close()
+		time.Sleep(time.Second)
+		if c, err := r.s.Count(t.Context()); c.Delivered != 0 || err != nil {
+			t.Errorf("Count = %+v, %v; want no delivered deliveries", c, err)
+		}
+	})
+}
