@@ -92,7 +92,7 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 			}
 			whole := g == nil || m.put.seg == g.number
 			if lerr == nil {
-				m.copy, lerr = deliveryRecord(nil, m.from.kind, d, whole, int64(len(d.Body)))
+				m.copy, lerr = deliveryRecord(nil, m.from.kind, d, whole)
 			}
 			if lerr != nil {
 				err = lerr

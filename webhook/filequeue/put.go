@@ -25,7 +25,7 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 	var d webhook.DeadLetter
 	for i := range ps {
 		d.Delivery = ps[i].Delivery
-		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true, int64(len(d.Body)))
+		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -165,9 +165,8 @@ func waitingKind(retry bool) kind {
 }
 
 // deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
-// changes. body is the length of the body, which d may lack unless the record is whole. The payload
-// is appended to b.
-func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool, body int64) (record, error) {
+// changes. The payload is appended to b.
+func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool) (record, error) {
 	part, tag := d, len(d.Destination)
 	if whole {
 		b = append(b, d.Destination...)
@@ -184,9 +183,9 @@ func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool, body in
 		return record{}, fmt.Errorf("filequeue: %w", err)
 	}
 	r := tagged(k, payload)
-	r.tag, r.user, r.due, r.size = uint32(tag), userHash(d.User), d.Due.UnixMicro(), uint32(body)
+	r.tag, r.user, r.due, r.size = uint32(tag), userHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
 	if k == kindDead || k == kindDelivered {
-		r.due, r.size = d.Died.UnixMicro(), uint32(d.Size()-int64(len(d.Body))+body)
+		r.due, r.size = d.Died.UnixMicro(), uint32(d.Size())
 	}
 	return r, nil
 }

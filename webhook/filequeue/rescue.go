@@ -80,21 +80,12 @@ func (ld *loader) copyTo(s *Store) error {
 		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
 	}
 	return ld.copyAll(moves, nil, lost, func(some []move) error {
-		return s.writer.do(ld.ctx, func(g *group) error {
-			for i := range some {
-				m := &some[i]
-				if m.copy.payload == nil {
-					continue
-				}
-				m.copy.stored = noDedup // its key is stored already
-				g.add(&m.copy)
-				g.then(func() {
-					e := entryOf(&m.copy)
-					g.count(&e, 1)
-					g.push(m.from, e)
-				})
+		var ts []transition
+		for _, m := range some {
+			if m.copy.stored = noDedup; m.copy.payload != nil { // the dedup keys are stored already
+				ts = append(ts, transition{record: m.copy, put: true, entry: m.entry, from: spot{where: m.from}})
 			}
-			return nil
-		}, alone, true)
+		}
+		return s.writer.do(ld.ctx, func(g *group) error { g.transit(ts); return nil }, alone, true)
 	})
 }

@@ -37,15 +37,9 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 	case webhook.Retry:
 		k = waitingKind(!d.Expires.IsZero())
 	}
-	s.index.mu.Lock()
-	c := s.index.claims[t.id]
-	if c == nil { // the transition moves nothing
-		s.index.mu.Unlock()
-		return t, nil
-	}
-	body := c.bytes()
-	s.index.mu.Unlock()
-	t.record, err = deliveryRecord(nil, k, &d, false, body)
+	d.Body = nil // transit knows its length
+	t.record, err = deliveryRecord(nil, k, &d, false)
+	t.rest = t.size
 	return t, err
 }
 

@@ -13,9 +13,10 @@ type transition struct {
 	// its records. Its kind is kindGone if the delivery leaves the store, and 0 if the delivery goes
 	// back to the queue from which it was claimed.
 	record
-	lost bool // the delivery leaves the store because it cannot be read
-	put  bool // the delivery is new
-	keep bool // it is claimed at once
+	rest uint32 // of a claimed delivery, the size in the record without the length of the body
+	lost bool   // the delivery leaves the store because it cannot be read
+	put  bool   // the delivery is new
+	keep bool   // it is claimed at once
 
 	// Where the delivery is now. If it is claimed, id is its claim. Otherwise from says where it is;
 	// of a new delivery it has only the destination.
@@ -54,6 +55,7 @@ func (g *group) transit(ts []transition) (moved int) {
 			if t.claim, t.moved = g.claims[t.id]; t.moved {
 				g.unclaim(t.claim)
 				t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
+				t.size = t.rest + uint32(t.entry.bytes())
 				if t.kind == 0 {
 					t.kind = waitingKind(t.claim.retry)
 				}
@@ -74,34 +76,31 @@ func (g *group) transit(ts []transition) (moved int) {
 		}
 	}
 	g.gone(gone, lost)
-	g.undo(func() {
-		for i := range ts {
-			switch t := &ts[i]; {
-			case !t.moved:
-			case t.put:
-				if t.stored != noDedup {
-					g.seen.Remove(t.key)
-				}
-			case t.claim != nil:
-				g.reclaim(t.claim)
-			default:
-				g.push(t.from.where, t.entry)
-			}
-		}
-	})
-	g.then(func() {
-		for i := range ts {
-			if ts[i].moved {
-				ts[i].apply(g.index)
-			}
-		}
-	})
+	g.transits = append(g.transits, ts)
 	return moved
+}
+
+// revert undoes what transit has done, because the op or the commit has failed.
+func (t *transition) revert(x *index) {
+	switch {
+	case !t.moved:
+	case t.put:
+		if t.stored != noDedup {
+			x.seen.Remove(t.key)
+		}
+	case t.claim != nil:
+		x.reclaim(t.claim)
+	default:
+		x.push(t.from.where, t.entry)
+	}
 }
 
 // apply adds a delivery, which is new or which transit removed from its queue, to the queue of its
 // next state.
 func (t *transition) apply(x *index) {
+	if !t.moved {
+		return
+	}
 	e, to := t.entry, where{t.kind, t.from.destination}
 	if !t.put && (t.kind == kindGone || t.payload != nil) {
 		x.count(&e, -1)
@@ -143,7 +142,7 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
 // caller has read d from the store, and then changed it.
 func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
-	t.record, err = deliveryRecord(nil, k, d, false, int64(len(d.Body)))
+	t.record, err = deliveryRecord(nil, k, d, false)
 	t.from = spot{from, pointOf(d.Key)}
 	return t, err
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // An op plans the records of one call, which are stored all or not at all. It adds them to the
-// group, or returns an error. If a commit fails, the writer calls the functions that the op gave to
-// undo, and may then call the op again. The writer holds index.mu during each call of an op, and of
-// the functions that the op gave to then and undo.
+// group, or returns an error. If a commit fails, the writer reverts the transitions of the op, and may
+// then call the op again. The writer holds index.mu during each call of an op, and of the functions
+// that the op gave to then.
 type op func(g *group) error
 
 // A group collects the records of one commit, from one op or more. If the commit fails, all of its
@@ -28,8 +28,9 @@ type group struct {
 	records []*record
 	bytes   int64 // of the records
 	puts    bool  // some are of ops that may not use the reserve
-	thens   []func()
-	undos   []func()
+
+	transits [][]transition // of the calls of transit
+	thens    []func()
 }
 
 // add adds a record to the group. A record without a sequence number gets the next one.
@@ -57,14 +58,12 @@ func (g *group) gone(refs []ref, lost int) {
 // then registers f, which the writer calls once the records are durable.
 func (g *group) then(f func()) { g.thens = append(g.thens, f) }
 
-// undo registers f, which reverts the changes that the op made to the index. The writer calls f if
-// the op or the commit fails.
-func (g *group) undo(f func()) { g.undos = append(g.undos, f) }
-
-// revert calls the functions that were given to undo, except the first n of them.
+// revert reverts the transitions of all calls of transit but the first n.
 func (g *group) revert(n int) {
-	for _, f := range slices.Backward(g.undos[n:]) {
-		f()
+	for _, ts := range slices.Backward(g.transits[n:]) {
+		for i := range ts {
+			ts[i].revert(g.index)
+		}
 	}
 }
 
@@ -227,7 +226,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		}
 		before := g
 		if r.err = r.op(&g); r.err != nil {
-			g.revert(len(before.undos))
+			g.revert(len(before.transits))
 			g = before
 		}
 		g.puts = g.puts || r.puts && len(g.records) > len(before.records)
@@ -242,6 +241,11 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 	if err != nil {
 		g.revert(0)
 		return false, err
+	}
+	for _, ts := range g.transits {
+		for i := range ts {
+			ts[i].apply(g.index)
+		}
 	}
 	for _, f := range g.thens {
 		f()
