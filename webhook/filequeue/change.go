@@ -61,7 +61,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 	defer s.gate.Leave()
 	now := s.Now()
 	for from, more := firstPoint, true; more; {
+		var claimed map[uint64]*claim
 		all, err := read(ctx, s, func(x *index) []entry {
+			claimed = x.claimed()
 			entries := x.waitingAfter(filter.Destination, from)
 			if more = len(entries) > 0; more {
 				from = entries[len(entries)-1].point()
@@ -74,30 +76,26 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 		var ts []transition
 		for i := range all {
 			d := &all[i]
-			if !filter.Match(&d.Delivery) {
-				continue
-			}
-			w := where{waitingKind(!d.Expires.IsZero()), d.Destination}
-			t := leaving(w, pointOf(d.Key))
-			if to == webhook.DueNow && !d.Hasten(now) {
-				t.kind = w.kind // already due: the delivery stays as it is
-			} else if to == webhook.DueNow {
-				if t, err = restate(w, d, w.kind); err != nil {
+			w, at := where{waitingKind(!d.Expires.IsZero()), d.Destination}, pointOf(d.Key)
+			switch {
+			case !filter.Match(&d.Delivery):
+			case claimed[at.seq] != nil:
+				held++
+			case to == webhook.Discarded:
+				ts = append(ts, leaving(w, at))
+			case d.Hasten(now):
+				t, err := restate(w, d, w.kind)
+				if err != nil {
 					return n, held, err
 				}
+				ts = append(ts, t)
 			}
-			ts = append(ts, t)
 		}
-		if _, err := s.transit(ctx, ts); err != nil {
+		moved, err := s.transit(ctx, ts)
+		if err != nil {
 			return n, held, err
 		}
-		for i := range ts {
-			if t := &ts[i]; t.held {
-				held++
-			} else if t.moved && (t.kind == kindGone || t.payload != nil) {
-				n++
-			}
-		}
+		n, held = n+moved, held+len(ts)-moved // the others have been claimed since read
 	}
 	if to == webhook.DueNow {
 		s.changed.give()

@@ -321,6 +321,48 @@ func TestUnreadableSegmentIsReadOnce(t *testing.T) {
 	})
 }
 
+// While the commit of a settlement takes long, the delivery counts as claimed. No list is without it.
+func TestDeliveryIsClaimedUntilItsSettlementIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		defer func() { r.s.Close() }()
+		d := r.put("crm", 500, true)
+		d.Due, d.Expires, d.Tries = d.Due.Add(time.Second), d.Due.Add(time.Hour), 1
+		release := make(chan struct{})
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Sync {
+				<-release
+			}
+			return nil
+		})
+		settled := make(chan error, 1)
+		go func() {
+			_, err := r.s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Retry, Delivery: d}})
+			settled <- err
+		}()
+		check := func(when string, claimed int) {
+			t.Helper()
+			synctest.Wait()
+			if c, err := r.s.Count(t.Context()); c.Waiting != 1 || c.Claimed != claimed || err != nil {
+				t.Errorf("%s: Count = %+v, %v; want 1 waiting, %d claimed", when, c, err, claimed)
+			}
+			n := 0
+			for range r.s.Waiting(t.Context(), "crm", "") {
+				n++
+			}
+			if n != 1 {
+				t.Errorf("%s: Waiting yields %d deliveries, want 1", when, n)
+			}
+		}
+		check("during the commit", 1)
+		close(release)
+		if err := <-settled; err != nil {
+			t.Error(err)
+		}
+		check("after the commit", 0)
+	})
+}
+
 // With HistoryAge zero, Open removes the history that an earlier HistoryAge has kept.
 func TestNoHistoryAgeRemovesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,19 +66,17 @@ type claim struct {
 	id    uint64 // the value of Delivery.Claim
 	lane  *lane
 	retry bool // the delivery came from lane.retries
+
+	settled bool // the commit that ends the claim is in progress
 }
 
 // claim claims a delivery of lane l. e is its entry, which is in no queue.
 func (x *index) claim(l *lane, e entry, retry bool) *claim {
 	x.lastClaim++
 	c := &claim{entry: e, id: x.lastClaim, lane: l, retry: retry}
-	x.reclaim(c)
-	return c
-}
-
-func (x *index) reclaim(c *claim) {
 	x.claims[c.id] = c
-	c.lane.claimed++
+	l.claimed++
+	return c
 }
 
 // unclaim ends a claim. The caller adds its entry to a queue or drops it.

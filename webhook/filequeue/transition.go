@@ -27,7 +27,6 @@ type transition struct {
 	entry entry
 	claim *claim
 	moved bool // the delivery was found, and is moved; or it is new and no duplicate
-	held  bool // the delivery was not found, because it is claimed
 }
 
 // leaving returns the transition of an unclaimed delivery that leaves the store.
@@ -36,10 +35,10 @@ func leaving(from where, at point) transition {
 }
 
 // transit adds transitions to the group. It skips a delivery that is no longer where its transition
-// expects it. It returns the number of deliveries that it moves.
+// expects it. It returns the number of deliveries that it moves. A claim lasts until the commit is
+// durable.
 func (g *group) transit(ts []transition) (moved int) {
 	var gone []ref
-	var claimed map[uint64]*claim
 	lost := 0
 	for i := range ts {
 		t := &ts[i]
@@ -47,13 +46,11 @@ func (g *group) transit(ts []transition) (moved int) {
 		case t.put:
 			t.moved = t.stored == noDedup || g.seen.Add(t.key, g.now)
 		case t.id == 0:
-			if t.entry, t.moved = g.queue(t.from.where).remove(t.from.point); !t.moved && claimed == nil {
-				claimed = g.claimed()
-			}
-			t.held = claimed[t.from.seq] != nil && !t.moved
+			t.entry, t.moved = g.queue(t.from.where).remove(t.from.point)
 		default:
-			if t.claim, t.moved = g.claims[t.id]; t.moved {
-				g.unclaim(t.claim)
+			t.claim = g.claims[t.id]
+			if t.moved = t.claim != nil && !t.claim.settled; t.moved {
+				t.claim.settled = true
 				t.entry, t.from.destination = t.claim.entry, t.claim.lane.name
 				t.size = t.rest + uint32(t.entry.bytes())
 				if t.kind == 0 {
@@ -89,17 +86,20 @@ func (t *transition) revert(x *index) {
 			x.seen.Remove(t.key)
 		}
 	case t.claim != nil:
-		x.reclaim(t.claim)
+		t.claim.settled = false
 	default:
 		x.push(t.from.where, t.entry)
 	}
 }
 
-// apply adds a delivery, which is new or which transit removed from its queue, to the queue of its
-// next state.
+// apply adds a delivery, which is new, claimed or removed from its queue, to the queue of its next
+// state.
 func (t *transition) apply(x *index) {
 	if !t.moved {
 		return
+	}
+	if t.id != 0 {
+		x.unclaim(t.claim)
 	}
 	e, to := t.entry, where{t.kind, t.from.destination}
 	if !t.put && (t.kind == kindGone || t.payload != nil) {
