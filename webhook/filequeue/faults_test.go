@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -360,6 +361,24 @@ func TestDeliveryIsClaimedUntilItsSettlementIsDurable(t *testing.T) {
 			t.Error(err)
 		}
 		check("after the commit", 0)
+	})
+}
+
+// With the largest DedupMax, the store still recognises a delivery after a restart.
+func TestLargestDedupMax(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := filequeue.Config{DedupMax: math.MaxInt}
+		r := newRig(t, c)
+		d := r.put("crm", 500, false)
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.open(c)
+		defer r.s.Close()
+		out := make([]webhook.Result, 1)
+		if err := r.s.Put(t.Context(), []webhook.Put{{Delivery: d}}, out); err != nil || out[0].Stored {
+			t.Errorf("second Put of a delivery: stored %v, %v; want a duplicate", out[0].Stored, err)
+		}
 	})
 }
 

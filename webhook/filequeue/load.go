@@ -240,7 +240,7 @@ func (ld *loader) meet(g *segment, r *record) bool {
 // fills the window, the window evicts the oldest of these keys. So the window has the same keys as
 // before the restart.
 func (ld *loader) remember(key storekit.Key, at int64) {
-	if len(ld.keys) < 2*ld.config.DedupMax {
+	if len(ld.keys)/2 < ld.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})
 	}
 }
