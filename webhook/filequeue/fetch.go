@@ -88,7 +88,7 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claim
 	return claims
 }
 
-// readAgain is how long Fetch postpones a delivery that the disk could not read.
+// readAgain is how long Fetch and the janitor leave alone what the disk could not read.
 const readAgain = time.Minute
 
 // postpone ends the claim of a delivery that the disk could not read. until becomes the due time of

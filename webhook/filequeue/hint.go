@@ -2,6 +2,7 @@ package filequeue
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"slices"
 )
@@ -54,10 +55,15 @@ func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
 	return decodeHint(b, g.segmentID, end, dst)
 }
 
-// writeHint writes the hint of a sealed segment. It writes none, and does not try again, if a part of
-// the segment cannot be read, so that each Open reads the segment and reports that part.
+// writeHint writes the hint of a sealed segment. It writes none if a part of the segment is damaged,
+// so that each Open reads the segment and reports that part. The error is errUnread if the disk
+// cannot read a part.
 func (j *janitor) writeHint(g *segment) error {
-	if c, err := scan(g.file, g.segmentID, g.end, true); err == nil && c.intact() {
+	c, err := scan(g.file, g.segmentID, g.end, true)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnread, err)
+	}
+	if c.intact() {
 		if err = g.file.Truncate(g.end); err == nil {
 			_, err = g.file.WriteAt(appendHint(nil, c.records, g.salt), g.end)
 		}

@@ -71,26 +71,46 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	}
 	j.index.mu.Unlock()
 	for _, g := range unhinted[:max(len(unhinted)-1, 0)] {
-		err = cmp.Or(j.writeHint(g), err) // an error stops only this step
+		if !time.Now().Before(g.later) {
+			err = cmp.Or(j.leave(g, j.writeHint(g)), err) // an error stops only this step
+		}
 	}
 	next, herr := j.expire()
 	err = cmp.Or(herr, err)
 	if err := j.removeLeftovers(); err != nil {
 		return next, err
 	}
-	busy := make(map[*segment]bool)
 	for j.ctx.Err() == nil {
-		g := j.choose(busy)
+		g := j.choose()
 		if g == nil {
 			break
 		}
-		if rerr := j.retire(g); errors.Is(rerr, errBusy) {
-			busy[g], err = true, rerr
-		} else if rerr != nil {
-			return next, rerr
+		if err := j.leave(g, j.retire(g)); err != nil {
+			return next, err
+		}
+	}
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	for _, g := range j.index.segs {
+		if time.Now().Before(g.later) && (next.IsZero() || g.later.Before(next)) {
+			next = g.later
 		}
 	}
 	return next, err
+}
+
+// leave makes the janitor leave a segment alone for a while, if err is errBusy or errUnread. It
+// returns any other error.
+func (j *janitor) leave(g *segment, err error) error {
+	switch {
+	case errors.Is(err, errBusy):
+		g.later = time.Now().Add(again)
+	case errors.Is(err, errUnread):
+		g.later = time.Now().Add(readAgain)
+	default:
+		return err
+	}
+	return nil
 }
 
 // expire removes expired deliveries from the history, the oldest first, a page at a time. It returns
@@ -121,18 +141,18 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// choose returns the next segment to retire, or nil. It ignores busy ones. The first choice is a
-// copied segment; see retire. Otherwise it is the one with the smallest share of needed bytes, if that
-// is at most a quarter, or if all segments take more than twice the needed bytes in them plus half the
-// size of a segment. The other half is for the copies of a merge, before the segment is removed.
-func (j *janitor) choose(busy map[*segment]bool) (best *segment) {
+// choose returns the next segment to retire, or nil. The first choice is a copied segment; see
+// retire. Otherwise it is the one with the smallest share of needed bytes, if that is at most a
+// quarter, or if all segments take more than twice the needed bytes in them plus half the size of a
+// segment. The other half is for the copies of a merge, before the segment is removed.
+func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	segs := j.index.segs
 	total, needed := int64(0), int64(0)
 	for _, n := range segs.numbers() {
 		g := segs[n]
-		if busy[g] {
+		if time.Now().Before(g.later) {
 			continue
 		}
 		total, needed = total+g.end, needed+g.needed()
@@ -150,9 +170,12 @@ func (j *janitor) choose(busy map[*segment]bool) (best *segment) {
 	return nil
 }
 
-// errBusy says that a segment cannot be retired yet: one of its deliveries changed during the merge,
-// or cannot be read. Other segments can be retired meanwhile.
-var errBusy = errors.New("a segment is needed at the moment")
+// errBusy says that a segment cannot be retired yet: one of its deliveries changed during the merge.
+// errUnread says that the disk cannot read a part of a segment.
+var (
+	errBusy   = errors.New("a segment is needed at the moment")
+	errUnread = errors.New("a segment cannot be read")
+)
 
 // retire moves the needed records of a segment to the active one, and removes the segment. Before
 // that it stores the facts that no other segment has: the dedup keys of its puts, and which records
@@ -164,7 +187,7 @@ func (j *janitor) retire(g *segment) error {
 	}
 	rs, err := g.records(g.end)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errBusy, err)
+		return fmt.Errorf("%w: %w", errUnread, err)
 	}
 	var refs []ref
 	var keys []record

@@ -24,8 +24,8 @@ const (
 )
 
 // merge copies the needed records of a segment to the active one. It may miss a delivery that
-// changes meanwhile. Then the segment still has a needed record. The error is errBusy if the disk
-// cannot read one.
+// changes meanwhile. Then the segment still has a needed record. The error is errUnread if the
+// disk cannot read one.
 func (j *janitor) merge(g *segment) error {
 	lost := func(m *move, d *webhook.DeadLetter, cause error) {
 		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
@@ -104,7 +104,7 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("%w: %w", errBusy, err)
+			return fmt.Errorf("%w: %w", errUnread, err)
 		}
 		if err := commit(some); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
 )
@@ -34,8 +35,10 @@ type segment struct {
 	live   int64 // bytes of the records of deliveries and settings that are needed
 	keys   int64 // bytes of the records of kindKeys
 	sealed bool  // no record is appended any more
-	hinted bool  // it has a hint, or can have none
+	hinted bool  // it has a hint, or can have none because it is damaged
 	copied bool  // it has an old copy of a record that is needed elsewhere
+
+	later time.Time // until then the janitor leaves it alone; only the janitor uses this
 }
 
 func (g *segment) needed() int64 { return g.live + g.keys }
