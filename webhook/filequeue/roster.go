@@ -39,8 +39,9 @@ type roster struct {
 	dir      string
 	unsynced bool // set by tests: bbolt does not sync its file
 
-	mu sync.Mutex // guards db
-	db *bolt.DB   // nil until it is needed
+	mu      sync.Mutex // guards the fields below
+	db      *bolt.DB   // nil until it is needed
+	damaged error      // why the database cannot be opened
 }
 
 func (r *roster) open() (_ *bolt.DB, err error) {
@@ -49,6 +50,15 @@ func (r *roster) open() (_ *bolt.DB, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.damaged != nil { // bbolt still has the file locked, so another Open would wait in vain
+		return nil, r.damaged
+	}
+	defer func() {
+		if errors.Is(err, ErrDamaged) {
+			r.damaged = err
+		}
+	}()
+	defer recovered(&err)()
 	if r.db == nil {
 		r.db, err = bolt.Open(filepath.Join(r.dir, rosterName), 0o600, &bolt.Options{
 			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoSync: r.unsynced,
