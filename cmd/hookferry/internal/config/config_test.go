@@ -523,20 +523,20 @@ func TestKeepReusesUnchangedDestinations(t *testing.T) {
 	}
 }
 
-func TestNeedRestartNamesChangedKeys(t *testing.T) {
+func TestAwaitRestartNamesChangedKeys(t *testing.T) {
 	was, is := Default(), Default()
-	if got := is.NeedRestart(was); len(got) != 0 {
-		t.Errorf("NeedRestart without changes = %q, want none", got)
+	if got := is.AwaitRestart(was); len(got) != 0 {
+		t.Errorf("AwaitRestart without changes = %q, want none", got)
 	}
 	is.Grace, is.Log.Level, is.Log.Access = time.Second, slog.LevelDebug, 5
 	is.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	is.Sources = []Source{{Name: "x"}}
-	if got := is.NeedRestart(was); len(got) != 0 {
-		t.Errorf("NeedRestart with changes that a running server applies = %q, want none", got)
+	if got := is.AwaitRestart(was); len(got) != 0 {
+		t.Errorf("AwaitRestart with changes that a running server applies = %q, want none", got)
 	}
 	is.Data, is.Admin.Token, is.Limits.Connections, is.TLS = "x", "y", 3, &Certificate{}
-	if diff := cmp.Diff([]string{"tls", "data", "admin.token", "limits"}, is.NeedRestart(was)); diff != "" {
-		t.Errorf("NeedRestart (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"tls", "data", "admin.token", "limits"}, is.AwaitRestart(was)); diff != "" {
+		t.Errorf("AwaitRestart (-want +got):\n%s", diff)
 	}
 }
 
@@ -546,14 +546,14 @@ func TestEveryKeyIsKnownToReload(t *testing.T) {
 	atOnce := []string{"trustedProxies", "drain", "grace", "log.level", "log.access", "sources", "destinations"}
 	changed := Default()
 	other := &Settings{TLS: &Certificate{}, Admin: Admin{TLS: &Certificate{}, Token: "x"}, BaseURL: "x", Tracing: Tracing{Endpoint: "x"}}
-	known := append(other.NeedRestart(changed), atOnce...)
+	known := append(other.AwaitRestart(changed), atOnce...)
 	for _, key := range keys() {
 		covered := false
 		for _, k := range known {
 			covered = covered || key == k || strings.HasPrefix(key, k+".") || strings.HasPrefix(key, k+"[") || strings.HasPrefix(k, key+".")
 		}
 		if !covered {
-			t.Errorf("%s is neither in NeedRestart nor in the list of keys that a running server applies", key)
+			t.Errorf("%s is neither in AwaitRestart nor in the list of keys that a running server applies", key)
 		}
 	}
 }

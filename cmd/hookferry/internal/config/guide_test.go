@@ -142,7 +142,7 @@ func TestGuideMarksKeysThatNeedARestart(t *testing.T) {
 	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.History.MaxAge, changed.Limits.Memory = "x", 1, 1, 1
 	changed.Log.Format, changed.Log.Level, changed.Log.Access = "x", -1, 1
 	changed.Metrics, changed.Tracing.Endpoint = false, "x"
-	restart := changed.NeedRestart(old)
+	restart := changed.AwaitRestart(old)
 	for key := range marked {
 		if !slices.ContainsFunc(restart, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
 			t.Errorf("the guide marks %s, but a running server applies it", key)

@@ -70,10 +70,10 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// NeedRestart returns the keys whose new values take effect only after a restart. The argument old
-// has the settings that the server was started with. The content of a listener's certificate needs
-// no restart, but switching TLS on or off does.
-func (s *Settings) NeedRestart(old *Settings) []string {
+// AwaitRestart undoes the changes that take effect only after a restart, and returns their keys. The
+// argument old has the settings that the server was started with. The content of a listener's
+// certificate needs no restart, but switching TLS on or off does.
+func (s *Settings) AwaitRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)
 	compare = func(key string, is, was reflect.Value) {
@@ -87,6 +87,7 @@ func (s *Settings) NeedRestart(old *Settings) []string {
 			case is.Kind() == reflect.Pointer && is.IsNil() != was.IsNil(),
 				is.Kind() != reflect.Pointer && !reflect.DeepEqual(is.Interface(), was.Interface()):
 				keys = append(keys, key)
+				is.Set(was)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func (s *server) use(next *config.Settings) {
 	defer s.mu.Unlock()
 	if s.given != nil {
 		next.Keep(s.given)
-		next.Restart = next.NeedRestart(s.Settings)
+		next.Restart = next.AwaitRestart(s.Settings)
 	}
 	s.Level.Set(next.Log.Level)
 	s.given = next

@@ -13,7 +13,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -352,10 +351,9 @@ func (s *server) http(l net.Listener, certificate func(*config.Settings) *config
 	server.ConnState = newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
 	}, s.Logger).changed
-	if first := certificate(s.Settings); first != nil {
+	if certificate(s.Settings) != nil {
 		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			// Without a certificate, newer settings switch TLS off, which needs a restart.
-			return cmp.Or(certificate(s.settings.Load()), first).Pair, nil
+			return certificate(s.settings.Load()).Pair, nil
 		}}
 	}
 	return server

@@ -501,6 +501,25 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 	})
 }
 
+// TestReloadShowsNoSettingsThatAwaitARestart shows that the admin API follows the settings in use: it
+// lists the delivered deliveries that the store keeps until the restart.
+func TestReloadShowsNoSettingsThatAwaitARestart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const file = "sources: [{name: web, keys: [k1]}]\n"
+		s := w.start(file + "history: {maxAge: 1h}\n")
+		s.write(file)
+		s.reload <- os.Interrupt
+		s.await(`msg="some of the new configuration counts only after a restart" keys=\[history\]`)
+		var status api.Status
+		if s.read(api.StatusPath, &status); !status.Config.History {
+			t.Error("the status says that the server keeps no delivered deliveries, but it does until the restart")
+		}
+		if code, text := s.request("GET", s.admin()+api.DeliveredPath); code != 200 {
+			t.Errorf("the list of delivered deliveries: status %d, want 200: %s", code, text)
+		}
+	})
+}
+
 // TestChangedFilesAreReadAgain shows that the server reads changed files again without a signal:
 // the configuration file, and the files that it names. The server waits until a file has stayed
 // the same for config.WatchEvery.
