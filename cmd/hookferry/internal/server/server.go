@@ -100,12 +100,19 @@ type server struct {
 }
 
 // Run serves until ctx is done. Then it stops all parts in order, within the grace time of the
-// settings. It returns nil after a stop, even if the stop came while the store was being opened. If
-// a setting does not work, the error is a *SettingError.
+// settings. It returns nil after a stop, even if the stop came before the server was up. If a setting
+// does not work, the error is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), ended: make(chan error, 4)}
 
+	up := false
+	defer func() {
+		if !up && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			s.Logger.Info("stopped before the server was up")
+			err = nil
+		}
+	}()
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
 	// The listeners are opened first: opening a store may take long, and an address that is in use
@@ -123,10 +130,6 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer control.Close()
 	}
 	if s.store, err = openStore(ctx, first, s.name, s.Logger); err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			s.Logger.Info("stopped before the store was open")
-			return nil
-		}
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
@@ -155,6 +158,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 
+	up = true
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
 	s.run(serve(public, calls))
 	var private *http.Server

@@ -766,6 +766,23 @@ func TestStopWhileTheStoreOpensIsNoError(t *testing.T) {
 	}
 }
 
+// TestStopWhileTheDestinationsAreReadIsNoError stops the server before it reads the destinations
+// in the store, which it opens without looking at the context.
+func TestStopWhileTheDestinationsAreReadIsNoError(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.prepare("sources: [{name: web, keys: [k]}]\n", nil)
+		listen := s.listen
+		s.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
+			defer s.cancel()
+			return listen(context.WithoutCancel(ctx), network, address)
+		}
+		s.begin()
+		if err := s.stop(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	})
+}
+
 // TestServerNotifiesTheServiceManager plays the service manager, systemd. The server reports when
 // it is ready, reloads and stops, and sends the watchdog messages.
 func TestServerNotifiesTheServiceManager(t *testing.T) {
