@@ -649,6 +649,10 @@ func TestParseDestination(t *testing.T) {
 			map[string]any{"url": "http://LocalHost:9000/"}, map[string]any{"url": "http://10.1.2.3/"}, map[string]any{"url": "http://192.168.1.1/"},
 			map[string]any{"url": "http://[::1]/"}, map[string]any{"url": "http://[::ffff:169.254.169.254]/"},
 		}}, []string{"endpoints[0].url", "endpoints[2].url", "endpoints[3].url", "endpoints[4].url"}},
+		{"names that the forwarder translates to localhost", map[string]any{"endpoints": []any{
+			map[string]any{"url": "http://ｌｏｃａｌｈｏｓｔ:8081/"}, map[string]any{"url": "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ/"}, map[string]any{"url": "http://localhoﬆ/"},
+			map[string]any{"url": "http://b\u00fccher.example/"}, map[string]any{"url": "http://a\u05d0.example/"},
+		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url", "endpoints[4].url"}},
 		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -73,6 +76,13 @@ func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
 		host := ""
 		if u, err := url.Parse(e.URL); err == nil {
 			host = u.Hostname()
+		}
+		// The forwarder translates a name outside of ASCII before it connects. Full-width letters,
+		// for example, become those of localhost.
+		if strings.ContainsFunc(host, func(c rune) bool { return c >= utf8.RuneSelf }) {
+			name, err := idna.Lookup.ToASCII(host)
+			r.refuse(err != nil, fmt.Sprintf("endpoints[%d].url", i), "has a host that is no valid name")
+			host = name
 		}
 		if strings.EqualFold(host, "localhost") {
 			host = "127.0.0.1"
