@@ -34,6 +34,8 @@ const (
 	prefix   = "destination/" // the setting of a destination is named by this prefix and the id
 	listName = "destinations" // the name of the setting that lists the most recent changes
 	listed   = 100            // how many changes the list keeps
+
+	changeTime = 10 * time.Second // the time limit of the reads and writes of a change
 )
 
 // Errors of Change.
@@ -236,9 +238,14 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 // the destination does not exist. If the destination has another version, Change returns
 // ErrConflict. A *config.Error says that the new document is invalid. After an error of the store
 // it is unknown whether the change was made.
+//
+// The end of ctx does not interrupt Change, which takes at most changeTime. Otherwise a client that
+// disconnects between the two writes would leave the change unlisted.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTime)
+	defer cancel()
 	for {
 		setting, err := s.get(ctx, prefix+id)
 		if err != nil {

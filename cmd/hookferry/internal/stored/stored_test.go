@@ -171,6 +171,40 @@ func TestUnlistedChangeIsFoundByTheReread(t *testing.T) {
 	})
 }
 
+// A cancellingStore ends the context of a client after the first write.
+type cancellingStore struct {
+	webhook.Store
+	cancel func()
+}
+
+func (c *cancellingStore) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+	defer c.cancel()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.Store.Set(ctx, s)
+}
+
+// TestChangeOfAClientThatDisconnectsReachesAllNodes shows that a change reaches the other nodes
+// within two seconds even if its client disconnects between the two writes.
+func TestChangeOfAClientThatDisconnectsReachesAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memqueue.New(memqueue.Config{})
+		defer store.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		a, b := newNode(t, &cancellingStore{store, cancel}), newNode(t, store)
+		b.follows(t)
+		if err := a.Change(ctx, "crm", "alice", nil, func(map[string]any) (map[string]any, error) { return document("2s"), nil }); err != nil {
+			t.Errorf("Change = %v, want nil", err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if b.get("crm") == nil {
+			t.Error("another node lacks the destination after two seconds")
+		}
+	})
+}
+
 // TestDestinationsOutliveAFailingStore shows that destinations stay as they are while the store
 // fails. The log says so once.
 func TestDestinationsOutliveAFailingStore(t *testing.T) {
