@@ -19,6 +19,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,8 +73,9 @@ var _ webhook.Observer = (*Tracer)(nil)
 func Start(ctx context.Context, c Config) (*Tracer, error) {
 	// The exporter reports errors only to these global handlers.
 	otel.SetLogger(logr.New(sink{c.Logger}))
+	secrets := secretsOf(c.Headers)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		c.Logger.Warn("tracing: spans were lost", "error", withoutSecrets(err, c.Headers))
+		c.Logger.Warn("tracing: spans were lost", "error", withoutSecrets(err, secrets))
 	}))
 	to := []otlptracehttp.Option{otlptracehttp.WithProxy(proxy)}
 	if c.Endpoint != "" {
@@ -118,17 +121,34 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
+// secretsOf returns the words of all headers that the exporter sends, the longest first. The
+// headers come from the settings and from environment variables. A receiver may repeat a token
+// without the word Bearer before it. Words of less than 4 bytes are too short to be secrets.
+func secretsOf(headers map[string]signature.Secret) (words []string) {
+	for _, value := range headers {
+		words = append(words, strings.Fields(value.Reveal())...)
+	}
+	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		for header := range strings.SplitSeq(os.Getenv(variable), ",") {
+			_, value, _ := strings.Cut(header, "=")
+			if value, err := url.PathUnescape(value); err == nil { // otherwise the exporter does not send it
+				words = append(words, strings.Fields(value)...)
+			}
+		}
+	}
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
+	return slices.DeleteFunc(words, func(word string) bool { return len(word) < 4 })
+}
+
 // withoutSecrets returns the text of an error of the exporter. It leaves out the URL, which a
-// redirect may have chosen, and the values of headers, which the receiver may have repeated.
-func withoutSecrets(err error, headers map[string]signature.Secret) string {
+// redirect may have chosen, and the secrets of headers, which the receiver may have repeated.
+func withoutSecrets(err error, secrets []string) string {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
 	text := err.Error()
-	for _, value := range headers {
-		if value != "" {
-			text = strings.ReplaceAll(text, value.Reveal(), "[redacted]")
-		}
+	for _, secret := range secrets {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
 	}
 	return text
 }

@@ -432,6 +432,24 @@ func TestRefusalIsLoggedWithoutHeaders(t *testing.T) {
 	}
 }
 
+// TestRefusalIsLoggedWithoutSecretsOfHeaders shows that the log has no secret of a header that the
+// receiver repeats: not without the word Bearer, and not of an environment variable.
+func TestRefusalIsLoggedWithoutSecretsOfHeaders(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Api-Key=s3cret%20word,X-Tenant=1")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "X-Team-Key=k3y-of-team")
+	log := export(t, map[string]signature.Secret{"Authorization": "Bearer t0ken"}, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "unknown t0ken, s3cret word or k3y-of-team", http.StatusUnauthorized)
+	})
+	for _, secret := range []string{"t0ken", "s3cret", "k3y-of-team"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("the log has the secret %q: %s", secret, log)
+		}
+	}
+	if !strings.Contains(log, "401") {
+		t.Errorf("the log lacks the status 401: %s", log)
+	}
+}
+
 // TestRedirectIsNotFollowed shows that the tracer does not follow a redirect, whose request would
 // carry all headers. The log does not have the URL of the redirect, which may hold secrets.
 func TestRedirectIsNotFollowed(t *testing.T) {
