@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -54,6 +56,15 @@ func TestCommandsGiveUp(t *testing.T) {
 			`^(hookferry send: dial tcp.*; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
 		{"send to a server that is busy", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), send, exitFailure,
 			`^(hookferry send: the server answered 429 Too Many Requests; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
+		{"send to a server with control characters in its status", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, err = io.WriteString(c, "HTTP/1.1 503 a\x1b]0;b\x07\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			}
+			if err = errors.Join(err, c.Close()); err != nil {
+				panic(err)
+			}
+		}), send, exitFailure, `^(hookferry send: the server answered 503 a\\x1b\]0;b\\a; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
 		{"health", hangs, []string{"health", "--admin", "$server"}, exitFailure, `^hookferry health: no answer from 127.0.0.1:\d+ in time\n$`, 3 * time.Second},
 		{"health with a time", hangs, []string{"health", "--admin", "$server", "--timeout", "50ms"}, exitFailure, `in time\n$`, 50 * time.Millisecond},
 		// Completion gives up after a second, as somebody waits at the keyboard.

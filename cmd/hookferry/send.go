@@ -96,9 +96,9 @@ func (t *reportingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	switch {
 	case r.Context().Err() != nil:
 	case err != nil:
-		fmt.Fprintf(t.stderr, "hookferry send: %v; trying again\n", err)
+		fmt.Fprintf(t.stderr, "hookferry send: %s; trying again\n", clean(err.Error()))
 	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500:
-		fmt.Fprintf(t.stderr, "hookferry send: the server answered %s; trying again\n", response.Status)
+		fmt.Fprintf(t.stderr, "hookferry send: the server answered %s; trying again\n", clean(response.Status))
 	}
 	return response, err
 }
