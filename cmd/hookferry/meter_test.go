@@ -89,6 +89,9 @@ func TestFollowSaysHowFarItGot(t *testing.T) {
 	}{
 		{"refused", after(0, refused), refused, "no destination"},
 		{"failed", after(1200, refused), refused, "1,200 were told, then: no destination"},
+		{"failed in the second in which it began", func(yield func(api.Progress, error) bool) {
+			yield(api.Progress{Done: 1200, Ended: true, Error: refused}, refused)
+		}, refused, "1,200 were told, then: no destination"},
 		{"cut off", after(0, api.ErrCutOff), api.ErrCutOff, "0 were told, then: " + api.ErrCutOff.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -59,6 +59,9 @@ func (c *command) work(ctx context.Context, done string, r api.Request) (api.Pro
 func (c *command) follow(ctx context.Context, m *meter, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
 	defer m.end()
 	for progress, err := range stream {
+		if err != nil {
+			last.Done = max(last.Done, progress.Done) // the line with the error has the latest count
+		}
 		var refused *api.Error
 		switch {
 		case ctx.Err() != nil:
