@@ -125,9 +125,10 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 	return nil // the first count is in progress
 }
 
-// countByDestination counts the dead letters of each destination. It returns nil after countTime.
+// countByDestination counts the dead letters of each destination. It returns nil after countTime. The
+// end of ctx does not interrupt it, because the numbers are also for the requests of other clients.
 func countByDestination(ctx context.Context, f *webhook.Forwarder) map[string]int {
-	ctx, cancel := context.WithTimeout(ctx, countTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTime)
 	defer cancel()
 	by := map[string]int{}
 	for d, err := range f.Dead(ctx, webhook.DeadFilter{}) {

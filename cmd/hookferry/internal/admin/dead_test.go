@@ -439,3 +439,31 @@ func TestDestinationsCountDeadLetters(t *testing.T) {
 		stored(3, 2)
 	})
 }
+
+// TestClientThatDisconnectsEndsNoCount shows that the other clients get the numbers of a count even
+// if the client that caused it disconnects.
+func TestClientThatDisconnectsEndsNoCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &readingStore{each: countTime / 10}
+		s := newServer(t, func(c *Config) {
+			store.Store = c.Store.(*memqueue.Store)
+			f, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Forwarder = f
+		})
+		s.bury("crm", "refused", 3, time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), store.each)
+		defer cancel()
+		if _, err := s.client.Do(s.request("GET", api.DestinationsPath, nil).WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the request of the list ended with %v, want %v", err, context.DeadlineExceeded)
+		}
+		time.Sleep(countTime)
+		for _, d := range ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Items {
+			if d.DeadLetters == nil {
+				t.Errorf("the number of dead letters of %s is unknown", d.ID)
+			}
+		}
+	})
+}

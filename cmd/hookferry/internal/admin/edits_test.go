@@ -102,6 +102,7 @@ func TestWrongEditsAreRefused(t *testing.T) {
 		{"no object", "PUT", editedPath, "[]", 400, "", "array"},
 		{"another id", "PUT", editedPath, `{"id": "other", "sources": [], ` + some + `}`, 400, "id", ""},
 		{"an id that a path cannot have", "PUT", "/api/v1/destinations/%2e%2e", `{"sources": [], ` + some + `}`, 400, "id", ""},
+		{"an id that is not UTF-8", "PUT", "/api/v1/destinations/a%ff", `{"sources": [], ` + some + `}`, 400, "", "UTF-8"},
 		{"no sources", "PUT", editedPath, `{` + some + `}`, 400, "sources", "required"},
 		{"null as sources", "PATCH", editedPath, `{"sources": null}`, 400, "sources", "required"},
 		{"an unknown source", "PUT", editedPath, `{"sources": ["web", "s3cret"], ` + some + `}`, 400, "sources", "sources[1]"},

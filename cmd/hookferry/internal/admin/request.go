@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -53,6 +54,9 @@ func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
 		q := &request{Handler: h, Request: r, w: w}
 		var answer any
 		err := q.readQuery(params)
+		if !utf8.ValidString(r.URL.Path) { // JSON could not repeat a name in it
+			err = badRequest("", "the path is not UTF-8")
+		}
 		if err == nil {
 			answer, err = serve(q)
 		}

@@ -88,6 +88,9 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 		if refused, ok := errors.AsType[*webhook.ConfigError](err); ok && asked.URL != "" {
 			return nil, badRequest("url", "url %s", refused.Problem)
 		}
+		if refused, ok := errors.AsType[*event.CallError](err); ok { // only the name of the event is the client's
+			return nil, badRequest("event", "event: %s", refused.Message())
+		}
 		return nil, err
 	}
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil

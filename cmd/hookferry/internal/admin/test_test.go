@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
@@ -97,6 +98,7 @@ func TestTestOfAnUnsavedDestination(t *testing.T) {
 		{"an address that is not public", request("http://10.0.0.1/"), "document.endpoints[0].url"},
 		{"a document and a destination", api.TestRequest{Destination: "crm", Document: map[string]any{"id": "x"}}, "destination"},
 		{"neither a document nor a destination", api.TestRequest{}, "destination"},
+		{"the name of an event that is too long", api.TestRequest{Destination: "crm", Event: strings.Repeat("x", analytics.MaxCallSize)}, "event"},
 	} {
 		if got := ask[api.Error](s, 400, "POST", api.TestPath, tt.request); got.Field != tt.field {
 			t.Errorf("%s: error %+v, want the field %s", tt.name, got, tt.field)
