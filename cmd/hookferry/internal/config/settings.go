@@ -151,7 +151,8 @@ type DeadLetters struct {
 
 // Limits bound the resources of all clients together, and of the process.
 type Limits struct {
-	// The open connections of each listener, in all and for one client address.
+	// The open connections of each listener, in all and for one client address. The requests of
+	// HTTP/2 in progress have the same bounds.
 	Connections           int `yaml:"connections" allow:"1 to 1_000_000"`
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
 	// The requests of one client address that are in progress at once. Further requests wait.

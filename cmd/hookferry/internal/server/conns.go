@@ -11,7 +11,8 @@ import (
 )
 
 // conns bounds how many connections of an HTTP server are open, in all and for each client address.
-// Its method changed is the http.Server.ConnState.
+// Its method changed is the http.Server.ConnState. The same bounds hold for the requests of HTTP/2,
+// of which a connection has up to 250 at once; see handler.
 //
 // If a new connection exceeds the bound for all, conns closes an idle connection to make room: one of
 // the address with the most connections, and of these the one that has been idle the longest. So a
@@ -31,22 +32,68 @@ type conns struct {
 	clock uint64 // incremented when a connection becomes idle
 	open  map[net.Conn]*conn
 	by    map[netip.Prefix]int // how many connections an address has
+
+	streams   int // requests of HTTP/2 in progress
+	streamsBy map[netip.Prefix]int
 }
 
 const tellEvery = 10 * time.Second
 
 type conn struct {
-	// peer is the IPv4 address of the client, or its /64 of IPv6, because an IPv6 client usually can
-	// use all addresses of its /64.
 	peer netip.Prefix
 	idle uint64 // the value of conns.clock when the connection became idle; 0 if it is not idle
+}
+
+// peerOf returns the address of a client, and what counts as one address: the IPv4 address, or the
+// /64 of IPv6, because an IPv6 client usually can use all addresses of its /64.
+func peerOf(address string) (ip netip.Addr, peer netip.Prefix) {
+	if ap, err := netip.ParseAddrPort(address); err == nil {
+		ip = ap.Addr().Unmap().WithZone("")
+	}
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	peer, _ = ip.Prefix(bits)
+	return ip, peer
 }
 
 func newConns(at net.Addr, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
 	return &conns{
 		address: at.String(), max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger,
-		open: map[net.Conn]*conn{}, by: map[netip.Prefix]int{},
+		open: map[net.Conn]*conn{}, by: map[netip.Prefix]int{}, streamsBy: map[netip.Prefix]int{},
 	}
+}
+
+// handler returns a handler that passes requests on to next. It cuts off requests of HTTP/2 that
+// exceed a bound. Otherwise one client could have hundreds of thousands of requests, each with the
+// memory of a goroutine, by sending bodies slowly or by not reading the answers.
+func (l *conns) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 { // a connection has one request at a time
+			next.ServeHTTP(w, r)
+			return
+		}
+		ip, peer := peerOf(r.RemoteAddr)
+		l.mu.Lock()
+		excess := l.streams >= l.max || l.streamsBy[peer] >= l.maxPerAddress && !l.isProxy(ip)
+		if !excess {
+			l.streams++
+			l.streamsBy[peer]++
+		}
+		l.mu.Unlock()
+		if excess {
+			l.tell(r.RemoteAddr)
+			panic(http.ErrAbortHandler) // resets the stream: the client may not read an answer
+		}
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.streams--
+			subtract(l.streamsBy, peer)
+		}()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // changed notes the state of a connection, and closes a connection if a new one exceeds a bound.
@@ -59,9 +106,14 @@ func (l *conns) changed(c net.Conn, state http.ConnState) {
 		excess = t.NetConn() // closing the tls.Conn could wait for the client
 	}
 	excess.Close()
+	l.tell(c.RemoteAddr().String())
+}
+
+// tell logs that a bound is reached.
+func (l *conns) tell(client string) {
 	if ok, unlogged := l.told.pass(time.Now(), 1, tellEvery); ok {
-		l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached",
-			"address", l.address, "count", unlogged+1, "latest", c.RemoteAddr().String())
+		l.logger.Warn("connections of clients were closed, or requests by HTTP/2 cut off, because limits.connections or limits.connectionsPerAddress is reached",
+			"address", l.address, "count", unlogged+1, "latest", client)
 	}
 }
 
@@ -89,15 +141,7 @@ func (l *conns) note(c net.Conn, state http.ConnState) (excess net.Conn) {
 // admit counts c, unless a bound refuses it. It returns the connection that has to be closed because
 // of a bound: c itself, an idle connection that c replaces, or nil. The caller holds l.mu.
 func (l *conns) admit(c net.Conn) (excess net.Conn) {
-	var ip netip.Addr
-	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
-		ip = ap.Addr().Unmap().WithZone("")
-	}
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	peer, _ := ip.Prefix(bits)
+	ip, peer := peerOf(c.RemoteAddr().String())
 	if l.by[peer] >= l.maxPerAddress && !l.isProxy(ip) {
 		return c
 	}
@@ -128,7 +172,12 @@ func (l *conns) victim() (victim net.Conn) {
 func (l *conns) drop(c net.Conn) {
 	peer := l.open[c].peer
 	delete(l.open, c)
-	if l.by[peer]--; l.by[peer] == 0 {
-		delete(l.by, peer)
+	subtract(l.by, peer)
+}
+
+// subtract subtracts one from a count.
+func subtract(by map[netip.Prefix]int, peer netip.Prefix) {
+	if by[peer]--; by[peer] == 0 {
+		delete(by, peer)
 	}
 }

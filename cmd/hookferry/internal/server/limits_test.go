@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,6 +157,54 @@ func TestServerRefusesLargeHeader(t *testing.T) {
 			if status, _ := w.do(w.client, r); status != want {
 				t.Errorf("a header of %d bytes got the status %d, want %d", size, status, want)
 			}
+		}
+	})
+}
+
+// TestRequestsOfHTTP2AreBounded shows that a client cannot have more requests by HTTP/2 than it may
+// have connections. The server resets the others at once, and serves other clients.
+func TestRequestsOfHTTP2AreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		certificate := w.certificate("calls", 1)
+		s := w.start("tls: {certificate: calls.pem, key: calls-key.pem}\nlimits: {connectionsPerAddress: 3}\nsources: [{name: web, keys: [k1]}]\n")
+		base := "https://" + s.public()
+		clientFrom := func(ip net.IP) *http.Client {
+			client := w.trusting(certificate)
+			client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
+				return w.from(ctx, ip, address)
+			}
+			return client
+		}
+		greedy, other := clientFrom(net.IPv4(192, 0, 2, 1)), clientFrom(net.IPv4(192, 0, 2, 2))
+		s.callBy(greedy, base, "k1", "First") // opens the only connection of this client
+		var reset, answered atomic.Int64
+		var requests sync.WaitGroup
+		for range 8 {
+			requests.Go(func() {
+				body, end := io.Pipe() // without any bytes
+				defer end.Close()
+				resp, err := greedy.Post(base+"/v1/m", "text/plain", body)
+				if err != nil {
+					reset.Add(1)
+					return
+				}
+				resp.Body.Close()
+				answered.Add(1)
+			})
+		}
+		synctest.Wait()
+		if n := reset.Load(); n != 5 {
+			t.Errorf("the server reset %d of 8 requests of a client at once, want 5", n)
+		}
+		if status := s.callBy(other, base, "k1", "One"); status != 200 {
+			t.Errorf("a call of another client got the status %d, want 200", status)
+		}
+		requests.Wait()
+		if n := answered.Load(); n != 3 {
+			t.Errorf("the server answered %d requests, want 3", n)
+		}
+		if status := s.callBy(greedy, base, "k1", "Two"); status != 200 {
+			t.Errorf("after that, a call of the client got the status %d, want 200", status)
 		}
 	})
 }

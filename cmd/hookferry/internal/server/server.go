@@ -346,15 +346,16 @@ func (s *server) private(l net.Listener) *http.Server {
 // http returns an HTTP server for a listener, which answers health checks and passes all other
 // requests on to next. Each new connection uses the certificate of the settings in use at that time.
 func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
-	server := NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	limits := s.Settings.Limits
+	conns := newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
+		return contains(s.settings.Load().TrustedProxies, ip)
+	}, s.Logger)
+	server := NewHTTP(conns.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.ready.serveHealth(w, r) {
 			next.ServeHTTP(w, r)
 		}
-	}), s.Logger)
-	limits := s.Settings.Limits
-	server.ConnState = newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
-		return contains(s.settings.Load().TrustedProxies, ip)
-	}, s.Logger).changed
+	})), s.Logger)
+	server.ConnState = conns.changed
 	if certificate(s.Settings) != nil {
 		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return certificate(s.settings.Load()).Pair, nil
