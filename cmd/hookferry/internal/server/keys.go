@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -20,6 +21,7 @@ func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
+	runtime.Gosched() // lets other connections run first, as the collector does
 	keys := []string{}
 	if d := settings.Destination(id); d != nil && d.Webhook != nil {
 		for _, secret := range d.Webhook.StandardSecrets {
