@@ -15,11 +15,10 @@ const maxHops = 32
 // returns the first address that is not a trusted proxy. Anybody may have written the addresses
 // further to the left.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	ip, _ := peerOf(r.RemoteAddr)
+	if !ip.IsValid() {
 		return ""
 	}
-	ip := peer.Addr().Unmap().WithZone("")
 	if !contains(trusted, ip) {
 		return ip.String()
 	}

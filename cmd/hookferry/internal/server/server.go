@@ -245,7 +245,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			}
 			return nil, webhook.ErrUnknownDestination
 		},
-		TrustLookup:    true,
+		TrustLookup:    true, // config.ParseDestination refuses addresses in URLs of the admin API
 		LookupFilters:  true,
 		ServiceName:    settings.Webhooks.Name,
 		AllowAddresses: settings.Webhooks.Allow,
