@@ -467,3 +467,38 @@ func TestClientThatDisconnectsEndsNoCount(t *testing.T) {
 		}
 	})
 }
+
+// An erasingStore takes two minutes for an erasure.
+type erasingStore struct{ *readingStore }
+
+func (e erasingStore) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	select {
+	case <-time.After(2 * time.Minute):
+		return 3, 0, nil
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+}
+
+// TestSlowStoreIsAnsweredFor shows that a request gets its answer although the store takes longer
+// than the server gives a client to send the request and to read the answer.
+func TestSlowStoreIsAnsweredFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &readingStore{each: 2 * time.Minute}
+		s := newServer(t, func(c *Config) {
+			store.Store = c.Store.(*memqueue.Store)
+			f, err := webhook.New(webhook.Config{Store: erasingStore{store}, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Forwarder = f
+		})
+		s.bury("crm", "refused", 1, time.Now())
+		if got := ask[api.Erased](s, 200, "POST", api.ErasuresPath, api.Erasure{User: "u1"}); got.Erased != 3 {
+			t.Errorf("an erasure erased %d, want 3", got.Erased)
+		}
+		if got := ask[api.Count](s, 200, "GET", api.DeadCountPath, nil); got.Count != 1 {
+			t.Errorf("%d dead letters are counted, want 1", got.Count)
+		}
+	})
+}

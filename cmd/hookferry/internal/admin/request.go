@@ -39,8 +39,9 @@ const (
 type request struct {
 	*Handler
 	*http.Request
-	w     http.ResponseWriter
-	query url.Values
+	w       http.ResponseWriter
+	query   url.Values
+	arrived bool // the request was read to its end; see received
 }
 
 // A handlerFunc serves a request. It returns the answer, or nil after it has written the answer
@@ -57,15 +58,19 @@ func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
 		if !utf8.ValidString(r.URL.Path) { // JSON could not repeat a name in it
 			err = badRequest("", "the path is not UTF-8")
 		}
+		if r.ContentLength == 0 {
+			q.received()
+		}
 		if err == nil {
 			answer, err = serve(q)
 		}
 		switch {
 		case r.Context().Err() != nil: // the client is gone
 		case err != nil:
-			writeError(w, q.failed(r.Context(), err))
+			f := q.failed(r.Context(), err)
+			q.send(f.status, encode(f.answer))
 		case answer != nil:
-			writeJSON(w, http.StatusOK, answer)
+			q.send(http.StatusOK, encode(answer))
 		}
 	})
 }
@@ -217,6 +222,7 @@ func (q *request) readJSON(v any) error {
 	err := decoder.Decode(v)
 	if err == nil {
 		if _, err = decoder.Token(); err == io.EOF {
+			q.received()
 			return nil
 		} else if err == nil {
 			return badRequest("", "there is more text behind the JSON value")
@@ -229,6 +235,16 @@ func (q *request) readJSON(v any) error {
 		return err
 	}
 	return badRequest("", "the body is not valid JSON for this request: %v", err)
+}
+
+// received removes the deadlines of the server, once the request has arrived. They are meant for slow
+// clients, and the store may take longer. A read deadline that passes would end the context of the
+// request, because net/http would mistake it for a closed connection.
+func (q *request) received() {
+	q.arrived = true
+	control := http.NewResponseController(q.w)
+	_ = control.SetReadDeadline(time.Time{}) // an error means that there are no deadlines, as in tests
+	_ = control.SetWriteDeadline(time.Time{})
 }
 
 // A failure is an error of a request, with the status of its answer.
@@ -292,10 +308,17 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
 }
 
-func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, f.answer) }
+// send writes an answer of JSON.
+func (q *request) send(status int, text []byte) {
+	if q.arrived {
+		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(streamTimeout))
+	}
+	writeJSON(q.w, status, text)
+}
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	text := encode(v)
+func writeError(w http.ResponseWriter, f *failure) { writeJSON(w, f.status, encode(f.answer)) }
+
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)

@@ -3,6 +3,7 @@ package admin
 import (
 	_ "embed"
 	"encoding/json"
+	"net/http"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -90,7 +91,6 @@ func listNodes(q *request) (any, error) {
 var openAPI []byte
 
 func getOpenAPI(q *request) (any, error) {
-	q.w.Header().Set("Content-Type", "application/json")
-	q.w.Write(openAPI) // an error means that the client is gone
+	q.send(http.StatusOK, openAPI)
 	return nil, nil
 }

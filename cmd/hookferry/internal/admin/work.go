@@ -26,12 +26,10 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// newStream begins a stream with a content type. It removes the read deadline of the server.
+// newStream begins a stream with a content type.
 func newStream(w http.ResponseWriter, kind string) *stream {
-	s := &stream{w, http.NewResponseController(w)}
-	_ = s.control.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", kind)
-	return s
+	return &stream{w, http.NewResponseController(w)}
 }
 
 // write sends lines at once.
