@@ -170,7 +170,7 @@ func selectDead(c *command, verb, done, path string) action {
 		selection := map[string]any{"keys": c.args}
 		if len(c.args) == 0 {
 			selection = map[string]any{"filter": object(filter)}
-			n, err := api.Do[api.Count](ctx, c.client, api.Request{Path: api.DeadCountPath, Query: filter})
+			n, err := api.Do[api.Count](ctx, c.client, api.Request{Path: api.DeadCountPath, Query: filter, Timeout: api.StoreTimeout})
 			if err != nil {
 				return err
 			}

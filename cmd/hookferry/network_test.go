@@ -65,6 +65,11 @@ func TestCommandsGiveUp(t *testing.T) {
 				panic(err)
 			}
 		}), send, exitFailure, `^(hookferry send: the server answered 503 a\\x1b\]0;b\\a; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
+		// The server may read its whole store to count.
+		{"a count that takes a minute", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			io.WriteString(w, `{"count": 0}`)
+		}), []string{"dead", "discard", "--all", "--yes", "--admin", "$server"}, exitNothing, `^hookferry dead discard: no dead letter is selected\n$`, time.Minute},
 		{"health", hangs, []string{"health", "--admin", "$server"}, exitFailure, `^hookferry health: no answer from 127.0.0.1:\d+ in time\n$`, 3 * time.Second},
 		{"health with a time", hangs, []string{"health", "--admin", "$server", "--timeout", "50ms"}, exitFailure, `in time\n$`, 50 * time.Millisecond},
 		// Completion gives up after a second, as somebody waits at the keyboard.
