@@ -108,8 +108,8 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	up := false
 	defer func() {
-		if !up && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			s.Logger.Info("stopped before the server was up")
+		if !up && ctx.Err() != nil {
+			s.Logger.Info("stopped before the server was up", "error", err)
 			err = nil
 		}
 	}()

@@ -766,6 +766,27 @@ func TestStopWhileTheStoreOpensIsNoError(t *testing.T) {
 	}
 }
 
+// TestStopWhileTheServerConnectsIsNoError stops the server while it waits for a NATS server, which
+// then closes the connection. The NATS driver does not look at the context.
+func TestStopWhileTheServerConnectsIsNoError(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := onSystemNetwork(t).prepare("queue: {url: 'nats://"+silent.Addr().String()+"'}\nsources: [{name: web, keys: [k]}]\n", nil)
+	s.begin()
+	asked, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cancel()
+	asked.Close()
+	if err := s.stop(); err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
 // TestStopWhileTheDestinationsAreReadIsNoError stops the server before it reads the destinations
 // in the store, which it opens without looking at the context.
 func TestStopWhileTheDestinationsAreReadIsNoError(t *testing.T) {
