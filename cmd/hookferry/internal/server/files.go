@@ -13,7 +13,7 @@ const otherFiles = 128
 // checkFiles warns if the limit of the system on open files is lower than the settings need.
 func (s *server) checkFiles() {
 	endpoints := 0
-	for _, d := range s.Settings.Destinations {
+	for _, d := range s.settings.Load().Destinations {
 		endpoints += len(d.Endpoints) * cmp.Or(d.MaxConcurrent, webhook.DefaultMaxConcurrent)
 	}
 	// The forwarder keeps at most twice as many connections open as it makes attempts at the same
