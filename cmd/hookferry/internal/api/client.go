@@ -27,7 +27,7 @@ const (
 
 // Time limits for requests that take longer than others.
 const (
-	TestTimeout  = 5 * time.Minute // endpoints are called one after the other
+	TestTimeout  = 5 * time.Minute // more than the time limits of all requests of a test
 	StoreTimeout = time.Hour       // the server may read its whole store
 )
 

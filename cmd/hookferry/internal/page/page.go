@@ -38,7 +38,8 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Handler serves the page at /, and its other files below. Browsers ask for each file every time,
+// Handler serves the page at /, and its other files below. Package admin sets the headers that are the
+// same for all answers. Browsers ask for each file every time,
 // and learn by the ETag whether the file has changed. So files of a new version are never mixed
 // with files of an old version.
 func Handler() http.Handler {
@@ -71,9 +72,6 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", types[path.Ext(name)])
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
 	sum := sha256.Sum256(content)
 	// The ETag is weak, because it is the same for each content encoding.
