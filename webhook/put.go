@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -260,7 +261,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 		if p.Keep {
 			f.schedule.Release(p.Destination, int64(len(p.Body)))
 		}
-		if r.Stored {
+		if r.Stored || err != nil && !errors.Is(err, ErrQueueFull) { // an error may come too late
 			f.schedule.Note(p.Destination, p.Due, time.Time{})
 		}
 	}

@@ -94,16 +94,20 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 	})
 }
 
-// disown waits until p is stored, and ends its claims, because the caller does not know them.
+// disown waits until p is stored, and ends its claims. Then Heads yields its destinations. The caller
+// knows neither the claims nor whether p was stored.
 func (s *putter) disown(p *put) {
 	<-p.done
+	var names []string
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range p.entries {
+		names = append(names, e.queue.destination)
 		if it := s.claims[e.claim]; it != nil {
 			s.takeBack(it)
 		}
 	}
+	s.mu.Unlock()
+	s.hear(names...)
 }
 
 // storeBatch stores puts in one transaction.

@@ -5,6 +5,7 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,4 +58,36 @@ func TestPutNoDedupBesideDuplicates(t *testing.T) {
 		t.Errorf("Put of a delivery with NoDedup between two duplicates = %+v, want that it alone is stored", out)
 	}
 	wantWaiting(t, q, 3)
+}
+
+// If Put returns at its deadline, its caller does not know that the deliveries are stored later. So
+// Heads yields their destination then.
+func TestHeadsYieldAPutThatIsStoredAfterItsDeadline(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	heads := func(all bool) (names []string) {
+		for h, err := range q.Heads(t.Context(), all) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, h.Destination)
+		}
+		return names
+	}
+	d := deliveries("crm", 0, 1)[0]
+	putAll(t, q, d)
+	heads(true)
+	if names := heads(false); names != nil {
+		t.Errorf("Heads yields %q after the caller has put a delivery, want nothing", names)
+	}
+	e, err := newEntry(&webhook.Put{Delivery: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &put{entries: []*entry{e}, done: make(chan struct{})}
+	close(p.done)
+	q.disown(p)
+	if names := heads(false); !slices.Equal(names, []string{"crm"}) {
+		t.Errorf("Heads yields %q after a late put, want crm", names)
+	}
 }

@@ -1,0 +1,49 @@
+package webhook_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A lossy store stores the deliveries of the first Put, and returns an error all the same.
+type lossy struct {
+	webhook.Store
+	lost bool
+}
+
+func (q *lossy) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	if q.lost {
+		return q.Store.Put(ctx, ps, out)
+	}
+	q.lost = true
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i].Keep = false
+	}
+	return cmp.Or(q.Store.Put(ctx, ps, out), errors.New("the answer was lost"))
+}
+
+// If a Put has stored a delivery although it returned an error, the delivery is attempted soon, and
+// not only when the destination gets another one.
+func TestDeliveryStoredDespiteAnErrorIsAttempted(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.queue = &lossy{Store: r.queue}
+		r.start(webhook.Config{Destinations: crm(hook)})
+		time.Sleep(time.Second)
+		if err := r.Forward(t.Context(), "crm", call("1")); err == nil {
+			t.Error("Forward = nil although Put failed, want an error")
+		}
+		r.track("1") // is a duplicate
+		time.Sleep(time.Second)
+		if n, s := len(recv.Requests()), r.Stats(); n != 1 || s.Duplicates != 1 {
+			t.Errorf("got %d requests, Stats() = %+v; want 1 request and 1 duplicate", n, s)
+		}
+	})
+}
