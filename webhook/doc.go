@@ -42,8 +42,7 @@
 //
 //   - when the receiver took it and its answer was lost, or came after [Config.Timeout];
 //   - when the process is killed, or its store fails for good, before the outcome of an attempt was
-//     stored. Outcomes wait for the commit before them, for 1 ms longer under load, and for 10 ms
-//     longer while a backlog drains beside new events;
+//     stored. Outcomes wait for the commit before them, and for 1 ms longer under load;
 //   - when the context of [Forwarder.Shutdown] ends before the attempts in flight end;
 //   - when the receiver closes a kept connection while a request is sent on it; see [Stats.Resent];
 //   - at several endpoints of a destination, which all get a request at once;

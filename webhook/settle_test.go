@@ -163,6 +163,35 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 	}
 }
 
+// The settler retries a settlement that the store has refused, even if further settlements come so
+// often that the settler never waits.
+func TestRefusedSettlementIsRetriedUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusals := 0
+		q := &fakeSettles{refuse: func(s *Settlement) error {
+			if s.Delivery.ID == "refused" && refusals == 0 {
+				refusals++
+				return errors.New("refused")
+			}
+			return nil
+		}}
+		s, start, stop := newTestSettler(t, q)
+		start()
+		s.add(settled("refused"))
+		for i := range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			s.add(settled(fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		if _, stored := q.seen(); stored["refused"] != 1 || len(stored) != 1001 {
+			t.Errorf("after 10 s of load %d of 1001 settlements are stored, the refused one %d times; want all once", len(stored), stored["refused"])
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // While the store fails, the settler backs off. When the store recovers, the settler stores
 // everything.
 func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {

@@ -17,7 +17,6 @@ type backlog struct {
 	until    time.Time // when the limit ends, unless another fresh delivery comes
 	attempts bucket    // has a token for each attempt that lanes that are behind may begin now
 	arrived  int       // deliveries that arrived for such lanes while the limit holds: as many more attempts
-	latest   time.Time // when a lane that is behind began an attempt last
 }
 
 const (
@@ -72,7 +71,7 @@ func (b *backlog) pause() time.Duration {
 
 // begin records that a lane that is behind begins an attempt now.
 func (b *backlog) begin(now time.Time) {
-	if b.latest = now; b.arrived > 0 {
+	if b.arrived > 0 {
 		b.arrived--
 	} else {
 		b.attempts.take(now)

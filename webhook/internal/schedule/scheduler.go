@@ -265,11 +265,3 @@ func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 		}
 	}
 }
-
-// Draining reports whether a backlog is being drained while fresh deliveries arrive.
-func (s *Scheduler) Draining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.config.Now()
-	return s.run.backlog.on(now) && now.Sub(s.run.backlog.latest) < lateAfter
-}
