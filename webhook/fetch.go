@@ -64,9 +64,12 @@ func (r *fetcher) run(ctx context.Context) error {
 			if n := len(hanging) + len(ready); n > 0 {
 				r.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
 			}
-			for i := range hanging {
-				d := *hanging[i].Value.(*Delivery) // the attempt may still use the delivery
-				d.Body = nil                       // the scheduler counts its bytes until the attempt has ended
+			for _, it := range hanging {
+				// The attempt still uses the delivery, and the scheduler counts its bytes.
+				d := Delivery{Destination: it.Destination, Due: it.Due, Claim: it.Claim}
+				if it.Retry {
+					d.Expires = it.Due // only to say that it is a retry
+				}
 				r.settler.giveBack(&d)
 			}
 			r.settler.returnAll(ready)

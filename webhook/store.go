@@ -132,7 +132,7 @@ const (
 	Retry
 	// Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason.
 	Bury
-	// Return puts it back as it was.
+	// Return puts it back as it was. Of the Delivery only Destination and Claim must be set.
 	Return
 )
 

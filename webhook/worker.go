@@ -21,7 +21,7 @@ type lane struct {
 
 // itemOf returns the claimed delivery d in the form that the scheduler uses.
 func itemOf(d *Delivery) schedule.Item {
-	return schedule.Item{Destination: d.Destination, Value: d, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
+	return schedule.Item{Destination: d.Destination, Value: d, Claim: d.Claim, Size: int64(len(d.Body)), Retry: !d.Expires.IsZero(), Due: d.Due}
 }
 
 // A worker attempts one delivery after another.

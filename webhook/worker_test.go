@@ -41,3 +41,27 @@ func TestHangingAttemptReturnsItsDeliveryToTheStore(t *testing.T) {
 		}
 	})
 }
+
+// If the first attempt of a delivery hangs, the delivery goes back to the store as a fresh one, and
+// the forwarder attempts it again.
+func TestDeliveryOfAHangingFirstAttemptIsAttemptedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		hang := make(chan struct{})
+		defer close(hang)
+		var calls atomic.Int32
+		ds := crm(hook)
+		ds[0].Authorize = func(context.Context, string) (map[string]string, error) {
+			if calls.Add(1) == 1 {
+				<-hang // ignores its context
+			}
+			return nil, nil
+		}
+		r.start(webhook.Config{Destinations: ds})
+		r.track("1")
+		time.Sleep(time.Minute)
+		if n, c := len(recv.Requests()), r.counts(); n != 1 || c.Waiting != 0 {
+			t.Errorf("got %d requests, and the store has %+v; want 1 request and none waiting", n, c)
+		}
+	})
+}

@@ -69,9 +69,10 @@ func New(c Config) *Scheduler {
 // An Item is a claimed delivery.
 type Item struct {
 	Destination string
-	Value       any   // the delivery itself, which the scheduler does not look at
-	Size        int64 // of the body, in bytes
-	Retry       bool  // the delivery was attempted before
+	Value       any    // the delivery itself, which the scheduler does not look at
+	Claim       uint64 // of the delivery; for the caller, because an attempt may change Value
+	Size        int64  // of the body, in bytes
+	Retry       bool   // the delivery was attempted before
 	Due         time.Time
 
 	since time.Time // when the delivery was claimed
