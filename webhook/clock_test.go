@@ -1,7 +1,9 @@
 package webhook_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,7 +133,7 @@ func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 	})
 }
 
-// A stepped store has a clock that jumps forward once.
+// A stepped store has a clock that jumps once.
 type stepped struct {
 	webhook.Store
 	by time.Duration // the length of the jump
@@ -163,4 +165,49 @@ func TestClockSetForwardInFlightRepeatsNoRequest(t *testing.T) {
 			t.Errorf("the store has %+v, want none waiting or dead", c)
 		}
 	})
+}
+
+// If the clock is set back, neither a rate limit, nor a hold, nor the probing of a failing destination
+// delays a new delivery for as long as the clock was set back.
+func TestClockSetBackDelaysNoNewDelivery(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		rate    float64
+		unknown bool // the destination is unknown until the clock is set back
+		failing bool // the receiver fails until then
+	}{
+		{name: "a rate limit", rate: 1. / 60},
+		{name: "a hold", unknown: true},
+		{name: "probing", failing: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				set := time.Now().Add(500 * time.Millisecond)
+				recv := r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) webhooktest.Step {
+					if tt.failing && time.Now().Before(set) {
+						return webhooktest.Answer(503)
+					}
+					return webhooktest.Answer(200)
+				}))
+				r.queue = &stepped{Store: r.queue, by: -time.Hour, at: set}
+				d := &crm(hook)[0]
+				d.MaxRate = tt.rate
+				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+					if tt.unknown && time.Now().Before(set) {
+						return nil, webhook.ErrUnknownDestination
+					}
+					return d, nil
+				}})
+				for i := range 10 {
+					r.track(fmt.Sprint("m", i))
+				}
+				time.Sleep(time.Until(set))
+				r.track("new")
+				time.Sleep(2 * time.Minute)
+				if !slices.ContainsFunc(recv.Requests(), func(q *webhooktest.Request) bool { return q.JSON["messageId"] == "new" }) {
+					t.Errorf("the new delivery was not attempted within two minutes; %d requests, Held() = %+v", len(recv.Requests()), r.Held())
+				}
+			})
+		})
+	}
 }

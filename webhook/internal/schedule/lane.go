@@ -96,13 +96,6 @@ type Limits struct {
 	Window   time.Duration // the retry window; zero: Config.Window
 }
 
-func (l *Lane) setLimits(c Limits, now time.Time) {
-	l.limit = c.Slots
-	l.breaker.window = c.Window
-	l.slots = min(l.slots, l.limit)
-	l.rate.set(c.Interval, c.Burst, now)
-}
-
 const (
 	firstSlots = 4                      // slots of a lane before its first answer
 	laneRest   = time.Second            // how long an idle lane keeps slots beyond firstSlots

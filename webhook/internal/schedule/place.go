@@ -115,8 +115,10 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time
 	fresh, retry, lapse := l.fresh.due, l.retry.due, time.Time{} // when the first delivery of each kind may be fetched
 	switch {
 	case l.hold != "":
+		l.heldUntil = earlier(l.heldUntil, now.Add(maxHold)) // the clock may have been set back
 		fresh, retry = notBefore(fresh, l.heldUntil), notBefore(retry, l.heldUntil)
 	case b.open:
+		b.probe, b.retry = earlier(b.probe, now.Add(lastProbe)), earlier(b.retry, now.Add(lastProbe)) // likewise
 		if !fresh.IsZero() {
 			lapse = b.lapses(fresh, p.config.Window)
 		}

@@ -8,28 +8,21 @@ import (
 // A bucket is a token bucket. It gets a token at a fixed interval, up to burst tokens, and each
 // attempt takes a token. A bucket is full at first. The zero bucket has no limit. The state of a
 // bucket is the time at which it will be full, which needs no timer and no rounding (see the
-// virtual scheduling form of the generic cell rate algorithm in ITU-T I.371).
+// virtual scheduling form of the generic cell rate algorithm in ITU-T I.371). The rate may change:
+// tokens that were taken before stay taken.
 type bucket struct {
 	interval time.Duration
 	burst    int
 	full     time.Time
 }
 
-// set changes the rate. Tokens that were taken before stay taken.
-func (b *bucket) set(interval time.Duration, burst int, now time.Time) {
-	if interval == b.interval && burst == b.burst {
-		return
-	}
-	if most := now.Add(interval * time.Duration(burst)); b.full.After(most) {
-		b.full = most
-	}
-	b.interval, b.burst = interval, burst
-}
-
 // tokens returns how many tokens the bucket has.
 func (b *bucket) tokens(now time.Time) int {
 	if b.interval == 0 {
 		return math.MaxInt
+	}
+	if most := now.Add(b.interval * time.Duration(b.burst)); b.full.After(most) {
+		b.full = most // the rate has changed, or the clock was set back
 	}
 	lack := b.full.Sub(now)
 	if lack <= 0 {

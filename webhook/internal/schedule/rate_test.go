@@ -62,14 +62,14 @@ func TestChangedRateAddsNoTokens(t *testing.T) {
 	now := time.Now()
 	b := bucket{interval: time.Hour, burst: 1}
 	b.take(now)
-	b.set(time.Second, 3, now)
+	b.interval, b.burst = time.Second, 3
 	if n := b.tokens(now); n != 0 {
 		t.Errorf("an empty bucket has %d tokens after the change, want 0", n)
 	}
 	if at := b.when(1); at.Sub(now) != time.Second {
 		t.Errorf("the first token comes after %v, want 1s", at.Sub(now))
 	}
-	b.set(0, 0, now)
+	b.interval, b.burst = 0, 0
 	if n := b.tokens(now); n != math.MaxInt {
 		t.Errorf("without a rate got %d tokens, want no limit", n)
 	}

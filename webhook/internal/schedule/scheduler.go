@@ -212,7 +212,9 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 		l.slots = firstSlots
 	}
 	limited := l.rate.interval > 0
-	l.setLimits(limits, now)
+	l.limit, l.slots = limits.Slots, min(l.slots, limits.Slots)
+	l.rate.interval, l.rate.burst = limits.Interval, limits.Burst
+	l.breaker.window = limits.Window
 	if !limited {
 		l.rate.take(now) // for the attempt that calls Use: Next did not know the rate
 	}
