@@ -192,8 +192,11 @@ func clean(s string, secrets []string) string {
 	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}
-	if cut {
-		s = redactEnd(s, secrets)
+	for i := 0; cut && i <= len(s)-minSecret; i++ {
+		if slices.ContainsFunc(secrets, func(secret string) bool { return strings.HasPrefix(secret, s[i:]) }) {
+			s = s[:i] + redacted // a secret begins there and is cut off
+			break
+		}
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), maxKept)], "\uFFFD")
 	for len(s) > maxKept {
@@ -209,22 +212,6 @@ const redacted = "[redacted]"
 
 // minSecret is the length of the shortest secret that is redacted, in bytes.
 const minSecret = 4
-
-// redactEnd redacts the end of s if a secret begins there and is cut off.
-func redactEnd(s string, secrets []string) string {
-	most := 0
-	for _, secret := range secrets {
-		for n := min(len(secret), len(s)); n >= minSecret && n > most; n-- {
-			if strings.HasSuffix(s, secret[:n]) {
-				most = n
-			}
-		}
-	}
-	if most == 0 {
-		return s
-	}
-	return s[:len(s)-most] + redacted
-}
 
 // redactable returns the secrets that are long enough to be redacted, the longest first.
 func redactable(secrets []string) []string {
