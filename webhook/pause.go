@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,13 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		paused[p.Destination] = schedule.Pause{Since: p.Since, Reason: string(p.Reason), Bury: p.Reason != "" && f.config.BuryDisabled}
+		hold := HoldPaused
+		if p.Reason != "" {
+			hold = HoldDisabled
+		}
+		paused[p.Destination] = schedule.Pause{
+			Since: p.Since, Why: string(hold), Reason: string(p.Reason), Bury: hold == HoldDisabled && f.config.BuryDisabled,
+		}
 	}
 	f.settler.returnAll(f.schedule.SetPaused(paused, reading))
 	return nil
@@ -131,16 +138,8 @@ type Held struct {
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {
-		now := Held{Destination: h.Destination, Hold: Hold(h.Why), Since: h.Since, Until: h.Until, Reason: Reason(h.Reason)}
-		switch {
-		case h.Paused && h.Reason != "":
-			now.Hold = HoldDisabled
-		case h.Paused:
-			now.Hold = HoldPaused
-		case h.Why == "":
-			now.Hold = HoldFailing
-		}
-		held = append(held, now)
+		hold := cmp.Or(Hold(h.Why), HoldFailing)
+		held = append(held, Held{h.Destination, hold, h.Since, h.Until, Reason(h.Reason)})
 	}
 	return held
 }

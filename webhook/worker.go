@@ -35,17 +35,19 @@ func (w *worker) run() {
 	var t schedule.Slot
 	answered := false
 	for w.schedule.Next(&t, answered) {
-		answered = w.deliver(t.Lane.Data.(*lane), t.Value.(*Delivery))
+		l, d := t.Lane.Data.(*lane), t.Value.(*Delivery)
+		if t.Bury {
+			w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
+			answered = true // so that the deliveries behind d do not wait for a probe
+		} else {
+			answered = w.deliver(l, d)
+		}
 	}
 }
 
 // deliver attempts a delivery and hands its outcome to the settler. It reports whether the
 // destination answered, even if it refused the delivery.
 func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
-	if w.config.BuryDisabled && w.schedule.Buries(l.ID) {
-		w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
-		return true // so that the deliveries behind d do not wait for a probe
-	}
 	t, hold, err := w.resolve(l)
 	if err != nil {
 		w.hold(l, d, hold, err)

@@ -36,9 +36,9 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 
 // A Pause stops the attempts of a destination's deliveries.
 type Pause struct {
-	Since time.Time
-	// Reason is why the forwarder has disabled the destination, empty if a user has asked for it.
-	Reason string
+	Since  time.Time
+	Why    string // for Held
+	Reason string // for Held
 	// Bury says that workers get the deliveries all the same, and turn them into dead letters.
 	Bury bool
 }
@@ -82,13 +82,6 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	return back
 }
 
-// Buries reports whether the destination has a Pause with Bury.
-func (s *Scheduler) Buries(destination string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.paused[destination].Bury
-}
-
 // Outlasted reports whether the retry window of a delivery ended while the destination of l could
 // not be used, and the destination can be used again. Such a delivery gets one more attempt.
 // expires is the end of the window.
@@ -101,10 +94,9 @@ func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 // A Held describes a destination whose deliveries wait although they are due.
 type Held struct {
 	Destination  string
-	Paused       bool
-	Why          string // the argument of Hold; empty if the destination fails or is paused
+	Why          string // the argument of Hold, or that of the Pause; empty if the destination fails
 	Since, Until time.Time
-	Reason       string // of the pause, or of the latest failure
+	Reason       string // of the Pause, or of the latest failure
 }
 
 // Held returns the destinations that are held, in the order of their ids.
@@ -112,7 +104,7 @@ func (s *Scheduler) Held() (all []Held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, p := range s.paused {
-		all = append(all, Held{Destination: id, Paused: true, Since: p.Since, Reason: p.Reason})
+		all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
 	}
 	for _, l := range s.lanes {
 		h := Held{Destination: l.ID}

@@ -134,6 +134,7 @@ func (q *runQueue) close() {
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
+	Bury bool  // the destination has a Pause with Bury
 
 	began   time.Time // by the clock of the process, because the store's clock may be set forward
 	overdue bool      // Scheduler.Overdue has returned the delivery
@@ -158,7 +159,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	}
 	now := s.config.Now()
 	s.shares.clock = now
-	t.Lane, t.Item, t.began = l, l.ready.pop(), time.Now()
+	t.Lane, t.Item, t.Bury, t.began = l, l.ready.pop(), s.paused[l.ID].Bury, time.Now()
 	l.active++
 	s.shares.active++
 	l.trial = l.breaker.open
