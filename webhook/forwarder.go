@@ -142,13 +142,12 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 	}
 	select {
 	case <-f.ended:
-		return nil
-	default:
+	case <-ctx.Done():
 	}
 	select {
 	case <-f.ended:
 		return nil
-	case <-ctx.Done():
+	default:
 		f.abortAttempts(errors.New("webhook: stopped"))
 		return ctx.Err()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 // Forward accepts calls for a destination, and returns nil once they are durable in the store. From
@@ -259,7 +260,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 			continue
 		}
 		if p.Keep {
-			f.schedule.Release(p.Destination, int64(len(p.Body)))
+			f.schedule.Start(schedule.Item{Destination: p.Destination, Size: int64(len(p.Body))})
 		}
 		if r.Stored || err != nil && !errors.Is(err, ErrQueueFull) { // an error may come too late
 			f.schedule.Note(p.Destination, p.Due, time.Time{})

@@ -70,7 +70,7 @@ func New(c Config) *Scheduler {
 type Item struct {
 	Destination string
 	Value       any    // the delivery itself, which the scheduler does not look at
-	Claim       uint64 // of the delivery; for the caller, because an attempt may change Value
+	Claim       uint64 // of the delivery, not zero
 	Size        int64  // of the body, in bytes
 	Retry       bool   // the delivery was attempted before
 	Due         time.Time
@@ -100,8 +100,8 @@ func (s *Scheduler) lane(destination string, now time.Time) *Lane {
 }
 
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
-// may claim the delivery at once, and the caller must end the reservation by Start or Release. If
-// it returns false, the delivery has to wait in the store.
+// may claim the delivery at once, and the caller must end the reservation by Start. If it returns
+// false, the delivery has to wait in the store.
 func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,29 +124,21 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Release ends a reservation of size bytes for a delivery that the store has not claimed.
-func (s *Scheduler) Release(destination string, size int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lanes[destination] // a lane with a reservation is not dropped
-	l.reserved--
-	s.shares.reserved--
-	s.shares.drop(l, 1)
-	s.shares.bytes -= size
-	s.places.update(l, s.config.Now())
-}
-
-// Start ends a reservation for a delivery that the store has claimed, and makes the delivery ready.
-// If the destination was paused, held or found failing since Reserve, or the scheduler was closed,
-// Start returns false, and the caller must return the delivery to the store.
+// Start ends a reservation, and makes the delivery ready if the store has claimed it. If the
+// destination was paused, held or found failing since Reserve, or the scheduler was closed, Start
+// returns false, and the caller must return the delivery to the store. Without a claim, Start
+// returns false, too.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	l := s.lanes[it.Destination]
+	l := s.lanes[it.Destination] // a lane with a reservation is not dropped
 	l.reserved--
 	s.shares.reserved--
-	if s.run.closed || l.paused || l.suspended() {
+	if it.Claim == 0 {
+		s.shares.bytes -= it.Size // those of a claimed delivery count until it is settled
+	}
+	if it.Claim == 0 || s.run.closed || l.paused || l.suspended() {
 		s.shares.drop(l, 1)
 		s.places.update(l, now)
 		return false

@@ -213,8 +213,8 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		case k == 1 && steps < 200: // a delivery that Put keeps claimed
 			if d := fmt.Sprint(r.IntN(lanes)); w.Reserve(d, 1) {
 				if r.IntN(4) == 0 {
-					w.Release(d, 1)
-				} else if w.Start(Item{Destination: d, Size: 1, Due: time.Now()}) {
+					w.Start(Item{Destination: d, Size: 1})
+				} else if w.Start(Item{Destination: d, Claim: 1, Size: 1, Due: time.Now()}) {
 					left++
 				} else {
 					w.Settled(1)
