@@ -236,6 +236,26 @@ func TestTargetChoosesNetHTTP(t *testing.T) {
 	})
 }
 
+// If the connection ends in the middle of a body, the answer is not complete, whoever reads it.
+func TestAnswerWithoutItsEndIsAnError(t *testing.T) {
+	for _, netHTTP := range []bool{false, true} {
+		for _, body := range []string{"", "ab", strings.Repeat("x", 2*MaxKept)} {
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{serve: func(c net.Conn, _ int) {
+					readRequest(bufio.NewReader(c))
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+body)
+				}}
+				c, _ := p.client(t)
+				to := target(t, "http://crm.example/")
+				to.NetHTTP = netHTTP
+				if a, err := post(c, to, []byte("{}")); err != io.ErrUnexpectedEOF {
+					t.Errorf("NetHTTP %t: Post = %+v, %v after %d of 1000 bytes; want %v", netHTTP, a, err, len(body), io.ErrUnexpectedEOF)
+				}
+			})
+		}
+	}
+}
+
 // Requests of net/http have the same bounds: they end in time, and leave no connection open. But
 // net/http may lose an answer that comes before the request was written.
 func TestBadPeersCostBoundedTimeWithNetHTTP(t *testing.T) {

@@ -57,17 +57,17 @@ func (in *reader) line() ([]byte, error) {
 }
 
 // body reads n bytes of a body. It appends them to kept up to its capacity, and discards the rest.
-// If the body ends too early, it returns io.EOF.
+// If src ends too early, it returns the error of src, such as io.EOF.
 func (in *reader) body(kept []byte, n int64) ([]byte, error) {
 	size := int(min(n, int64(cap(kept)-len(kept))))
-	got, err := io.ReadFull(&in.buf, kept[len(kept):len(kept)+size])
-	kept = kept[:len(kept)+got]
-	if err == io.ErrUnexpectedEOF {
-		return kept, io.EOF
+	for end := len(kept) + size; len(kept) < end; {
+		got, err := in.buf.Read(kept[len(kept):end])
+		kept = kept[:len(kept)+got]
+		if err != nil {
+			return kept, err
+		}
 	}
-	if err == nil {
-		_, err = in.buf.Discard(int(n) - size)
-	}
+	_, err := in.buf.Discard(int(n) - size)
 	return kept, err
 }
 
