@@ -65,18 +65,7 @@ func New(c Config) *Client {
 }
 
 // Close closes all connections. The caller must wait for all requests first.
-func (c *Client) Close() {
-	c.mu.Lock()
-	if c.sweeps != nil {
-		c.sweeps.Stop()
-		c.sweeps = nil
-	}
-	old := c.takeIdle(func(*conn) bool { return true })
-	hosts := c.hosts
-	c.hosts = make(map[key]*host)
-	c.mu.Unlock()
-	closeAll(old, hosts)
-}
+func (c *Client) Close() { c.closeIdle(time.Unix(1<<60, 0)) } // later than any deadline
 
 // Resent counts the requests that were made twice, because the kept connection had ended. The
 // receiver may have got some of them twice, but most only once.
@@ -133,7 +122,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 	h, cn := c.acquire(t)
 	var keep *conn
 	defer func() { c.release(h, deadline, keep) }()
-	if c.byNetHTTP(h, t) {
+	if cn == nil && c.byNetHTTP(h, t) { // acquire returns no connection to a host of net/http
 		return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, nil)
 	}
 	b.out = t.appendHead(b.out[:0], lines, len(body))

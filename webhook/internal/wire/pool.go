@@ -94,7 +94,7 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 		}
 	}
 	c.mu.Unlock()
-	closeAll(old, nil)
+	closeAll(old)
 }
 
 // pop takes the idle connection of h that was released last, or nil. The caller holds c.mu.
@@ -139,36 +139,39 @@ func (c *Client) takeOldest(n int) []*conn {
 	return c.takeIdle(func(cn *conn) bool { return !cn.used.After(times[n-1]) })
 }
 
-// sweep closes connections that have been idle for too long, and drops hosts without connections.
-func (c *Client) sweep() {
+// sweep closes connections that have been idle for too long.
+func (c *Client) sweep() { c.closeIdle(time.Now().Add(c.config.Timeout - idleTimeout)) }
+
+// closeIdle closes idle connections whose last request had a deadline before the argument before. It
+// drops hosts that are left without connections.
+func (c *Client) closeIdle(before time.Time) {
 	c.mu.Lock()
-	before := time.Now().Add(c.config.Timeout - idleTimeout)
 	old := c.takeIdle(func(cn *conn) bool { return !cn.used.After(before) })
-	gone := make(map[key]*host)
+	var transports []*http.Transport // of the hosts that it drops
 	for k, h := range c.hosts {
 		if h.inUse == 0 && len(h.idle) == 0 && h.used.Before(before) {
-			gone[k] = h
 			delete(c.hosts, k)
+			if h.transport != nil {
+				transports = append(transports, h.transport)
+			}
 		}
 	}
 	if len(c.hosts) > 0 {
 		c.sweeps.Reset(idleTimeout / 2)
-	} else {
+	} else if c.sweeps != nil {
+		c.sweeps.Stop()
 		c.sweeps = nil
 	}
 	c.mu.Unlock()
-	closeAll(old, gone)
+	closeAll(old)
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
 }
 
-// closeAll closes conns, and the idle connections that net/http keeps for hosts.
-func closeAll(conns []*conn, hosts map[key]*host) {
+func closeAll(conns []*conn) {
 	for _, cn := range conns {
 		cn.close()
-	}
-	for _, h := range hosts {
-		if h.transport != nil {
-			h.transport.CloseIdleConnections()
-		}
 	}
 }
 
