@@ -165,6 +165,22 @@ func TestARefusedMessageMayHaveAUsedID(t *testing.T) {
 	}
 }
 
+// JSON cannot hold invalid UTF-8. So an id that has some changes, and is still found.
+func TestCallbackGetsMessageWithInvalidID(t *testing.T) {
+	var told outcomes
+	srv := analyticstest.New(t)
+	client, _ := start(t, srv, analytics.Config{Callback: &told})
+	if err := client.Enqueue(analytics.Track{UserId: "u", Event: "e", MessageId: "one\xff\xfe"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || told[0].Err != nil || told[0].Message.(analytics.Track).MessageId != srv.Calls()[0].MessageId {
+		t.Errorf("the callback got %v, want one success of the message with the id that was sent", told)
+	}
+}
+
 func TestEnqueueReturnsErrTooManyRequestsAtMaxMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := start(t, analyticstest.New(t, analyticstest.Hang()), analytics.Config{})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"strings"
 	"time"
 
 	root "github.com/hookferry/analytics"
@@ -202,9 +203,12 @@ func (c *client) convert(m Message) (Message, string, func() error) {
 	panic("analytics: dereferenced lets no other message through")
 }
 
-// stamp sets the type, and the id and the time if they are missing. It returns the time as text.
+// stamp sets the type, and the id and the time if they are missing. It returns the time as text. In
+// the id it replaces invalid UTF-8, which JSON cannot hold, so that settle finds the message by the
+// id that was sent.
 func stamp(typ *string, kind string, id *string, at *time.Time) string {
 	*typ = kind
+	*id = strings.ToValidUTF8(*id, "\uFFFD")
 	if *id == "" {
 		*id = string(uuid.Append(nil))
 	}
