@@ -52,7 +52,6 @@ var walls = []struct {
 	{
 		name: "integrations",
 		of:   []string{module + "/integrations"},
-		may:  []string{module + "/internal/..."},
 		why:  "a package of a few lines must not add dependencies to a program",
 	},
 	{

@@ -4,8 +4,7 @@
 //
 //	{"All": false, "Webhooks": true}
 //
-// [Enabled] reads the switches as a Go map and [EnabledJSON] as JSON. The rules
-// are those of the public tracking specification:
+// [Enabled] follows the rules of the public tracking specification:
 //
 //   - A destination is enabled if no switch decides about it.
 //   - A switch that has a destination's name decides about that destination.
@@ -16,13 +15,6 @@
 //
 // Names are case sensitive.
 package integrations
-
-import (
-	"bytes"
-	"fmt"
-
-	"github.com/hookferry/analytics/internal/esjson"
-)
 
 const (
 	// All is the name of the switch for all destinations without a switch of their own.
@@ -40,32 +32,4 @@ func Enabled(switches map[string]any, name string) bool {
 		v = switches[All]
 	}
 	return v != false
-}
-
-// EnabledJSON does the same as [Enabled], for switches in the form of a JSON object.
-// Empty input and null count as an empty object. If several members have the same name,
-// the last one counts. For malformed JSON and for any other kind of value, it returns
-// false and an error.
-func EnabledJSON(switches []byte, name string) (bool, error) {
-	switches = bytes.Trim(switches, " \t\r\n")
-	if len(switches) == 0 || string(switches) == "null" {
-		return true, nil
-	}
-	var own, off, allOff bool
-	err := esjson.Members(switches, func(key, value []byte) error {
-		switch string(key) {
-		case name:
-			own, off = true, string(value) == "false"
-		case All:
-			allOff = string(value) == "false"
-		}
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("integrations: %w", err)
-	}
-	if own {
-		return !off, nil
-	}
-	return !allOff, nil
 }

@@ -15,7 +15,6 @@ var fuzzes = []soak{
 	{name: "fuzz-signature", dir: "signature", fuzz: "FuzzVerify", what: "a signature header"},
 	{name: "fuzz-standard", dir: "signature", fuzz: "FuzzVerifyStandard", what: "the headers of Standard Webhooks"},
 	{name: "fuzz-handler", dir: "signature", fuzz: "FuzzHandler", what: "requests to the verifying handler"},
-	{name: "fuzz-integrations", dir: "integrations", fuzz: "FuzzEnabledJSON", what: "the destination switches of a call"},
 	{name: "fuzz-retry-after", dir: "internal/retryafter", fuzz: "FuzzParse", what: "a Retry-After header"},
 
 	// The forwarder.
