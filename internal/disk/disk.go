@@ -126,7 +126,7 @@ type file struct {
 	disk folder
 }
 
-func (f *file) Sync() error { return syncData(f.File) }
+func (f *file) Sync() error { return SyncData(f.File) }
 
 func (f *file) Size() (int64, error) {
 	info, err := f.Stat()

@@ -4,5 +4,5 @@ package disk
 
 import "os"
 
-// syncData makes f survive a loss of power.
-func syncData(f *os.File) error { return f.Sync() }
+// SyncData makes f survive a loss of power.
+func SyncData(f *os.File) error { return f.Sync() }
