@@ -43,7 +43,7 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 			end, err = skip(src, i, anyDepth)
 			return nil, end, err
 		}
-		end, err = skipElements(src, i, func(i int) (int, *SyntaxError) {
+		end, err = skipItems(src, i, ']', func(i int) (int, *SyntaxError) {
 			end, err := skip(src, i, anyDepth)
 			if err == nil {
 				element(src[i:end:end])
@@ -69,15 +69,19 @@ func members(src []byte, read func(i int) (form []byte, end int, err *SyntaxErro
 	}
 	var text []byte
 	var failed error
-	end, err := skipMembers(src, start, func(key, keyEnd, i int) (int, *SyntaxError) {
-		name := src[key+1 : keyEnd-1 : keyEnd-1]
+	end, err := skipItems(src, start, '}', func(i int) (int, *SyntaxError) {
+		keyEnd, value, err := skipKey(src, i)
+		if err != nil {
+			return i, err
+		}
+		name := src[i+1 : keyEnd-1 : keyEnd-1]
 		if !verbatim(name) {
 			text = appendText(text[:0], name)
 			name = text
 		}
-		form, end, err := read(i)
+		form, end, err := read(value)
 		if err == nil {
-			if failed = fn(name, src[i:end:end], form); failed != nil {
+			if failed = fn(name, src[value:end:end], form); failed != nil {
 				err = stopped
 			}
 		}
@@ -89,7 +93,7 @@ func members(src []byte, read func(i int) (form []byte, end int, err *SyntaxErro
 	return closed(src, end, err)
 }
 
-// stopped makes skipMembers stop after the caller's function has returned an error.
+// stopped makes skipItems stop after the caller's function has returned an error.
 var stopped = new(SyntaxError)
 
 // Check returns nil if src is a JSON text whose arrays and objects are nested at most

@@ -123,7 +123,7 @@ func skip(src []byte, i, limit int) (int, *SyntaxError) {
 			objects <<= 1
 			if c == '{' {
 				objects |= 1
-				if i, err = skipKey(src, i); err != nil {
+				if _, i, err = skipKey(src, i); err != nil {
 					return i, err
 				}
 			}
@@ -155,7 +155,7 @@ func skip(src []byte, i, limit int) (int, *SyntaxError) {
 			if src[i] == ',' {
 				i = skipSpace(src, i+1)
 				if object {
-					if i, err = skipKey(src, i); err != nil {
+					if _, i, err = skipKey(src, i); err != nil {
 						return i, err
 					}
 				}
@@ -186,69 +186,37 @@ func closing(object bool) byte {
 	return ']'
 }
 
-// skipKey skips the key that should start at src[i] and the colon, and returns the start of
-// the value.
-func skipKey(src []byte, i int) (int, *SyntaxError) {
-	i, err := skipString(src, i)
-	if err != nil {
-		return i, err
+// skipKey skips the key that should start at src[i] and the colon. It returns the end of the key,
+// and the offset at which the value should start.
+func skipKey(src []byte, i int) (end, value int, err *SyntaxError) {
+	if end, err = skipString(src, i); err != nil {
+		return end, end, err
 	}
-	i = skipSpace(src, i)
+	i = skipSpace(src, end)
 	if i >= len(src) || src[i] != ':' {
-		return i, unexpected(src, i)
+		return end, i, unexpected(src, i)
 	}
-	return skipSpace(src, i+1), nil
+	return end, skipSpace(src, i+1), nil
 }
 
-// skipMembers returns the end of the object that starts at src[i]. For every member it
-// calls the function each, with the bounds of the key including the quotes, and with the
-// offset at which the value should start. The function each returns the end of the value.
-func skipMembers(src []byte, i int, each func(key, keyEnd, value int) (int, *SyntaxError)) (int, *SyntaxError) {
+// skipItems returns the end of the array or object that starts at src[i] and ends with the bracket
+// last. For every element or member it calls the function item, with the offset at which the
+// element or member should start. The function item returns its end.
+func skipItems(src []byte, i int, last byte, item func(i int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
-	if i < len(src) && src[i] == '}' {
-		return i + 1, nil
-	}
-	for {
-		key := i
-		keyEnd, err := skipString(src, i)
-		if err != nil {
-			return i, err
-		}
-		i = skipSpace(src, keyEnd)
-		if i >= len(src) || src[i] != ':' {
-			return i, unexpected(src, i)
-		}
-		if i, err = each(key, keyEnd, skipSpace(src, i+1)); err != nil {
-			return i, err
-		}
-		i = skipSpace(src, i)
-		switch {
-		case i < len(src) && src[i] == ',':
-			i = skipSpace(src, i+1)
-		case i < len(src) && src[i] == '}':
-			return i + 1, nil
-		default:
-			return i, unexpected(src, i)
-		}
-	}
-}
-
-// skipElements is skipMembers for an array.
-func skipElements(src []byte, i int, each func(value int) (int, *SyntaxError)) (int, *SyntaxError) {
-	i = skipSpace(src, i+1)
-	if i < len(src) && src[i] == ']' {
+	if i < len(src) && src[i] == last {
 		return i + 1, nil
 	}
 	for {
 		var err *SyntaxError
-		if i, err = each(i); err != nil {
+		if i, err = item(i); err != nil {
 			return i, err
 		}
 		i = skipSpace(src, i)
 		switch {
 		case i < len(src) && src[i] == ',':
 			i = skipSpace(src, i+1)
-		case i < len(src) && src[i] == ']':
+		case i < len(src) && src[i] == last:
 			return i + 1, nil
 		default:
 			return i, unexpected(src, i)
