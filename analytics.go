@@ -237,6 +237,7 @@ func (c *Client) setUp() (*reporter, error) {
 	c.conf = conf
 	c.report = report
 	c.ctx, c.cancel = ctx, cancel
+	c.timer = time.AfterFunc(conf.flushAfter, c.makeDue) // each batch restarts it
 	for range maxUploads {
 		c.idle = append(c.idle, newUploader(&c.queue))
 	}

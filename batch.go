@@ -203,7 +203,7 @@ type requestBody struct {
 	mu    sync.Mutex
 	batch *batch    // nil once closed
 	text  io.Reader // reads the text and the tail
-	left  int       // bytes left to read
+	size  int       // of the body, in bytes
 }
 
 // newBody returns the body of one request, with now as its sentAt. It adds a reference
@@ -221,15 +221,11 @@ func (b *batch) newBody(now time.Time) *requestBody {
 		tail = b.packed.appendTail(nil, tail, b.size)
 	}
 	b.retain()
-	return &requestBody{batch: b, text: io.MultiReader(head, bytes.NewReader(tail)), left: size + len(tail)}
+	return &requestBody{batch: b, text: io.MultiReader(head, bytes.NewReader(tail)), size: size + len(tail)}
 }
 
-// Len returns the number of unread bytes; retryablehttp uses it as the Content-Length.
-func (r *requestBody) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.left
-}
+// Len returns the size of the body; retryablehttp uses it as the Content-Length.
+func (r *requestBody) Len() int { return r.size }
 
 func (r *requestBody) Read(p []byte) (int, error) {
 	r.mu.Lock()
@@ -237,9 +233,7 @@ func (r *requestBody) Read(p []byte) (int, error) {
 	if r.batch == nil {
 		return 0, io.ErrClosedPipe
 	}
-	n, err := r.text.Read(p)
-	r.left -= n
-	return n, err
+	return r.text.Read(p)
 }
 
 func (r *requestBody) Close() error {

@@ -85,10 +85,8 @@ type settings struct {
 	unloadAbove  int
 
 	spoolDir   string
-	spoolMax   int64
-	spoolSync  time.Duration
+	spool      spool.Config
 	spoolOnly  bool
-	reserve    func(*os.File, int64) error
 	gzip       bool
 	transport  http.RoundTripper
 	own        *http.Transport // the same as transport if the client made it, else nil
@@ -104,14 +102,19 @@ func (c *Client) settings() (*settings, error) {
 		timeout:    cmp.Or(c.Timeout, DefaultTimeout),
 		maxMemory:  cmp.Or(c.MaxMemory, DefaultMaxMemory),
 		spoolDir:   c.SpoolDir,
-		spoolMax:   cmp.Or(c.SpoolMax, DefaultSpoolMax),
-		spoolSync:  c.SpoolSync,
 		spoolOnly:  c.SpoolOnly,
-		reserve:    c.reserve,
 		gzip:       c.Gzip,
 		transport:  c.Transport,
 		log:        c.Logger,
 		onDelivery: c.OnDelivery,
+		spool: spool.Config{
+			Head:        batchHead,
+			MaxData:     MaxBatchSize - tailSize,
+			MaxMessages: MaxBatchCalls,
+			MaxBytes:    cmp.Or(c.SpoolMax, DefaultSpoolMax),
+			Sync:        c.SpoolSync,
+			Reserve:     c.reserve,
+		},
 	}
 	writeKey := os.Getenv(writeKeyVariable)
 	if c.writeKey != nil && *c.writeKey != "" {
@@ -150,7 +153,7 @@ func (c *Client) settings() (*settings, error) {
 			return nil, refuse(n.field, "is negative")
 		}
 	}
-	if s.spoolSync < 0 && s.spoolSync != SyncEachCall {
+	if c.SpoolSync < 0 && c.SpoolSync != SyncEachCall {
 		return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
 	}
 	if s.maxMemory < MaxBatchSize {
@@ -164,8 +167,8 @@ func (c *Client) settings() (*settings, error) {
 		switch {
 		case s.maxMemory < minSpoolMemory:
 			return nil, refuse("MaxMemory", "is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)
-		case s.spoolMax < minSpoolMax:
-			return nil, refuse("SpoolMax", "is %d, less than %d", s.spoolMax, minSpoolMax)
+		case s.spool.MaxBytes < minSpoolMax:
+			return nil, refuse("SpoolMax", "is %d, less than %d", s.spool.MaxBytes, minSpoolMax)
 		}
 		s.uploadMemory = maxUploads * MaxBatchSize
 		s.unloadAbove = (s.maxMemory - s.uploadMemory) / 2

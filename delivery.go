@@ -26,21 +26,13 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 		if text == nil {
 			return
 		}
-		rejected := d.batch.outcome.rejected
-		if d.Reason == ReasonRejected {
-			for _, r := range rejected {
-				if !yield(d.batch.message(text, r.index), r.err) {
-					return
-				}
-			}
-			return
-		}
+		left := d.batch.outcome.rejected
 		for i := range d.batch.n {
-			if len(rejected) > 0 && rejected[0].index == i {
-				rejected = rejected[1:]
-				continue
+			err, rejected := d.Err, len(left) > 0 && left[0].index == i
+			if rejected {
+				err, left = left[0].err, left[1:]
 			}
-			if !yield(d.batch.message(text, i), d.Err) {
+			if rejected == (d.Reason == ReasonRejected) && !yield(d.batch.message(text, i), err) {
 				return
 			}
 		}

@@ -102,9 +102,6 @@ func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 		dst = append(dst, '"')
 		dst = uuid.Append(dst)
 		dst = append(dst, `","timestamp":"`...)
-	} else if len(messageID) > MaxCallSize {
-		e.err = esjson.ErrLong
-		return
 	} else {
 		dst = esjson.AppendString(dst, messageID)
 		dst = append(dst, `,"timestamp":"`...)

@@ -117,11 +117,9 @@ func judge(code int, err error) verdict {
 		return retry
 	case 200 <= code && code <= 299:
 		return delivered
-	case code == 408, code == 410, code == 429, code == 460:
-		return retry
 	case code == 501, code == 505:
 		return final
-	case 500 <= code && code <= 599:
+	case code == 408, code == 410, code == 429, code == 460, 500 <= code && code <= 599:
 		return retry
 	}
 	return final

@@ -52,11 +52,11 @@ type queue struct {
 	memory          int           // sum of the footprints of all batches
 	uploadingMemory int           // sum of the footprints of the batches in uploading
 	room            chan struct{} // closed when there is more room; nil if no call waits
-	count           counters
-	timer           *time.Timer // fires when the collecting batch becomes due
-	idle            []*uploader // uploaders without a batch
-	starts          []*uploader // uploaders that unlock has to start
-	maintaining     bool        // maintenance is running
+	count           Stats         // the running totals, without Memory; its map has only reasons that occurred
+	timer           *time.Timer   // calls makeDue when the collecting batch becomes due; nil before the first call
+	idle            []*uploader   // uploaders without a batch
+	starts          []*uploader   // uploaders that unlock has to start
+	maintaining     bool          // maintenance is running
 
 	spooler spooler
 	outage  outage
@@ -272,7 +272,7 @@ func (q *queue) openBatch() error {
 		return err
 	}
 	q.collecting = b
-	q.armTimer()
+	q.timer.Reset(q.conf.flushAfter)
 	return nil
 }
 
@@ -280,15 +280,6 @@ func (q *queue) isClosed() bool {
 	q.lock()
 	defer q.unlock()
 	return q.closed
-}
-
-// armTimer makes the collecting batch due after FlushAfter. q.mu must be held.
-func (q *queue) armTimer() {
-	if q.timer == nil {
-		q.timer = time.AfterFunc(q.conf.flushAfter, q.makeDue)
-		return
-	}
-	q.timer.Reset(q.conf.flushAfter)
 }
 
 // makeDue makes the collecting batch due if the batch is old enough. The timer calls

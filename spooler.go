@@ -43,15 +43,8 @@ type spooler struct {
 // oldest first. If the folder holds no batches and cannot take a message now, it returns a
 // *ConfigError that names SpoolDir.
 func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
-	config := spool.Config{
-		Head:        batchHead,
-		MaxData:     MaxBatchSize - tailSize,
-		MaxMessages: MaxBatchCalls,
-		MaxBytes:    conf.spoolMax,
-		Sync:        conf.spoolSync,
-		Report:      report.spool,
-		Reserve:     conf.reserve,
-	}
+	config := conf.spool
+	config.Report = report.spool
 	dir, segments, err := spool.Open(conf.spoolDir, config)
 	if err != nil {
 		return spooler{}, nil, &ConfigError{"SpoolDir", "cannot be used", err}

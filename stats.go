@@ -19,40 +19,37 @@ type Stats struct {
 	Attempts  uint64            // requests made, including those for batches that are still to be delivered
 }
 
-// counters hold the running totals for Stats. In the embedded Stats, the fields Dropped,
-// ByReason and Memory stay zero.
-type counters struct {
-	Stats
-	dropped [len(reasons)]uint64
-}
-
-func (n *counters) settle(b *batch) {
-	n.Batches++
-	n.Pending -= b.n
+// settle counts the messages of a batch that was delivered or given up.
+func (s *Stats) settle(b *batch) {
+	s.Batches++
+	s.Pending -= b.n
 	b.deliveries(func(d Delivery) {
 		if d.Reason == "" {
-			n.Delivered += uint64(d.Count)
+			s.Delivered += uint64(d.Count)
 			return
 		}
-		n.drop(d.Reason, d.Count)
+		s.drop(d.Reason, d.Count)
 	})
 }
 
 // drop counts dropped messages.
-func (n *counters) drop(why Reason, count int) {
-	n.dropped[why.index()] += uint64(count)
+func (s *Stats) drop(why Reason, count int) {
+	if s.ByReason == nil {
+		s.ByReason = make(map[Reason]uint64, len(reasons))
+	}
+	s.ByReason[why] += uint64(count)
+	s.Dropped += uint64(count)
 }
 
 // Stats returns a snapshot of the client's counts.
 func (c *Client) Stats() Stats {
 	c.lock()
 	defer c.unlock()
-	s := c.count.Stats
+	s := c.count
 	s.Memory = c.memory
 	s.ByReason = make(map[Reason]uint64, len(reasons))
-	for i, reason := range reasons {
-		s.ByReason[reason] = c.count.dropped[i]
-		s.Dropped += c.count.dropped[i]
+	for _, reason := range reasons {
+		s.ByReason[reason] = c.count.ByReason[reason]
 	}
 	return s
 }
