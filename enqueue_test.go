@@ -44,6 +44,35 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 	}
 }
 
+// With SpoolDir a part of MaxMemory is reserved for batches under way. So an upload makes room for
+// other messages when it starts, and Enqueue does not wait for its end.
+func TestEnqueueReturnsWhenAnUploadMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 100 * time.Second
+		c, _ := newSpoolClient(t.TempDir(), func(n int, r request) (*http.Response, error) {
+			if n > 0 {
+				return hang(n, r)
+			}
+			return status(429, "Retry-After", "100"), nil
+		})
+		c.MaxMemory, c.Timeout = minSpoolMemory, time.Hour
+		track(t, c, DefaultFlushAt)
+		synctest.Wait()
+		c.lock()
+		c.spooler.fail(errors.New("the disk is full")) // so that messages stay in memory
+		c.unlock()
+		m := &Track{UserId: "u", Event: strings.Repeat("e", 30000)}
+		start, err := time.Now(), error(nil)
+		for err == nil {
+			err = c.Track(m)
+		}
+		if err := c.Enqueue(t.Context(), m); err != nil || time.Since(start) != pause {
+			t.Errorf("Enqueue = %v after %v, want nil after the pause of %v", err, time.Since(start), pause)
+		}
+		shutdownNow(t, c)
+	})
+}
+
 func TestEnqueueStopsWaitingAtItsDeadlineAndOnClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(hang)

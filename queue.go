@@ -171,12 +171,12 @@ func (q *queue) refuse(err error) error {
 func (q *queue) nextRoom() <-chan struct{} {
 	q.lock()
 	defer q.unlock()
-	if q.room == nil {
-		q.room = make(chan struct{})
-	}
 	if q.collecting != nil { // otherwise this batch would make room only after FlushAfter
 		q.collecting.due = true
 		q.dispatch()
+	}
+	if q.room == nil {
+		q.room = make(chan struct{})
 	}
 	return q.room
 }
@@ -331,5 +331,6 @@ func (q *queue) next() *batch {
 	}
 	q.uploading = append(q.uploading, b)
 	q.uploadingMemory += b.footprint()
+	q.tellRoom() // b now uses the part of maxMemory that is reserved for batches under way
 	return b
 }
