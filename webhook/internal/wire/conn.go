@@ -68,7 +68,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if stop fails, interrupt may hit the next request
 	}
-	turns := len(rest) == 0 && cn.tap.turns()
+	turns := len(rest) == 0 && !cn.tap.secure && cn.tap.probes()
 	// A TLS connection is not probed before it has served a request: until then, TLS may be
 	// in the middle of messages of its own.
 	if !turns && (cn.kept || !cn.tap.secure) {

@@ -72,7 +72,7 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 			}
 			return connect(ctx, addr, config)
 		},
-		TLSClientConfig:        client.baseTLS(h), // for connections through a proxy
+		TLSClientConfig:        h.tls.Clone(), // for connections through a proxy
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           c.MaxIdle,

@@ -20,8 +20,7 @@ const idleTimeout = 90 * time.Second
 // A host is the receiver that all connections with the same key lead to.
 type host struct {
 	key key
-	own *tls.Config // configuration of its Targets; nil: that of the Client
-	tls *tls.Config // configuration of its connections; nil without TLS
+	tls *tls.Config // configuration of its connections; nil without TLS and without a proxy
 	h2  atomic.Bool // the latest connection to it spoke HTTP/2
 
 	// Client.mu guards these.
@@ -42,9 +41,9 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 	defer c.mu.Unlock()
 	h := c.hosts[k]
 	if h == nil {
-		h = &host{key: k, own: t.tls}
-		if k.secure {
-			h.tls = c.hostTLS(h)
+		h = &host{key: k}
+		if t.key.secure || c.config.Proxy != nil {
+			h.tls = c.hostTLS(k.addr, t.tls)
 		}
 		c.hosts[k] = h
 		if c.sweeps == nil {
@@ -58,17 +57,13 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 	return h, c.pop(h)
 }
 
-// baseTLS returns the TLS configuration for h, without the parts that depend on its address.
-func (c *Client) baseTLS(h *host) *tls.Config {
-	return cmp.Or(h.own, c.config.TLS, new(tls.Config)).Clone()
-}
-
-// hostTLS returns the TLS configuration of connections to h. Each host has a session cache of its
-// own, so that it resumes no session that was verified by the rules of another configuration.
-func (c *Client) hostTLS(h *host) *tls.Config {
-	config := c.baseTLS(h)
+// hostTLS returns the TLS configuration of connections to the host with this address. Each host has a
+// session cache of its own, so that it resumes no session that was verified by the rules of another
+// configuration. The argument own is the configuration of its Targets, or nil.
+func (c *Client) hostTLS(addr string, own *tls.Config) *tls.Config {
+	config := cmp.Or(own, c.config.TLS, new(tls.Config)).Clone()
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(h.key.addr)
+		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	config.NextProtos = c.protos
 	if config.ClientSessionCache == nil {

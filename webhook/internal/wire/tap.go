@@ -16,7 +16,7 @@ type tap struct {
 	probe  probe
 	secure bool // the connection uses TLS over this tap
 
-	// request is what the next Read writes first; nil unless turns is true. Read then sets unsent,
+	// request is what the next Read writes first; nil if something else writes the request. Read then sets unsent,
 	// or the error of the write, werr.
 	request []byte
 	unsent  bool
@@ -61,9 +61,6 @@ func (t *tap) Read(p []byte) (n int, err error) {
 
 // probes reports whether the tap can read without blocking.
 func (t *tap) probes() bool { return t.raw != nil && canProbe }
-
-// turns reports whether Read can write a request.
-func (t *tap) turns() bool { return t.probes() && !t.secure }
 
 // turnAround is Read while t.request is set. It does what look, Write and Read do, with less work.
 func (t *tap) turnAround(p []byte) (n int, err error) {
