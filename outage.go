@@ -6,10 +6,11 @@ import "math/rand/v2"
 // SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
 //
 // If a batch fails in all its attempts, the collector counts as down. From then on the client sends
-// one batch at a time, with a single attempt, and pauses after each failure. For each batch that
-// the collector then takes, the client allows one more batch under way, up to maxUploads. If the
-// client cannot read a batch from the disk, for example because the process has too many open
-// files, the collector counts as down, too.
+// one batch at a time, with a single attempt, and pauses after each failure. A batch in memory alone
+// still gets all attempts, because it may be dropped after them. For each batch that the collector
+// then takes, the client allows one more batch under way, up to maxUploads. If the client cannot
+// read a batch from the disk, for example because the process has too many open files, the
+// collector counts as down, too.
 //
 // The queue's mutex guards the outage.
 type outage struct {
@@ -63,7 +64,7 @@ func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	}
 }
 
-// isDown reports whether the collector counts as down. While it does, each batch gets a
+// isDown reports whether the collector counts as down. While it does, each batch on disk gets a
 // single attempt, which shows whether the collector still is down.
 func (o *outage) isDown() bool {
 	o.q.lock()

@@ -402,6 +402,46 @@ func TestMessagesHeldInMemoryMoveToTheDisk(t *testing.T) {
 	}
 }
 
+// While the collector is down, a batch on disk gets a single attempt. But a batch that the disk cannot
+// take gets all its attempts before it is dropped.
+func TestMessagesHeldInMemoryGetAllAttemptsDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := make(chan struct{})
+		c, _ := newSpoolClient(t.TempDir(), func(n int, _ request) (*http.Response, error) {
+			switch {
+			case n <= maxRetries: // the first batch stays on disk
+				return status(503), nil
+			case n == maxRetries+1: // and is then refused
+				return status(401), nil
+			case n == maxRetries+2:
+				<-full
+				return status(503), nil
+			}
+			return status(200), nil
+		})
+		c.SpoolMax = minSpoolMax
+		track(t, c, DefaultFlushAt)
+		time.Sleep(time.Hour)
+		c.lock()
+		c.spooler.fail(errors.New("the disk is full"))
+		c.unlock()
+		track(t, c, DefaultFlushAt)
+		time.Sleep(diskPause)
+		m := &Track{UserId: "u", Event: strings.Repeat("e", 30000)}
+		for err := error(nil); err != ErrQueueFull; { // now the folder is full
+			synctest.Wait()
+			if err = c.Track(m); err != nil && err != ErrQueueFull {
+				t.Fatal(err)
+			}
+		}
+		close(full)
+		closeClient(t, c)
+		if s := c.Stats(); s.ByReason[ReasonExhausted] != 0 || s.ByReason[ReasonRefused] != DefaultFlushAt || s.Unspooled != DefaultFlushAt || !s.sums() {
+			t.Errorf("Stats() = %+v, want %d refused, and none exhausted", s, DefaultFlushAt)
+		}
+	})
+}
+
 // shutdownNow calls Shutdown with a context that has already ended.
 func shutdownNow(t *testing.T, c *Client) error {
 	t.Helper()

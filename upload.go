@@ -35,7 +35,7 @@ type uploader struct {
 
 	batch    *batch
 	attempts int   // attempts made for the batch, including those before it was put on disk
-	probe    bool  // this batch gets a single attempt, because the collector is down
+	probe    bool  // this batch gets a single attempt, because the collector is down and the batch is on disk
 	lastErr  error // error of the latest attempt
 }
 
@@ -77,7 +77,7 @@ func (u *uploader) run() {
 func (u *uploader) send() outcome {
 	b, ctx := u.batch, u.ctx
 	u.attempts, u.lastErr = b.tries, nil
-	u.probe = u.outage.isDown()
+	u.probe = b.hasFile() && u.outage.isDown()
 	if err := u.gate.pass(ctx); err != nil {
 		return u.undelivered(err)
 	}

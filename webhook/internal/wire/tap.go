@@ -16,8 +16,8 @@ type tap struct {
 	probe  probe
 	secure bool // the connection uses TLS over this tap
 
-	// request is what the next Read writes first; nil if something else writes the request. Read then sets unsent,
-	// or the error of the write, werr.
+	// request is what the next Read writes first, if it is not nil. Read then sets unsent, or the
+	// error of the write, werr.
 	request []byte
 	unsent  bool
 	werr    error
