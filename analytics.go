@@ -115,8 +115,10 @@ type Client struct {
 	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
 	// the folder. If memory is short, waiting messages move there. While the collector is
 	// down, the client probes it with one batch at a time, every 10 to 20 seconds. Once the
-	// collector accepts a batch, the client sends the other batches, oldest first: two at a
-	// time, then three, then four. A message may arrive twice, with the same messageId.
+	// collector accepts a batch, the client sends the other batches: two at a time, then three,
+	// then four. The oldest batches come first, but those that have failed come last. So a batch
+	// that the collector never accepts holds up no others. A message may arrive twice, with the
+	// same messageId.
 	//
 	// The first call, which may be Flush, starts to send the messages that an earlier
 	// process left. While the disk is full, new messages are held in memory alone, and move

@@ -46,7 +46,7 @@ type queue struct {
 	collecting *batch   // the batch that takes messages, or nil
 	waiting    []*batch // batches that take no more messages and wait for an uploader, oldest first
 	uploading  []*batch // batches that an uploader has
-	spooled    []*batch // batches on disk alone, oldest first
+	spooled    []*batch // batches on disk alone, oldest first; those that failed come last
 	unloading  *batch   // the batch that is moving from waiting to spooled, and is in neither; or nil
 
 	memory          int           // sum of the footprints of all batches
@@ -315,16 +315,26 @@ func (q *queue) dispatch() {
 // batch is due or the gate is closed. q.mu must be held.
 func (q *queue) next() *batch {
 	var b *batch
+	spooled := len(q.spooled) > 0 && q.ctx.Err() == nil
+	due := q.collecting != nil && q.collecting.due
+	at := 0 // the index of the next batch in waiting, or -1
+	if spooled && q.outage.down && q.spooled[0].tries > 1+maxRetries {
+		// This batch has failed as a probe, too. Perhaps the collector is not down, but never takes
+		// this batch. So probe with a batch that has not been sent yet. Batches in memory alone wait,
+		// because they might be dropped.
+		at = slices.IndexFunc(q.waiting, (*batch).hasFile)
+		spooled = at < 0 && !(due && q.collecting.hasFile())
+	}
 	switch {
 	case q.gate.isClosed() || len(q.uploading) >= q.outage.limit:
 		return nil
-	case len(q.spooled) > 0 && q.ctx.Err() == nil:
+	case spooled:
 		b = q.spooled[0]
 		q.spooled = slices.Delete(q.spooled, 0, 1)
-	case len(q.waiting) > 0:
-		b = q.waiting[0]
-		q.waiting = slices.Delete(q.waiting, 0, 1)
-	case q.collecting != nil && q.collecting.due:
+	case at >= 0 && len(q.waiting) > 0:
+		b = q.waiting[at]
+		q.waiting = slices.Delete(q.waiting, at, at+1)
+	case due:
 		b, q.collecting = q.collecting, nil
 	default:
 		return nil

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -439,6 +440,38 @@ func TestMessagesHeldInMemoryGetAllAttemptsDuringAnOutage(t *testing.T) {
 		if s := c.Stats(); s.ByReason[ReasonExhausted] != 0 || s.ByReason[ReasonRefused] != DefaultFlushAt || s.Unspooled != DefaultFlushAt || !s.sums() {
 			t.Errorf("Stats() = %+v, want %d refused, and none exhausted", s, DefaultFlushAt)
 		}
+	})
+}
+
+// The collector never takes one of the batches. It does not count as down for the other batches,
+// which may have failed, too, or be new.
+func TestABatchThatAlwaysFailsHoldsUpNoOtherBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		c, _ := newSpoolClient(t.TempDir(), func(_ int, r request) (*http.Response, error) {
+			if !up.Load() || bytes.Contains(r.body, []byte("poison")) {
+				return status(500), nil
+			}
+			return status(200), nil
+		})
+		send := func(event string) {
+			t.Helper()
+			if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+		}
+		send("poison")
+		send("during the outage")
+		checkSpool(t, c, 2)
+		up.Store(true)
+		send("after the outage")
+		send("later")
+		if s := c.Stats(); s.Delivered != 3 || s.Spooled+s.Pending != 1 {
+			t.Errorf("Stats() = %+v, want all delivered but one", s)
+		}
+		shutdownNow(t, c)
 	})
 }
 

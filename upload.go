@@ -301,7 +301,7 @@ func (u *uploader) putBack() bool {
 	u.endUpload(b)
 	u.markSpooled(b)
 	b.tries = b.outcome.attempts
-	u.spooled = slices.Insert(u.spooled, 0, b)
+	u.spooled = append(u.spooled, b) // behind the others, which b must not hold up
 	b.resolve(b.outcome, true)
 	if b.outcome.reason == ReasonExhausted {
 		u.outage.noteDown(b.outcome)
