@@ -99,9 +99,6 @@ func programs() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// Socket returns the path of the socket that the server listens on.
-func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
-
 // URL returns the connection string for clients.
 func (s *Server) URL() string { return url(s.dir) }
 
