@@ -320,10 +320,11 @@ func (q *queue) next() *batch {
 	at := 0 // the index of the next batch in waiting, or -1
 	if spooled && q.outage.down && q.spooled[0].tries > 1+maxRetries {
 		// This batch has failed as a probe, too. Perhaps the collector is not down, but never takes
-		// this batch. So probe with a batch that has not been sent yet. Batches in memory alone wait,
-		// because they might be dropped.
-		at = slices.IndexFunc(q.waiting, (*batch).hasFile)
-		spooled = at < 0 && !(due && q.collecting.hasFile())
+		// this batch. So probe with a batch that has not been sent yet. Batches in memory alone wait
+		// until Shutdown, because they might be dropped.
+		ready := func(b *batch) bool { return b.hasFile() || q.closed }
+		at = slices.IndexFunc(q.waiting, ready)
+		spooled = at < 0 && !(due && ready(q.collecting))
 	}
 	switch {
 	case q.gate.isClosed() || len(q.uploading) >= q.outage.limit:

@@ -475,6 +475,26 @@ func TestABatchThatAlwaysFailsHoldsUpNoOtherBatch(t *testing.T) {
 	})
 }
 
+// Shutdown tries to send the messages in memory, and then moves them to the disk. It does not wait for
+// the end of an outage, even if its context never ends.
+func TestShutdownDuringAnOutageMovesMessagesToTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newSpoolClient(t.TempDir(), always(503))
+		track(t, c, 1)
+		time.Sleep(time.Hour)
+		c.lock()
+		c.spooler.fail(errors.New("the disk is full"))
+		c.unlock()
+		track(t, c, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Hour)
+		defer cancel()
+		checkUndelivered(t, c.Shutdown(ctx), UndeliveredError{Spooled: 2})
+		if err := ctx.Err(); err != nil {
+			t.Errorf("Shutdown waited until its deadline: %v", err)
+		}
+	})
+}
+
 // shutdownNow calls Shutdown with a context that has already ended.
 func shutdownNow(t *testing.T, c *Client) error {
 	t.Helper()
