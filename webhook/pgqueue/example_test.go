@@ -176,5 +176,5 @@ func ExampleSQL() {
 	// Output:
 	// BEGIN;
 	// CREATE SCHEMA IF NOT EXISTS "hookferry";
-	// SET LOCAL search_path TO "hookferry";
+	// SET LOCAL search_path TO "hookferry", pg_temp;
 }

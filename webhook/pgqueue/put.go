@@ -214,7 +214,7 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 		}
 	}
 	if !dedup {
-		keys = nil
+		keys = keys[:0] // so that put does not look for keys
 	}
 	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel()}
 }

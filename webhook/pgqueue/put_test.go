@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -90,4 +92,54 @@ func TestHeadsYieldAPutThatIsStoredAfterItsDeadline(t *testing.T) {
 	if names := heads(false); !slices.Equal(names, []string{"crm"}) {
 		t.Errorf("Heads yields %q after a late put, want crm", names)
 	}
+}
+
+// PutTx stores a delivery with NoDedup even if it was put before, and counts it.
+func TestPutTxNoDedup(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	ctx := t.Context()
+	ds := deliveries("crm", 0, 2)
+	putAll(t, q, ds[0])
+	again := webhook.Put{Delivery: ds[0], NoDedup: true}
+	for _, tt := range []struct {
+		name string
+		ps   []webhook.Put
+		want int
+	}{
+		{"all with NoDedup", []webhook.Put{again, again}, 2},
+		{"one with NoDedup, one put before, one new", append(puts(ds...), again), 2},
+	} {
+		err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+			n, err := q.PutTx(ctx, tx, tt.ps)
+			if err == nil && n != tt.want {
+				t.Errorf("%s: PutTx = %d, want %d", tt.name, n, tt.want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: PutTx = %v, want nil", tt.name, err)
+		}
+	}
+	wantWaiting(t, q, 5)
+}
+
+// The session of the caller of PutTx may have temporary tables with the names of the store's tables.
+func TestPutTxIgnoresTemporaryTables(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	ctx := t.Context()
+	err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+		for _, table := range []string{"state", "dedup", "chunk"} {
+			if _, err := tx.Exec(ctx, "CREATE TEMPORARY TABLE "+table+" (id bigint) ON COMMIT DROP"); err != nil {
+				return err
+			}
+		}
+		_, err := q.PutTx(ctx, tx, puts(deliveries("crm", 0, 1)...))
+		return err
+	})
+	if err != nil {
+		t.Errorf("PutTx = %v, want nil", err)
+	}
+	wantWaiting(t, q, 1)
 }

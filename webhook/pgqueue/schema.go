@@ -17,9 +17,11 @@ var step1 string
 // version i+1. A step that was released is never changed.
 func migrations() []string { return []string{step1} }
 
-// begin creates the schema and the table that holds its version.
+// begin creates the schema and the table that holds its version. The functions of the schema keep
+// this search_path. The last part makes them ignore temporary tables of a caller of PutTx, which
+// PostgreSQL otherwise prefers to all tables.
 const begin = `CREATE SCHEMA IF NOT EXISTS %[1]s;
-SET LOCAL search_path TO %[1]s;
+SET LOCAL search_path TO %[1]s, pg_temp;
 CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +100,16 @@ func TestPutTxAddsKeysToNewerHalfOfDedupWindow(t *testing.T) {
 			}
 			put(begin(), 0)
 		})
+	}
+}
+
+// A very large DedupMax is no error: the age alone bounds the dedup window.
+func TestLargestDedupMax(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: math.MaxInt})
+	defer q.Close()
+	putAll(t, q, deliveries("crm", 0, 1)...)
+	if err := q.upkeep(t.Context()); err != nil {
+		t.Errorf("upkeep = %v, want nil", err)
 	}
 }
 

@@ -79,8 +79,8 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- put notifies all other nodes. In a transaction of a caller the sender is 0. For retries it is
 -- null, and put notifies no node.
 --
--- It returns how many keys were new, and the places of the deliveries whose keys were not: null
--- if there are none. These deliveries are marked as done in their chunk.
+-- It returns how many deliveries it has stored, and the places of those whose keys were not new:
+-- null or empty if there are none. These deliveries are marked as done in their chunk.
 --
 -- PutTx calls it in transactions of others. So it brings its own planner settings: the plans of
 -- its statements may be older than the rows of the tables. The advisory lock keeps the dedup
@@ -111,12 +111,12 @@ BEGIN
             ON CONFLICT DO NOTHING RETURNING key
         )
         SELECT coalesce(array_agg(key), '{}') INTO added FROM inserted;
-        stored := cardinality(added);
-        IF stored < cardinality(keys) THEN
+        IF cardinality(added) < cardinality(keys) THEN
             known := ARRAY(SELECT u.place::int FROM unnest(keys) WITH ORDINALITY u (key, place)
                 WHERE u.key IS NOT NULL AND u.key NOT IN (SELECT unnest(added)));
         END IF;
     END IF;
+    stored := cardinality(dues) - coalesce(cardinality(known), 0);
     chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
     INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
     SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN sender ELSE 0 END,
@@ -176,7 +176,7 @@ DECLARE
     other smallint;
 BEGIN
     SELECT 1 - dedup_part INTO other FROM state, pg_relation_size(('dedup_' || dedup_part)::regclass) size
-    WHERE pg_try_advisory_xact_lock(lock_key # 1) AND size > 0 AND (size >= max_keys / 2 * 52 OR dedup_since <= at - max_age);
+    WHERE pg_try_advisory_xact_lock(lock_key # 1) AND size > 0 AND (size / 52 >= max_keys / 2 OR dedup_since <= at - max_age);
     IF FOUND THEN
         PERFORM pg_advisory_xact_lock(lock_key);
         EXECUTE 'TRUNCATE dedup_' || other;
