@@ -33,13 +33,13 @@ const lockWait = "100ms"
 type putter struct {
 	*claimer
 	puts  *storekit.Batcher[put] // the calls of Put that wait for a transaction
-	alone semaphore              // held by a put that has a transaction of its own
+	alone *storekit.Batcher[put] // those that wait for a transaction of their own
 }
 
 // A put is a call of Put.
 type put struct {
 	entries []*entry
-	done    chan struct{} // closed when the put is stored, or err is set
+	done    chan struct{} // closed when the transaction has ended; err is its error
 	err     error
 }
 
@@ -50,7 +50,7 @@ type put struct {
 // minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
-		p := &put{done: make(chan struct{})}
+		p := new(put)
 		size := 0
 		for i := range ps {
 			e, err := newEntry(&ps[i])
@@ -60,28 +60,23 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 			p.entries = append(p.entries, e)
 			size += len(e.record)
 		}
-		began := time.Now()
-		s.puts.Add(p, size)
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			if s.puts.Drop(p) {
-				return ctx.Err()
+		for began, batcher := time.Now(), s.puts; ; batcher = s.alone {
+			p.done = make(chan struct{})
+			batcher.Add(p, size)
+			select {
+			case <-p.done:
+			case <-ctx.Done():
+				if batcher.Drop(p) {
+					return ctx.Err()
+				}
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					s.goroutines.Go(func() { s.disown(p) })
+					return fmt.Errorf("no answer from the database in time: %w", ctx.Err())
+				}
+				<-p.done
 			}
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				s.goroutines.Go(func() { s.disown(p) })
-				return fmt.Errorf("no answer from the database in time: %w", ctx.Err())
-			}
-			<-p.done
-		}
-		for hasCode(p.err, lockNotAvailable, deadlockDetected) && time.Since(began) < writeTimeout {
-			if err := s.alone.acquire(ctx); err != nil {
-				return err
-			}
-			p.err = s.store([]*put{p})
-			s.alone.release()
-			if err := ctx.Err(); err != nil && p.err != nil {
-				p.err = err
+			if !hasCode(p.err, lockNotAvailable, deadlockDetected) || time.Since(began) >= writeTimeout {
+				break
 			}
 		}
 		if p.err != nil {
@@ -110,22 +105,13 @@ func (s *putter) disown(p *put) {
 	s.hear(names...)
 }
 
-// storeBatch stores puts in one transaction.
-func (s *putter) storeBatch(puts []*put) {
-	err := s.store(puts)
-	for _, p := range puts {
-		p.err = err
-		close(p.done)
-	}
-}
-
 // store stores puts in one transaction.
-func (s *putter) store(puts []*put) error {
+func (s *putter) store(puts []*put) {
 	var all []*entry
 	for _, p := range puts {
 		all = append(all, p.entries...)
 	}
-	return s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.exchange(context.Background(), s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		drafts := draftsOf(all)
 		node := s.claimDrafts(drafts)
 		var b pgx.Batch
@@ -141,6 +127,10 @@ func (s *putter) store(puts []*put) error {
 		s.stored(drafts, node, r)
 		return nil
 	})
+	for _, p := range puts {
+		p.err = err
+		close(p.done)
+	}
 }
 
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
@@ -193,21 +183,18 @@ func (s *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putRe
 // the drafts whose field mine is set. PostgreSQL notifies the other nodes of the other drafts. In a
 // transaction of a caller, sender is 0. For retries it is nil, and no node is notified.
 func (s *database) putArgs(drafts []*draft, sender *int64) []any {
-	n := len(drafts)
 	var (
-		keys    []pgtype.UUID
-		dues    []int64
-		names   = make([][]byte, n)
-		retries = make([]bool, n)
-		counts  = make([]int32, n)
-		mine    = make([]bool, n)
-		reasons = make([]string, n)
-		items   = make([][]byte, n)
+		names, items  [][]byte
+		retries, mine []bool
+		counts        []int32
+		reasons       []string
+		keys          []pgtype.UUID
+		dues          []int64
 	)
 	dedup := false
-	for i, d := range drafts {
-		names[i], retries[i], counts[i], mine[i] = []byte(d.queue.destination), d.queue.retries, int32(len(d.entries)), d.mine
-		reasons[i], items[i] = d.entries[0].reason, d.data
+	for _, d := range drafts {
+		names, retries, items = append(names, []byte(d.queue.destination)), append(retries, d.queue.retries), append(items, d.data)
+		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, d.entries[0].reason)
 		for _, e := range d.entries {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
 			dedup = dedup || e.dedup

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Put returns at the deadline of its context if the database does not answer. If the delivery is
@@ -92,6 +95,37 @@ func TestHeadsYieldAPutThatIsStoredAfterItsDeadline(t *testing.T) {
 	if names := heads(false); !slices.Equal(names, []string{"crm"}) {
 		t.Errorf("Heads yields %q after a late put, want crm", names)
 	}
+}
+
+// Put returns at its deadline also if it has to wait for a transaction of its own.
+func TestPutThatIsTriedAgainEndsAtItsDeadline(t *testing.T) {
+	createVirtualDatabase(t)
+	synctest.Test(t, func(t *testing.T) {
+		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
+		defer q.Close()
+		q.puts.Close()
+		q.puts = storekit.NewBatcher(1, maxBatch, func(puts []*put) { // another transaction has the same key
+			for _, p := range puts {
+				p.err = &pgconn.PgError{Code: lockNotAvailable}
+				close(p.done)
+			}
+		})
+		for range q.pool.Config().MaxConns { // the database does not answer
+			conn, err := q.pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+		}
+		const limit = 10 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		began := time.Now()
+		_, err := putSome(ctx, q, deliveries("crm", 0, 1)...)
+		if took := time.Since(began); took != limit || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Put = %v after %v, want context.DeadlineExceeded after %v", err, took, limit)
+		}
+	})
 }
 
 // PutTx stores a delivery with NoDedup even if it was put before, and counts it.

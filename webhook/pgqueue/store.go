@@ -127,7 +127,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s.changed, s.news = make(chan struct{}, 1), make(map[string]bool)
 	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
 	s.fetching = make(semaphore, 1)
-	s.putter = putter{claimer: &s.claimer, alone: make(semaphore, 1)}
+	s.putter.claimer = &s.claimer
 	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
@@ -144,7 +144,7 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts = storekit.NewBatcher(2, maxBatch, s.storeBatch)
+	s.puts, s.alone = storekit.NewBatcher(2, maxBatch, s.store), storekit.NewBatcher(1, 0, s.store)
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.maintain)
 	if !s.config.NoListen {
@@ -160,6 +160,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.puts.Close()
+	s.alone.Close()
 	s.stop()
 	s.goroutines.Wait()
 
