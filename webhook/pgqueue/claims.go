@@ -112,9 +112,15 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	})
 }
 
-// tryRelease gives back all chunks of which the forwarder has no delivery. If that fails, a later call
-// does it.
-func (s *claimer) tryRelease(ctx context.Context) {
+// trim gives back all chunks of which the forwarder has no delivery, if memory is over its bound, and
+// after Release. If that fails, a later call does it.
+func (s *claimer) trim(ctx context.Context) {
+	s.mu.Lock()
+	keep := s.bytes <= cacheBytes && !s.releasing.Load()
+	s.mu.Unlock()
+	if keep {
+		return
+	}
 	if err := s.release(ctx, 0); err != nil {
 		s.config.Logger.Debug("pgqueue: could not give chunks back; they stay claimed by this node for now", "error", err)
 	}
@@ -159,7 +165,6 @@ func (s *claimer) reconcile(ctx context.Context) error {
 					s.unhand(&c.items[i], settled)
 				}
 			}
-			s.arrange(c.queue)
 		}
 		for _, c := range s.chunks {
 			if !found[c] {

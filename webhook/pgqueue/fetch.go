@@ -19,6 +19,7 @@ type fetch struct {
 	wants    []webhook.Want
 	maxBytes int64
 	at       int64   // now by the database's clock, in microseconds
+	began    uint64  // the latest event before Fetch
 	items    []*item // handed out
 	taken    []int   // for each want, how many items are handed out
 	full     bool    // maxBytes is reached
@@ -28,7 +29,6 @@ type fetch struct {
 // deliveries. One query then serves many of wants.
 func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
-	overfull := false
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.acquire(ctx); err != nil {
 			return err
@@ -36,20 +36,18 @@ func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 		defer s.fetching.release()
 		s.fetched.Store(time.Now().UnixMicro())
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if err := f.run(ctx); err != nil {
+		err := f.run(ctx)
+		if err != nil {
 			s.takeBack(f.items...)
-			return err
+			f.items = nil
 		}
 		for _, it := range f.items {
 			dst = append(dst, it.d)
 		}
-		overfull = s.bytes > cacheBytes
-		return nil
+		s.mu.Unlock()
+		s.trim(ctx)
+		return err
 	})
-	if overfull {
-		s.tryRelease(ctx)
-	}
 	return dst, err
 }
 
@@ -59,16 +57,9 @@ func (f *fetch) run(ctx context.Context) error {
 	if err := f.s.expired(); err != nil {
 		return err
 	}
-	began := f.s.events
-	for i := range f.wants { // so that Next is right even for wants that are not served
-		if q := f.queue(i); q.stale() && q.asked <= began {
-			if err := f.ask(ctx, i); err != nil {
-				return err
-			}
-		}
-	}
+	f.began = f.s.events
 	for i := range f.wants {
-		for !f.full && !f.serve(i) {
+		for !f.serve(i) {
 			if err := f.ask(ctx, i); err != nil {
 				return err
 			}
@@ -86,20 +77,21 @@ func (f *fetch) queue(i int) *queue { return f.s.queueOf(f.key(i)) }
 
 // serve takes deliveries for want i from memory. It returns false if the database must be asked,
 // because the database may have due deliveries that come before those in memory, or that the want
-// still lacks.
+// still lacks. Even if maxBytes is reached, it asks about a stale queue once, so that Next is right.
 func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
-	for f.taken[i] < f.wants[i].Max {
+	if q.stale() && q.asked <= f.began {
+		return false
+	}
+	for !f.full && f.taken[i] < f.wants[i].Max {
 		it := q.first()
 		if it == nil || it.due() > min(f.at, q.beyond) {
 			return q.beyond > f.at
 		}
 		body := int64(len(it.d.Body))
 		if f.full = len(f.items) > 0 && body > f.maxBytes; f.full {
-			return true
+			break
 		}
-		q.free[0] = nil // so that the array does not keep the item in memory
-		q.free = q.free[1:]
 		f.s.hand(it)
 		f.items = append(f.items, it)
 		f.maxBytes -= body
@@ -190,24 +182,18 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, er
 	return storekit.Page(func() (heads []webhook.Head, err error) {
 		began := time.Now()
 		s.mu.Lock()
-		names, all := s.news, all || s.allNew
-		s.news, s.allNew = make(map[string]bool), false
-		asked := s.event()
-		s.mu.Unlock()
-		var only [][]byte // nil for all
-		if !all {
+		names, only := s.news, [][]byte(nil) // nil for all
+		if all = all || names == nil; all {
+			names = make(map[string]bool)
+		} else {
 			only = bytesOf(slices.Collect(maps.Keys(names)))
 		}
-		var found []head
-		err = s.call(ctx, "looking for due deliveries", func() error {
-			if !all && len(names) == 0 {
-				return nil
-			}
-			ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-			defer cancel()
-			found, err = collect(ctx, s.pool, scanHead, s.in(headsSQL), only)
-			return err
-		})
+		s.news = make(map[string]bool)
+		asked := s.event()
+		s.mu.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		found, err := listed(ctx, s.database, "looking for due deliveries", scanHead, headsSQL, only)
 		if err != nil {
 			s.hearAny() // the next call yields what this one did not
 			return nil, err

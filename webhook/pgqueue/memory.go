@@ -16,14 +16,15 @@ type memory struct {
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
 	events  uint64          // the number of the latest event; see event
-	news    map[string]bool // destinations that others have changed
-	allNew  bool            // others may have changed any destination
+	news    map[string]bool // destinations that others have changed; nil: any
 	looked  time.Duration   // how long it took to read all heads last time
 }
 
 // A queue is what this node knows of a queue of the store.
 type queue struct {
-	free []*item // of the claimed chunks, in the order of itemOrder
+	// free has the free items of the claimed chunks, in the order of itemOrder. It may also have items
+	// that are no longer free: the method first skips them, and hearAny removes them.
+	free []*item
 	// beyond is the due time of the first unclaimed chunk in the database, or never if there is none.
 	// It may be too early. While the queue is stale or contended, it may also be too late.
 	beyond int64
@@ -89,7 +90,14 @@ func (s *memory) learn(h head, asked uint64) *queue {
 
 // first returns the first delivery that is in memory and not handed out, or nil. q may be nil.
 func (q *queue) first() *item {
-	if q == nil || len(q.free) == 0 {
+	if q == nil {
+		return nil
+	}
+	for len(q.free) > 0 && q.free[0].state != free {
+		q.free[0] = nil // so that the array does not keep the item in memory
+		q.free = q.free[1:]
+	}
+	if len(q.free) == 0 {
 		return nil
 	}
 	return q.free[0]
@@ -112,14 +120,17 @@ func timeOf(at int64) time.Time {
 	return time.UnixMicro(at).UTC()
 }
 
-// arrange adds items to a queue, and removes those that are no longer free.
-func (s *memory) arrange(key queueKey, items ...*item) {
-	q := s.queueOf(key)
-	q.free = slices.DeleteFunc(append(q.free, items...), func(it *item) bool { return it.state != free })
-	slices.SortFunc(q.free, itemOrder)
+// enqueue adds a free item to its queue.
+func (s *memory) enqueue(it *item) {
+	q := s.queueOf(it.chunk.queue)
+	i, found := slices.BinarySearchFunc(q.free, it, itemOrder)
+	if !found { // otherwise it was not removed since it was free last
+		q.free = slices.Insert(q.free, i, it)
+	}
+	q.free[i] = it
 }
 
-// hand claims an item. The caller of hand removes the item from its queue.
+// hand claims an item.
 func (s *memory) hand(it *item) uint64 {
 	it.state, it.d.Claim = inHand, s.event()
 	s.claims[it.d.Claim] = it
@@ -144,13 +155,13 @@ func (s *memory) takeBack(items ...*item) {
 	for _, it := range items {
 		if it.state == inHand {
 			s.unhand(it, free)
-			s.arrange(it.chunk.queue, it)
+			s.enqueue(it)
 		}
 	}
 }
 
-// install adds a claimed chunk to memory, and its free items to their queue. A free item is neither
-// handed out nor settled. It logs if the chunk is damaged.
+// install adds a claimed chunk to memory, and its free items to their queue. It logs if the chunk is
+// damaged.
 func (s *memory) install(c *chunk) {
 	if c.damaged != nil {
 		c.inHand++
@@ -160,11 +171,11 @@ func (s *memory) install(c *chunk) {
 	c.used = time.Now()
 	s.chunks[c.id] = c
 	s.bytes += c.size
-	var items []*item
 	for i := range c.items {
-		items = append(items, &c.items[i])
+		if it := &c.items[i]; it.state == free {
+			s.enqueue(it)
+		}
 	}
-	s.arrange(c.queue, items...)
 }
 
 // forget removes a chunk from memory, and ends the claims of its items.
@@ -177,7 +188,6 @@ func (s *memory) forget(c *chunk) {
 	for i := range c.items {
 		s.unhand(&c.items[i], settled)
 	}
-	s.arrange(c.queue)
 }
 
 // Changed implements webhook.Store.
@@ -196,7 +206,9 @@ func signal(c chan<- struct{}) {
 func (s *memory) hear(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
-		s.news[name] = true
+		if s.news != nil {
+			s.news[name] = true
+		}
 		for _, key := range queuesOf(name) {
 			s.queueOf(key).heard = s.event()
 		}
@@ -205,12 +217,15 @@ func (s *memory) hear(names ...string) {
 	signal(s.changed)
 }
 
-// hearAny does the same for all destinations. It removes empty queues from memory.
+// hearAny does the same for all destinations. It removes from memory the items that are no longer
+// free, and empty queues.
 func (s *memory) hearAny() {
 	s.mu.Lock()
-	s.allNew = true
+	s.news = nil
 	for key, q := range s.queues {
-		if q.heard = s.event(); len(q.free) == 0 && q.beyond == never {
+		q.heard = s.event()
+		q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
+		if len(q.free) == 0 && q.beyond == never {
 			delete(s.queues, key)
 		}
 	}

@@ -1,6 +1,11 @@
 package pgqueue
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
 
 // A query learns the head of a queue. What happens during the query may not be in its answer. After
 // a notification the queue stays stale, so that the next Fetch asks again. A chunk that this node has
@@ -38,5 +43,44 @@ func TestAnswerOfQueryMayBeOld(t *testing.T) {
 				t.Errorf("after the query: stale %v, beyond %d; want %v, %d", q.stale(), q.beyond, tt.stale, tt.beyond)
 			}
 		})
+	}
+}
+
+// A node that only puts never asks for heads. It does not remember each destination that it hears of.
+func TestNodeThatOnlyPutsForgetsNews(t *testing.T) {
+	s := &memory{changed: make(chan struct{}, 1), queues: make(map[queueKey]*queue)}
+	for range 3 {
+		s.hear("crm", "mail")
+		s.hearAny()
+		if len(s.news) != 0 || len(s.queues) != 0 {
+			t.Fatalf("memory has %d destinations with news and %d queues, want none", len(s.news), len(s.queues))
+		}
+	}
+}
+
+// BenchmarkBacklogInMemory reports what it costs, while the lock of memory is held, to store a delivery
+// and to settle the first one, with 20,000 chunks of one delivery each in memory.
+func BenchmarkBacklogInMemory(b *testing.B) {
+	s := &memory{
+		heartbeat: heartbeat{database: &database{}}, queues: make(map[queueKey]*queue),
+		chunks: make(map[int64]*chunk), claims: make(map[uint64]*item),
+	}
+	key := queueKey{destination: "crm"}
+	var stored int64
+	store := func() {
+		stored++
+		c := &chunk{id: stored, queue: key, items: make([]item, 1)}
+		c.items[0] = item{chunk: c, d: webhook.Delivery{Due: time.UnixMicro(stored)}}
+		s.install(c)
+	}
+	for range 20_000 {
+		store()
+	}
+	for b.Loop() {
+		store()
+		it := s.queueOf(key).first()
+		s.hand(it)
+		s.unhand(it, settled)
+		s.forget(it.chunk)
 	}
 }

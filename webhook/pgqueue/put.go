@@ -131,6 +131,7 @@ func (s *putter) store(puts []*put) {
 		p.err = err
 		close(p.done)
 	}
+	s.trim(context.Background())
 }
 
 // claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and

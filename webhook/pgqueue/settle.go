@@ -26,9 +26,7 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 		}
 		defer s.settling.release()
 		n, err = s.settleAll(ctx, ss)
-		if err == nil && s.releasing.Load() {
-			s.tryRelease(ctx)
-		}
+		s.trim(ctx)
 		return err
 	})
 	return n, err

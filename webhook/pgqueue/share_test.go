@@ -5,6 +5,7 @@ package pgqueue
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -174,6 +175,42 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	settleAll(t, q, webhook.Retry, held) // changes nothing: the old node has no claims any more
 	settleAll(t, q, webhook.Done, ds)
 	wantWaiting(t, q, 0)
+}
+
+// Deliveries that are being put during Release are for other nodes, too.
+func TestReleaseDuringPut(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir())}
+	q, other := openWith(t, c), openWith(t, c)
+	defer q.Close()
+	defer other.Close()
+	ctx := t.Context()
+	if _, err := q.Fetch(ctx, []webhook.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil { // so that this node claims what it puts
+		t.Fatal(err)
+	}
+	tx, err := other.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.chunk")); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := putSome(ctx, q, deliveries("crm", 0, 1)...)
+		ended <- err
+	}()
+	testkit.Until(t, "the put waits for the table", func() bool {
+		var waits bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+q.schema+".chunk'::regclass)").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	if err := errors.Join(q.Release(ctx), tx.Rollback(ctx), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	settleAll(t, other, webhook.Done, fetchUntil(t, other, 1, "crm"))
 }
 
 func TestPutTx(t *testing.T) {

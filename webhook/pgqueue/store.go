@@ -124,7 +124,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 		database:  &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")},
 		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
 	}
-	s.changed, s.news = make(chan struct{}, 1), make(map[string]bool)
+	s.changed = make(chan struct{}, 1)
 	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
 	s.fetching = make(semaphore, 1)
 	s.putter.claimer = &s.claimer

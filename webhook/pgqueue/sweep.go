@@ -125,9 +125,6 @@ func (s *settler) choose(chunks []*chunk, f func(*webhook.Delivery) webhook.Verd
 				items, ss = append(items, it), append(ss, webhook.Settlement{Verdict: verdict, Delivery: d})
 			}
 		}
-		if mine {
-			s.arrange(c.queue)
-		}
 	}
 	return items, ss, skipped
 }
