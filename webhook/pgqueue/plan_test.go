@@ -20,6 +20,7 @@ func TestGenericPlansUseIndexes(t *testing.T) {
 		{"heads of all", q.in(headsSQL), `(NULL)`},
 		{"waiting", q.in(waitingSQL), `('')`},
 		{"chunks", q.in(chunksSQL), `('{}')`},
+		{"sweep", q.in(sweepSQL), `(1, '{}')`},
 		{"claimed", q.in(claimedSQL), `(1)`},
 		{"free", q.in(freeSQL), `('', 1, '{}', '{}')`},
 		{"heal", q.in(healSQL), `('', 1)`},

@@ -35,8 +35,10 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
 func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for again := true; n < len(ss); {
-		if err := s.verify(ctx); err != nil {
-			return n, err
+		if s.unsure {
+			if err := s.reconcile(ctx); err != nil {
+				return n, err
+			}
 		}
 		stored, refused, err := s.settleSome(ctx, ss[n:])
 		s.unsure = err != nil
@@ -53,14 +55,6 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 		}
 	}
 	return n, nil
-}
-
-// verify finds out which outcomes were stored, unless that is known.
-func (s *settler) verify(ctx context.Context) error {
-	if !s.unsure {
-		return nil
-	}
-	return s.reconcile(ctx)
 }
 
 // settleSome stores the first settlements of ss, as many as fit into one transaction, and ends their

@@ -177,6 +177,75 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	wantWaiting(t, q, 0)
 }
 
+// If another node buries a delivery of the user during Erase, the dead letter is erased.
+func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir())}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	ctx := t.Context()
+	ds := deliveries("crm", 0, 1)
+	ds[0].User = "u1"
+	putAll(t, b, ds...)
+	ds = fetchUntil(t, b, 1, "crm")
+	if err := a.settling.acquire(ctx); err != nil { // the sweep of Erase waits
+		t.Fatal(err)
+	}
+	type result struct {
+		erased, claimed int
+		err             error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		erased, claimed, err := a.Erase(ctx, "u1")
+		ended <- result{erased, claimed, err}
+	}()
+	testkit.Until(t, "Erase has begun", func() bool { return len(a.fetching) == 1 })
+	settleAll(t, b, webhook.Bury, ds)
+	a.settling.release()
+	if r := <-ended; r != (result{1, 0, nil}) {
+		t.Errorf("Erase = %+v, want that the delivery is erased", r)
+	}
+	if c, err := a.Count(ctx); err != nil || c.Dead != 0 {
+		t.Errorf("Count = %+v, %v; want no dead letter", c, err)
+	}
+}
+
+// Between two pages of a sweep, Fetch and Settle are possible. Otherwise a sweep of many chunks would stop
+// all deliveries of the node.
+func TestSweepLetsOthersIn(t *testing.T) {
+	createVirtualDatabase(t)
+	synctest.Test(t, func(t *testing.T) {
+		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
+		defer q.Close()
+		for i := range sweepPage + 1 { // a chunk for each
+			putAll(t, q, deliveries("crm", i, 1)...)
+		}
+		seen := 0
+		var fetches, settles atomic.Bool
+		let := func(s semaphore, in *atomic.Bool) {
+			if err := s.acquire(t.Context()); err == nil {
+				in.Store(true)
+				s.release()
+			}
+		}
+		n, claimed, err := q.sweep(t.Context(), `destination = $2`, "crm", func(*webhook.Delivery) webhook.Verdict {
+			switch seen++; {
+			case seen == 1:
+				go let(q.fetching, &fetches) // until the end of the first page
+				go let(q.settling, &settles)
+				synctest.Wait() // they wait for the sweep
+			case seen > sweepPage && !(fetches.Load() && settles.Load()):
+				t.Errorf("between two pages: Fetch can begin: %v, Settle: %v; want both", fetches.Load(), settles.Load())
+			}
+			return webhook.Done
+		})
+		if n != sweepPage+1 || claimed != 0 || err != nil {
+			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, sweepPage+1)
+		}
+	})
+}
+
 // Deliveries that are being put during Release are for other nodes, too.
 func TestReleaseDuringPut(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}

@@ -3,13 +3,14 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sweepPage is how many chunks a sweep claims at once.
+// sweepPage is how many chunks a sweep claims at once. Between two pages, this node fetches and settles.
 const sweepPage = 16
 
 // Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
@@ -18,21 +19,28 @@ func (s *settler) Erase(ctx context.Context, user string) (erased, claimed int, 
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
-	var dead int64
-	err = s.call(ctx, "erasing", func() error {
+	eraseDead := func() error {
 		tag, err := s.pool.Exec(ctx, s.in(`DELETE FROM S.dead WHERE user_id = $1`), []byte(user))
-		if dead = tag.RowsAffected(); err != nil {
+		erased += int(tag.RowsAffected())
+		return err
+	}
+	err = s.call(ctx, "erasing", func() error {
+		if err := eraseDead(); err != nil { // so that none is revived behind the sweep
 			return err
 		}
-		erased, claimed, err = s.sweep(ctx, `position($3::bytea IN items) > 0`, user, func(d *webhook.Delivery) webhook.Verdict {
+		var n int
+		n, claimed, err = s.sweep(ctx, `position($2::bytea IN items) > 0`, user, func(d *webhook.Delivery) webhook.Verdict {
 			if d.User != user {
 				return 0
 			}
 			return webhook.Done
 		})
-		return err
+		if erased += n; err != nil {
+			return err
+		}
+		return eraseDead() // other nodes may have buried deliveries before the sweep has seen them
 	})
-	return erased + int(dead), claimed, err
+	return erased, claimed, err
 }
 
 // Change implements webhook.Store. It reads every chunk of the destination. Deliveries in chunks of
@@ -43,7 +51,7 @@ func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 	}
 	now := s.Now()
 	err = s.call(ctx, "changing waiting deliveries", func() (err error) {
-		n, claimed, err = s.sweep(ctx, `destination = $3`, filter.Destination, func(d *webhook.Delivery) webhook.Verdict {
+		n, claimed, err = s.sweep(ctx, `destination = $2`, filter.Destination, func(d *webhook.Delivery) webhook.Verdict {
 			switch {
 			case !filter.Match(d):
 				return 0
@@ -59,54 +67,43 @@ func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 	return n, claimed, err
 }
 
-// sweep goes through the chunks that an SQL condition selects by a text, $3, page by page. It claims
-// those that no node has claimed. In all chunks of this node, it settles the deliveries for which f
-// returns Done or Retry. It counts them, and the deliveries that are claimed already and for which f
-// does not return 0. Meanwhile this node hands out only deliveries that it puts itself.
+// sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
+// It settles the deliveries for which f returns Done or Retry. It counts them, and the deliveries that
+// are claimed already and for which f does not return 0.
 func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
+	defer s.hearAny()
+	sql := s.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
+	for after := int64(0); ; {
+		// This query may read the whole table. So it is no part of the transaction that claims chunks.
+		ids, err := collect(ctx, s.pool, pgx.RowTo[int64], sql, after, []byte(text), sweepPage)
+		if err != nil || len(ids) == 0 {
+			return changed, claimed, err
+		}
+		n, skipped, err := s.sweepSome(ctx, ids, f)
+		if changed, claimed = changed+n, claimed+skipped; err != nil {
+			return changed, claimed, err
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// sweepSome does the same for some chunks. It claims those that no node has claimed, settles
+// deliveries in all chunks of this node, and gives back the chunks that it has claimed. Meanwhile this
+// node hands out only deliveries that it puts itself.
+func (s *settler) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	for _, held := range []semaphore{s.fetching, s.settling} {
 		if err := held.acquire(ctx); err != nil {
 			return 0, 0, err
 		}
 		defer held.release()
 	}
-	defer s.hearAny()
-	if err := s.verify(ctx); err != nil {
+	chunks, err := s.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
+	if err != nil {
 		return 0, 0, err
 	}
-	sql := `WITH picked AS MATERIALIZED (
-	SELECT part, id, node, outbox FROM S.chunk WHERE id > $2 AND ` + where + ` ORDER BY id LIMIT $4 FOR UPDATE
-)` + claimPicked
-	for after, more := int64(0), true; more; {
-		chunks, err := s.claim(ctx, func(*pgx.Batch) {}, sql, after, []byte(text), sweepPage)
-		if err != nil {
-			return changed, claimed, err
-		}
-		items, ss, skipped := s.choose(chunks, f)
-		n, err := s.settleAll(ctx, ss)
-		changed, claimed = changed+n, claimed+skipped
-		s.mu.Lock()
-		s.takeBack(items[n:]...)
-		s.mu.Unlock()
-		if err == nil {
-			err = s.release(ctx, 0)
-		}
-		if err != nil {
-			return changed, claimed, err
-		}
-		for _, c := range chunks {
-			after = max(after, c.id)
-		}
-		more = len(chunks) == sweepPage
-	}
-	return changed, claimed, nil
-}
-
-// choose claims the deliveries that a sweep settles, and returns them with their settlements. It also
-// returns how many it skips because they are claimed already.
-func (s *settler) choose(chunks []*chunk, f func(*webhook.Delivery) webhook.Verdict) (items []*item, ss []webhook.Settlement, skipped int) {
+	var items []*item
+	var ss []webhook.Settlement
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, c := range chunks {
 		own, mine := s.chunks[c.id]
 		if mine {
@@ -119,12 +116,30 @@ func (s *settler) choose(chunks []*chunk, f func(*webhook.Delivery) webhook.Verd
 			switch {
 			case it.state == settled || it.state == damaged || verdict == 0:
 			case !mine || it.state != free:
-				skipped++
+				claimed++
 			case verdict != webhook.Return:
 				d.Claim = s.hand(it)
 				items, ss = append(items, it), append(ss, webhook.Settlement{Verdict: verdict, Delivery: d})
 			}
 		}
 	}
-	return items, ss, skipped
+	s.mu.Unlock()
+	changed, err = s.settleAll(ctx, ss)
+	s.mu.Lock()
+	s.takeBack(items[changed:]...)
+	for _, c := range chunks {
+		if c.owner == 0 {
+			c.used = time.Time{} // so that release gives it back
+		}
+	}
+	s.mu.Unlock()
+	if err == nil {
+		err = s.release(ctx, idleClaim)
+	}
+	return changed, claimed, err
 }
+
+const sweepSQL = `WITH picked AS MATERIALIZED (
+	SELECT c.part, c.id, c.node, c.outbox FROM S.chunk c, unnest($2::bigint[]) u (id)
+	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id ORDER BY c.id FOR UPDATE OF c
+)` + claimPicked
