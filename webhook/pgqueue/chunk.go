@@ -39,31 +39,31 @@ func queuesOf(destination string) [2]queueKey {
 	return [...]queueKey{{destination, false}, {destination, true}}
 }
 
-// chunkColumns are the columns that scanChunk reads, of chunk c. The columns node and outbox follow.
-const chunkColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
+// chunkColumns are the columns that scanChunk reads, of chunk c. The column node follows.
+const chunkColumns = `c.id, c.destination, c.retry, c.waiting, c.outbox, coalesce(c.done::text, ''), c.items`
 
 func scanChunk(r pgx.CollectableRow) (*chunk, error) {
 	var c chunk
 	var done string
 	var items []byte
-	err := r.Scan(&c.id, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &done, &items, &c.owner, &c.outbox)
+	err := r.Scan(&c.id, (*text)(&c.queue.destination), &c.queue.retries, &c.waiting, &c.outbox, &done, &items, &c.owner)
 	c.decode(items, done)
 	return &c, err
 }
 
 // claimPicked claims the chunks that a CTE named picked has locked, except those that a node had
-// claimed. It returns all of them, with the node and outbox from before. $1 is the id of this node.
+// claimed. It returns all of them, with the node from before. $1 is the id of this node.
 const claimPicked = `
-UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END, outbox = false FROM picked p
+UPDATE S.chunk c SET node = CASE p.node WHEN 0 THEN $1 ELSE p.node END FROM picked p
 WHERE c.part = p.part AND c.id = p.id
-RETURNING ` + chunkColumns + `, p.node, p.outbox`
+RETURNING ` + chunkColumns + `, p.node`
 
 // A chunk is a row of the table, in memory. Usually this node has claimed it.
 type chunk struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
 	owner   int64  // the node that had claimed it before the query, or 0
-	outbox  bool   // PutTx stored the chunk, and no node had claimed it before the query
+	outbox  bool   // PutTx has stored the chunk, and its first claim has not ended
 	waiting int    // how many deliveries are not done, according to the row
 	items   []item // all deliveries, settled or not, but none behind an item of unreadable length
 	damaged error  // why a delivery could not be read

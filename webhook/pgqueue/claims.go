@@ -24,6 +24,8 @@ type claimer struct {
 	// doubted is when a call of exchange last failed. The claims in memory may then differ from those
 	// in the database. It is zero if they cannot. heartbeat.mu guards it.
 	doubted time.Time
+	// freeing has the ids of chunks that this node could not give back. heartbeat.mu guards it.
+	freeing map[int64]bool
 }
 
 // exchange runs fn, which changes claims in the database and in memory. The argument lock is
@@ -66,9 +68,9 @@ func (s *claimer) claim(ctx context.Context, more func(*pgx.Batch), sql string, 
 		for _, c := range chunks {
 			if c.owner == 0 {
 				s.install(c)
-			}
-			if c.outbox {
-				s.firstClaims.Add(int64(c.waiting))
+				if c.outbox {
+					s.firstClaims.Add(int64(c.waiting))
+				}
 			}
 		}
 		return nil
@@ -126,11 +128,21 @@ func (s *claimer) trim(ctx context.Context) {
 	}
 }
 
-// free makes chunks of this node unclaimed. It also sets their due times, unless dues is empty.
+// free makes chunks of this node unclaimed, which memory no longer has. It also sets their due times,
+// unless dues is empty. If it fails, reconcile does it later.
 func (s *claimer) free(ctx context.Context, conn *pgxpool.Conn, node int64, ids, dues []int64) error {
 	b := newBatch()
 	b.Queue(s.in(freeSQL), s.channel(), node, ids, dues)
-	return conn.SendBatch(ctx, b).Close()
+	err := conn.SendBatch(ctx, b).Close()
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.doubted = time.Now()
+		for _, id := range ids {
+			s.freeing[id] = true
+		}
+	}
+	return err
 }
 
 // reconcile makes the claims in memory equal to those in the database, if there is doubt about that.
@@ -157,6 +169,9 @@ func (s *claimer) reconcile(ctx context.Context) error {
 			c := s.chunks[r.ID]
 			if c == nil {
 				unknown = append(unknown, r.ID)
+				if r.Outbox && !s.freeing[r.ID] { // the answer to its first claim was lost
+					s.firstClaims.Add(int64(r.Waiting))
+				}
 				continue
 			}
 			found[c], c.waiting = true, r.Waiting
@@ -171,6 +186,7 @@ func (s *claimer) reconcile(ctx context.Context) error {
 				s.forget(c)
 			}
 		}
+		clear(s.freeing)
 		// The server may still execute a transaction that this node has given up on. So the next poll
 		// calls reconcile again, until that is impossible.
 		if s.doubted.Equal(since) && time.Since(since) > 2*writeTimeout {
@@ -185,15 +201,16 @@ func (s *claimer) reconcile(ctx context.Context) error {
 type claimedRow struct {
 	ID      int64
 	Waiting int
+	Outbox  bool
 	Done    string
 }
 
 // claimedSQL waits for transactions that are storing outcomes.
-const claimedSQL = `SELECT id, waiting, coalesce(done::text, '') FROM S.chunk WHERE node <> 0 AND node = $1 FOR UPDATE`
+const claimedSQL = `SELECT id, waiting, outbox, coalesce(done::text, '') FROM S.chunk WHERE node <> 0 AND node = $1 FOR UPDATE`
 
 // In freeSQL, $1 is the channel, $2 the id of this node, $3 the chunks and $4 their due times, or an
 // empty array.
 const freeSQL = `WITH freed AS (
-	UPDATE S.chunk c SET node = 0, due = coalesce(u.due, c.due) FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
+	UPDATE S.chunk c SET node = 0, outbox = false, due = coalesce(u.due, c.due) FROM unnest($3::bigint[], $4::bigint[]) u (id, due)
 	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $2 RETURNING c.destination
 )` + notifyFreed

@@ -171,7 +171,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 const claimSQL = `WITH picked AS MATERIALIZED (
 	SELECT c.* FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
 	LATERAL (
-		SELECT part, id, node, outbox FROM S.chunk
+		SELECT part, id, node FROM S.chunk
 		WHERE node = 0 AND destination = q.destination AND retry = q.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c

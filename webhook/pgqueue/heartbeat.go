@@ -13,8 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A heartbeat makes this process a node of the schema, and proves to the other nodes that it is
-// alive.
+// A heartbeat proves to the other nodes of the schema that this process, a node, is alive.
 type heartbeat struct {
 	*database
 	presented chan struct{} // makes live send a heartbeat; capacity 1
@@ -27,19 +26,6 @@ type heartbeat struct {
 	sent    time.Time             // when the latest stored heartbeat was sent
 	offset  time.Duration         // how far the database's clock is ahead
 	lastErr error                 // the error of the latest heartbeat
-}
-
-// enroll makes this process a new node. The claims of the node are valid from then on.
-func (s *heartbeat) enroll(ctx context.Context) error {
-	ids, err := collect(ctx, s.pool, pgx.RowTo[int64], s.in(`INSERT INTO S.node (id, name, expires)
-VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::interval) RETURNING id`), s.config.Node, s.config.term())
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.node = ids[0]
-	s.mu.Unlock()
-	return s.beat(ctx)
 }
 
 // beat sends a heartbeat, unless the scheduler makes no progress. It returns errEnded if another

@@ -277,5 +277,5 @@ UNION ALL
 SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1
 ORDER BY due`
 
-const chunksSQL = `SELECT ` + chunkColumns + `, c.node, c.outbox FROM S.chunk c, unnest($1::bigint[]) u (id)
+const chunksSQL = `SELECT ` + chunkColumns + `, c.node FROM S.chunk c, unnest($1::bigint[]) u (id)
 WHERE c.part = (u.id & 3)::smallint AND c.id = u.id`

@@ -44,13 +44,25 @@ func (s *Store) live() {
 // again makes this process a new node, after other nodes have taken over the claims of its old one.
 func (s *claimer) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
+	defer s.hearAny()
+	return s.enroll(ctx)
+}
+
+// enroll makes this process a new node, whose claims are valid from then on. In memory, the claims of
+// its old node end in the same step, so that memory has no chunk that another node may claim.
+func (s *claimer) enroll(ctx context.Context) error {
+	ids, err := collect(ctx, s.pool, pgx.RowTo[int64], s.in(`INSERT INTO S.node (id, name, expires)
+VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::interval) RETURNING id`), s.config.Node, s.config.term())
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	for _, c := range s.chunks {
 		s.forget(c)
 	}
+	s.node = ids[0]
 	s.mu.Unlock()
-	defer s.hearAny()
-	return s.enroll(ctx)
+	return s.beat(ctx)
 }
 
 // resign gives back all claims and removes this node from the table of nodes.
@@ -66,7 +78,7 @@ func (s *claimer) resign(ctx context.Context) error {
 	}
 	b := newBatch()
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
-	b.Queue(s.in(healSQL), s.channel(), node) // damaged chunks, too
+	b.Queue(s.in(healSQL), s.channel(), node) // damaged chunks, and those of claims whose answers were lost
 	return s.pool.SendBatch(ctx, b).Close()
 }
 
@@ -134,12 +146,13 @@ const takeOverSQL = `WITH dead AS (
 		AND judge.seen > clock_timestamp() - $4::interval)
 	RETURNING id, name
 ), freed AS (
-	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0, outbox = false FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // heal frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
-// claims also arise if a claim is stored while another node removes the claiming node.
+// claims arise if a claim is stored while another node removes the claiming node, and if the answer to
+// a claim was lost. The claiming node has not counted them as first claims, so outbox stays as it is.
 func (s *heartbeat) heal(ctx context.Context) error {
 	b := newBatch()
 	b.Queue(s.in(healSQL), s.channel(), s.nodeNow())

@@ -177,6 +177,46 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	wantWaiting(t, q, 0)
 }
 
+// While a process becomes a new node, it may still claim deliveries as the old node. The new node does
+// not keep these claims, because any node may free them.
+func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	ctx := t.Context()
+	tx, err := pool(t).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(ctx, q.in("DELETE FROM S.node")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.node")); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- q.again(ctx) }()
+	testkit.Until(t, "the process becomes a new node", func() bool {
+		var waits bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+q.schema+".node'::regclass)").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	out := make([]webhook.Result, 1)
+	if err := q.Put(ctx, []webhook.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out); err != nil || out[0].Claim == 0 {
+		t.Fatalf("Put = %+v, %v; want a claim", out, err)
+	}
+	if err := errors.Join(tx.Commit(ctx), <-started); err != nil {
+		t.Fatal(err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.chunks)+len(q.claims) != 0 {
+		t.Errorf("the new node has %d chunks and %d claims in memory, want none", len(q.chunks), len(q.claims))
+	}
+}
+
 // If another node buries a delivery of the user during Erase, the dead letter is erased.
 func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
@@ -244,6 +284,36 @@ func TestSweepLetsOthersIn(t *testing.T) {
 			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, sweepPage+1)
 		}
 	})
+}
+
+// A node that could not give back chunks, because of a deadlock with another transaction, gives them
+// back later.
+func TestChunksAreGivenBackAfterDeadlock(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir())}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	ctx := t.Context()
+	putAll(t, b, deliveries("crm", 0, 10)...)
+	settleAll(t, a, webhook.Return, fetchUntil(t, a, 5, "crm"))
+	for _, sql := range []string{
+		`CREATE FUNCTION S.deadlock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$`,
+		`CREATE TRIGGER deadlock BEFORE UPDATE ON S.chunk FOR EACH ROW EXECUTE FUNCTION S.deadlock()`,
+	} {
+		if _, err := a.pool.Exec(ctx, a.in(sql)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.release(ctx, 0); !hasCode(err, deadlockDetected) {
+		t.Fatalf("release = %v, want SQLSTATE 40P01 (deadlock_detected)", err)
+	}
+	if _, err := a.pool.Exec(ctx, a.in(`DROP TRIGGER deadlock ON S.chunk`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.reconcile(ctx); err != nil {
+		t.Fatal(err)
+	}
+	settleAll(t, b, webhook.Done, fetchUntil(t, b, 10, "crm"))
 }
 
 // Deliveries that are being put during Release are for other nodes, too.

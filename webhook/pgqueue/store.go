@@ -126,7 +126,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	s.changed = make(chan struct{}, 1)
 	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
-	s.fetching = make(semaphore, 1)
+	s.fetching, s.freeing = make(semaphore, 1), make(map[int64]bool)
 	s.putter.claimer = &s.claimer
 	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
 	if err := s.begin(ctx); err != nil {

@@ -140,6 +140,6 @@ func (s *settler) sweepSome(ctx context.Context, ids []int64, f func(*webhook.De
 }
 
 const sweepSQL = `WITH picked AS MATERIALIZED (
-	SELECT c.part, c.id, c.node, c.outbox FROM S.chunk c, unnest($2::bigint[]) u (id)
+	SELECT c.part, c.id, c.node FROM S.chunk c, unnest($2::bigint[]) u (id)
 	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id ORDER BY c.id FOR UPDATE OF c
 )` + claimPicked

@@ -36,7 +36,7 @@ CREATE TABLE chunk (
     waiting     smallint NOT NULL, -- how many deliveries are not done
     done        varbit,            -- a bit for each delivery; null: none is done
     reason      text,              -- why the first delivery failed last
-    outbox      boolean  NOT NULL, -- stored in a transaction of a caller, and never claimed
+    outbox      boolean  NOT NULL, -- stored in a transaction of a caller; false once its first claim ends
     items       bytea    NOT NULL, -- the deliveries, in the order they were due
     PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
