@@ -82,6 +82,10 @@ func (s *claimer) resign(ctx context.Context) error {
 	return s.pool.SendBatch(ctx, b).Close()
 }
 
+// longestPoll bounds how seldom a node searches the tables, if searches take long. One slow search
+// may have waited for a database that hung for a moment.
+const longestPoll = time.Minute
+
 // maintain runs until the Store is closed. It takes over from dead nodes and keeps the tables
 // small. It signals Changed every Poll, so that Heads finds chunks that no notification has
 // reported. A step that fails is tried again the next time. maintain does not log that the database
@@ -89,9 +93,9 @@ func (s *claimer) resign(ctx context.Context) error {
 func (s *Store) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
-	poll := time.NewTimer(s.config.Poll)
+	poll := time.NewTicker(s.config.Poll)
 	defer poll.Stop()
-	var kept time.Time
+	var searched, kept time.Time
 	try := func(step func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
 		defer cancel()
@@ -108,17 +112,20 @@ func (s *Store) maintain() {
 		case <-s.background.Done():
 			return
 		}
-		s.hearAny()
+		s.mu.Lock()
+		looked := s.looked
+		s.mu.Unlock()
+		// Wait so long that reading all heads takes at most a twentieth of the time.
+		if time.Since(searched) >= min(20*looked, longestPoll) {
+			searched = time.Now()
+			s.hearAny()
+		}
 		try(s.reconcile)
 		try(func(ctx context.Context) error { return s.release(ctx, idleClaim) })
 		if time.Since(kept) >= upkeepEvery {
 			kept = time.Now()
 			try(s.upkeep)
 		}
-		// Wait so long that reading all heads takes at most a twentieth of the time.
-		s.mu.Lock()
-		poll.Reset(max(s.config.Poll, 20*s.looked))
-		s.mu.Unlock()
 	}
 }
 

@@ -217,6 +217,30 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 	}
 }
 
+// After a search that took long, perhaps because the database hung, the next one follows within a
+// minute.
+func TestSearchIsRepeatedWithinAMinute(t *testing.T) {
+	createVirtualDatabase(t)
+	synctest.Test(t, func(t *testing.T) {
+		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Second, Claim: time.Hour})
+		defer q.Close()
+		q.mu.Lock()
+		q.looked = 25 * time.Second
+		q.mu.Unlock()
+		time.Sleep(2 * time.Second) // the store polls
+		select {
+		case <-q.Changed():
+		default:
+		}
+		time.Sleep(time.Minute)
+		select {
+		case <-q.Changed():
+		default:
+			t.Error("Changed has no value for more than a minute, want one at the next poll")
+		}
+	})
+}
+
 // If another node buries a delivery of the user during Erase, the dead letter is erased.
 func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}

@@ -46,7 +46,8 @@ type Config struct {
 	// remembered. Zero means DefaultDedupMax, 10,000,000.
 	DedupMax int
 	// Poll is how often this node searches the database for deliveries that no notification has
-	// reported. If a search takes long, the node searches less often. Zero means DefaultPoll.
+	// reported. If searches take long, the node searches less often, but at least once a minute or
+	// every Poll. Zero means DefaultPoll.
 	Poll time.Duration
 	// Node is the name of this node in the results of Nodes and in the logs of other nodes. Empty
 	// means the host's name and the process id.
