@@ -112,9 +112,12 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 	return all, err
 }
 
-// page is how many rows of a list are read at once. The largest rows are settings, with up to 64 KB
-// each.
-const page = 64
+// page is how many rows of a list are read at once, and chunkPage how many chunks. The largest rows of
+// lists are settings, with up to 64 KB each.
+const (
+	page      = 64
+	chunkPage = 16
+)
 
 // paged lists, page by page, the rows whose keys sort after the argument after. For each page it
 // appends two arguments to args: the last key that was listed, and the size of a page.

@@ -214,9 +214,6 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	})
 }
 
-// waitingPage is how many chunks Waiting reads at a time.
-const waitingPage = 16
-
 // Waiting implements webhook.Store. If the argument after is not empty, it is the ID of a delivery,
 // and Waiting yields the deliveries behind this one. For that, it also reads all deliveries before
 // it. If there is no delivery with this ID, Waiting yields all deliveries.
@@ -245,7 +242,7 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 		var items []*item // read but not yielded yet
 		for err == nil && len(chunks)+len(items) > 0 {
 			var ids []int64
-			for _, c := range chunks[:min(len(chunks), waitingPage)] {
+			for _, c := range chunks[:min(len(chunks), chunkPage)] {
 				ids = append(ids, c.ID)
 			}
 			chunks = chunks[len(ids):]

@@ -31,7 +31,7 @@ const lockWait = "100ms"
 
 // A putter stores deliveries, and claims those that this node delivers itself.
 type putter struct {
-	*claimer
+	settler
 	puts  *storekit.Batcher[put] // the calls of Put that wait for a transaction
 	alone *storekit.Batcher[put] // those that wait for a transaction of their own
 }

@@ -13,7 +13,7 @@ import (
 // A settler stores the outcomes of claimed deliveries: those that the caller settles, and those that
 // a sweep selects.
 type settler struct {
-	*claimer
+	claimer
 	settling semaphore // held by calls that store outcomes
 	unsure   bool      // the latest outcomes may be stored or not; settling guards it
 }

@@ -282,7 +282,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 		defer q.Close()
-		for i := range sweepPage + 1 { // a chunk for each
+		for i := range chunkPage + 1 { // a chunk for each
 			putAll(t, q, deliveries("crm", i, 1)...)
 		}
 		seen := 0
@@ -299,13 +299,13 @@ func TestSweepLetsOthersIn(t *testing.T) {
 				go let(q.fetching, &fetches) // until the end of the first page
 				go let(q.settling, &settles)
 				synctest.Wait() // they wait for the sweep
-			case seen > sweepPage && !(fetches.Load() && settles.Load()):
+			case seen > chunkPage && !(fetches.Load() && settles.Load()):
 				t.Errorf("between two pages: Fetch can begin: %v, Settle: %v; want both", fetches.Load(), settles.Load())
 			}
 			return webhook.Done
 		})
-		if n != sweepPage+1 || claimed != 0 || err != nil {
-			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, sweepPage+1)
+		if n != chunkPage+1 || claimed != 0 || err != nil {
+			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, chunkPage+1)
 		}
 	})
 }

@@ -92,13 +92,10 @@ func (c *Config) late() time.Duration { return c.Claim / 2 }
 // stops before other nodes take over.
 func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
-// A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers: claimer
-// embeds memory, memory embeds heartbeat, and heartbeat embeds database. putter and settler use the
-// same claimer.
+// A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers, each of which
+// embeds the next: putter, settler, claimer, memory, heartbeat and database.
 type Store struct {
-	claimer
 	putter
-	settler
 	farewell time.Duration // how long Close waits for the database
 }
 
@@ -127,9 +124,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	s.changed = make(chan struct{}, 1)
 	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
-	s.fetching, s.freeing = make(semaphore, 1), make(map[int64]bool)
-	s.putter.claimer = &s.claimer
-	s.settler = settler{claimer: &s.claimer, settling: make(semaphore, 1)}
+	s.fetching, s.settling, s.freeing = make(semaphore, 1), make(semaphore, 1), make(map[int64]bool)
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sweepPage is how many chunks a sweep claims at once. Between two pages, this node fetches and settles.
-const sweepPage = 16
-
 // Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
 // in chunks of other nodes count as claimed.
 func (s *settler) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
@@ -69,13 +66,14 @@ func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 
 // sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
 // It settles the deliveries for which f returns Done or Retry. It counts them, and the deliveries that
-// are claimed already and for which f does not return 0.
+// are claimed already and for which f does not return 0. Between two pages of chunks, this node fetches
+// and settles.
 func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	defer s.hearAny()
 	sql := s.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
 	for after := int64(0); ; {
 		// This query may read the whole table. So it is no part of the transaction that claims chunks.
-		ids, err := collect(ctx, s.pool, pgx.RowTo[int64], sql, after, []byte(text), sweepPage)
+		ids, err := collect(ctx, s.pool, pgx.RowTo[int64], sql, after, []byte(text), chunkPage)
 		if err != nil || len(ids) == 0 {
 			return changed, claimed, err
 		}
