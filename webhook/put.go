@@ -240,7 +240,9 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {
-		ps[i].Keep = f.schedule.Reserve(ps[i].Destination, int64(len(ps[i].Body)))
+		p := &ps[i]
+		noRoom := i > 0 && ps[i-1].Destination == p.Destination && !ps[i-1].Keep
+		p.Keep = !noRoom && f.schedule.Reserve(p.Destination, int64(len(p.Body)))
 	}
 	b.results = append(b.results[:0], make([]Result, len(ps))...)
 	if err = f.config.Store.Put(ctx, ps, b.results); err != nil {

@@ -140,13 +140,20 @@ func newItem(d *webhook.Delivery) (*item, error) {
 		it.MessageID = strings.Clone(d.MessageID)
 	}
 	it.User = strings.Clone(d.User)
-	it.Source, it.Event = unique.Make(d.Source).Value(), unique.Make(d.Event).Value()
-	it.Type = unique.Make(d.Type).Value()
+	it.Source, it.Event, it.Type = shared(d.Source), shared(d.Event), shared(d.Type)
 	it.Body = exactly(d.Body)
 	it.Closed = exactly(d.Closed)
 	it.Attempts = exactly(d.Attempts)
 	it.Trace = event.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
 	return it, nil
+}
+
+// shared returns s in memory that equal strings share.
+func shared(s string) string {
+	if s == "" {
+		return ""
+	}
+	return unique.Make(s).Value()
 }
 
 // exactly returns a copy of s without spare capacity. Callers of Fetch get such slices. Without

@@ -60,19 +60,20 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next waits for a lane and takes it out of q. It returns nil if the calling worker must end.
-func (q *runQueue) next() *Lane {
-	l := q.pick()
+// next takes a lane out of q. It returns nil if the calling worker must end. waited reports whether
+// next had to wait for the lane.
+func (q *runQueue) next() (l *Lane, waited bool) {
+	l = q.pick()
 	for l == nil || q.closed {
 		if q.closed || q.idle >= maxIdle {
 			q.workers--
-			return nil
+			return nil, waited
 		}
 		q.idle++
 		q.work.Wait() // summon has already reduced idle when it wakes this worker
-		l = q.pick()
+		l, waited = q.pick(), true
 	}
-	return l
+	return l, waited
 }
 
 // pick takes the next lane that has a ready delivery out of q. It returns nil if there is none.
@@ -146,18 +147,21 @@ type Slot struct {
 func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.config.Now()
 	if t.Lane != nil {
-		s.release(t, answered)
+		s.release(t, answered, now)
 	} else {
 		s.slots[t] = true
 	}
 	*t = Slot{}
-	l := s.run.next()
+	l, waited := s.run.next()
 	if l == nil {
 		delete(s.slots, t)
 		return false
 	}
-	now := s.config.Now()
+	if waited {
+		now = s.config.Now()
+	}
 	s.shares.clock = now
 	t.Lane, t.Item, t.Bury, t.began = l, l.ready.pop(), s.paused[l.ID].Bury, time.Now()
 	l.active++
@@ -173,8 +177,7 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	return true
 }
 
-func (s *Scheduler) release(t *Slot, answered bool) {
-	now := s.config.Now()
+func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 	l := t.Lane
 	if answered {
 		l.answer(now)

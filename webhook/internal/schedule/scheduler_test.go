@@ -122,7 +122,7 @@ func (w *testScheduler) begin() *Slot {
 // end ends an attempt.
 func (w *testScheduler) end(t *Slot, answered bool) {
 	w.mu.Lock()
-	w.release(t, answered)
+	w.release(t, answered, w.config.Now())
 	w.run.workers--
 	w.mu.Unlock()
 	w.Settled(t.Size)
