@@ -251,6 +251,7 @@ func TestAnswerWithoutItsEndIsAnError(t *testing.T) {
 				if a, err := post(c, to, []byte("{}")); err != io.ErrUnexpectedEOF {
 					t.Errorf("NetHTTP %t: Post = %+v, %v after %d of 1000 bytes; want %v", netHTTP, a, err, len(body), io.ErrUnexpectedEOF)
 				}
+				synctest.Wait() // net/http closes the connection after it has returned the error
 			})
 		}
 	}
