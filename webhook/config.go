@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The defaults of the fields of Config. DefaultTimeout and DefaultWindow are the values of the
-// public webhook documentation.
+// The defaults of Config. DefaultTimeout and DefaultWindow are those of the public webhook
+// documentation.
 const (
 	DefaultTimeout          = 5 * time.Second
 	DefaultWindow           = 4 * time.Hour
@@ -35,133 +35,127 @@ const (
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
 // panic in DialContext, or in the handler of Logger, ends the program.
 type Config struct {
-	// Store keeps the deliveries. It is required. The caller closes it after Run has returned. Each
+	// Store keeps the deliveries, and is required. The caller closes it after Run has returned. Each
 	// Forwarder on the same store needs a Store value of its own.
 	Store Store
 
-	// Note returns a short text about this node, of at most MaxNote bytes, which Shared.Nodes
-	// shows. The store calls Note for each heartbeat, so Note must not block. Nil means no text.
+	// Note returns a short text about this node, of at most MaxNote bytes, which Shared.Nodes shows.
+	// The store calls Note for each heartbeat, so Note must not block. Nil means no text.
 	Note func() []byte
 
-	// Destinations lists the destinations, each with an id of its own. The address guard trusts
-	// their URLs: it allows any IP address in them, and "localhost". Any other host name must
-	// resolve to addresses that are public or listed in AllowAddresses.
+	// Destinations lists the destinations, each with an id of its own. The address guard trusts their
+	// URLs: it allows any IP address in them, and "localhost". Other host names must resolve to
+	// addresses that are public or in AllowAddresses.
 	Destinations []Destination
 
-	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls Lookup
-	// before every attempt, concurrently, so a change of a destination takes effect at once. Lookup
-	// should return the same pointer as before if the destination has not changed, which keeps the
-	// calls cheap. Nobody may change a destination after Lookup has returned it.
+	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls it before
+	// every attempt, concurrently, so a change takes effect at once. Returning the same pointer while
+	// a destination has not changed keeps the calls cheap. Nobody may change a destination after
+	// Lookup has returned it.
 	//
-	// The deliveries of a destination wait, as during a pause, while Lookup fails, returns
-	// ErrUnknownDestination, or returns a destination that is disabled or not valid. The forwarder
-	// calls Lookup again every 30 s; after failures of Lookup it waits 1 s first, and then twice as
-	// long each time. A call may take as long as Timeout, and must end with its context. A panic in
-	// Lookup counts as a failure, but Lookup may not call runtime.Goexit.
+	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
+	// returns a destination that is disabled or not valid. The forwarder calls Lookup again every 30
+	// s; after failures it waits 1 s first, and then twice as long each time. A call may take as long
+	// as Timeout, and must end with its context. A panic counts as a failure, but Lookup may not call
+	// runtime.Goexit.
 	//
-	// The address guard allows IP addresses and "localhost" in the URLs that Lookup returns only if
-	// AllowAddresses or TrustLookup does, because customers may have written them.
+	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
+	// TrustLookup does, because customers may have written them.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
-	// TrustLookup makes the guard trust the URLs that Lookup returns, as it trusts those of
-	// Destinations. Set it if the operator wrote them.
+	// TrustLookup makes the guard trust the URLs that Lookup returns like those of Destinations. Set
+	// it if the operator wrote them.
 	TrustLookup bool
 
-	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then
-	// Forward and its variants call Lookup, too, with the context of their caller. If Lookup fails,
-	// they store nothing and return its error. For an unknown destination they store the event
-	// unfiltered.
+	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then Forward
+	// and its variants call Lookup, too, with their caller's context. If it fails, they store nothing
+	// and return its error. For an unknown destination they store the event unfiltered.
 	LookupFilters bool
 
 	// ServiceName is the product in the User-Agent, before "/1.0". Empty means DefaultServiceName.
 	ServiceName string
 
-	// Timeout is the time that one attempt has, from its start to the end of the answer's body.
-	// Zero means DefaultTimeout.
+	// Timeout bounds an attempt, to the end of the answer's body. Zero means DefaultTimeout.
 	Timeout time.Duration
 
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
-	// attempt. The last attempt starts Timeout before the window ends. If the process crashes
-	// before the outcome of the first attempt is stored, the next attempt begins a new window. Zero
-	// means DefaultWindow.
+	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
+	// outcome of the first attempt is stored, the next attempt begins a new window. Zero means
+	// DefaultWindow.
 	Window time.Duration
 
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
-	// the destination: it tells the Observer, if it is a DisableObserver, and keeps the deliveries
-	// until Resume, as during a pause. Each node measures the time on its own, since the start of
-	// its process. Zero means never.
+	// it: it tells the Observer, if that is a DisableObserver, and keeps the deliveries until Resume,
+	// as during a pause. Each node measures on its own, since the start of its process. Zero means
+	// never.
 	DisableAfter time.Duration
-	// DisableGone makes the forwarder disable a destination, as DisableAfter does, when all
-	// endpoints of an attempt answer 410 Gone. The delivery becomes a dead letter.
+	// DisableGone also disables a destination when all endpoints of an attempt answer 410 Gone. The
+	// delivery becomes a dead letter.
 	DisableGone bool
 	// BuryDisabled turns all deliveries of a destination that the forwarder has disabled into dead
 	// letters with ReasonDisabled. All nodes that share a store need the same setting.
 	BuryDisabled bool
 
-	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent of
-	// its own. A destination starts with a limit of four. Each answer raises the limit by one if at
-	// least half of it is in use, and each timeout lowers it. While several destinations have
-	// deliveries, each may use an equal share of three quarters of MaxInFlight. Zero means
-	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent. A
+	// destination starts with a limit of four. Each answer raises the limit by one if at least half of
+	// it is in use, and each timeout lowers it. While several destinations have deliveries, each may
+	// use an equal share of three quarters of MaxInFlight. Zero means DefaultMaxConcurrent, but at
+	// most a quarter of MaxInFlight.
 	//
-	// A destination that only fails is probed: from ten timeouts, connection errors, 5xx, 408, 425
-	// and 429 in a row, of which a timeout counts as three, until any other answer. Meanwhile there
-	// is one attempt at a time. Deliveries that were attempted before keep their schedule, but at
-	// most one of them is attempted each second. Fresh deliveries wait, and their retry window does
-	// not begin. If there was no attempt for a second, a fresh delivery is attempted as a probe.
-	// This interval doubles with each probe, up to 30 seconds. A fresh delivery that has been due
-	// during the probing for as long as Window becomes a dead letter without an attempt. A restart
-	// of the process begins this time anew.
+	// A destination that only fails is probed: from ten timeouts, connection errors, 5xx, 408, 425 and
+	// 429 in a row, of which a timeout counts as three, until any other answer. Meanwhile there is one
+	// attempt at a time. Retries keep their schedule, but at most one is attempted each second. Fresh
+	// deliveries wait, and their retry window does not begin. After a second without an attempt, a
+	// fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30 seconds.
+	// A fresh delivery that has been due during the probing for as long as Window becomes a dead
+	// letter without an attempt. A restart begins this time anew.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once, over all destinations. As many
-	// further ones may be claimed and wait in memory. Failing destinations together get at most a
-	// quarter of MaxInFlight. Together with those that have not answered yet, or not lately, they
-	// get at most half, so there is always room for destinations that answer. Zero means
-	// DefaultMaxInFlight.
+	// MaxInFlight bounds the deliveries attempted at once, over all destinations. As many more may be
+	// claimed and wait in memory. Failing destinations together get at most a quarter of MaxInFlight.
+	// With those that have not answered yet, or not lately, they get at most half, so there is always
+	// room for destinations that answer. Zero means DefaultMaxInFlight.
 	//
-	// A backlog must not delay fresh deliveries. So while fresh deliveries arrive, the destinations
-	// whose deliveries were due over a second ago get at most 2,000 attempts a second for each
-	// processor more than they get new deliveries. Without fresh deliveries there is no such limit.
+	// A backlog must not delay fresh deliveries. So while these arrive, the destinations whose
+	// deliveries were due over a second ago get at most 2,000 attempts a second for each processor
+	// more than they get new deliveries.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have
-	// equal shares. A body counts until the outcome of its delivery is stored. At the bound the
-	// forwarder fetches nothing more from the store, but it still delivers a single body that is
-	// larger than the bound. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have equal
+	// shares. A body counts until the outcome of its delivery is stored. At the bound nothing more is
+	// fetched, but a single body that is larger is still delivered. Zero means
+	// DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// Poll is how often the forwarder looks for deliveries and pauses that another process has put
-	// into the store. Zero means DefaultPoll.
+	// Poll is how often the forwarder looks for deliveries and pauses that another process has stored.
+	// Zero means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses lists addresses that the address guard allows although they are not public;
-	// see IsPublic. If the guard refuses all addresses that a name resolves to, the delivery is
-	// given up with ReasonAddress. Otherwise the forwarder tries the allowed ones.
+	// AllowAddresses lists addresses that the guard allows although they are not public; see IsPublic.
+	// If it refuses all addresses of a name, the delivery is given up with ReasonAddress. Otherwise
+	// the forwarder tries the allowed ones.
 	AllowAddresses []netip.Prefix
 
-	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy
-	// gets the user and password of the URL. Nil means no proxy, whatever the environment says.
+	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
+	// the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
-	// The address guard does not see the connections that the proxy makes, so the proxy must refuse
-	// addresses that customers may not reach. If it makes no connection for an https URL, or
-	// answers 407, the delivery is retried with ReasonConnection. Any other answer counts as the
-	// endpoint's.
+	// The guard does not see the connections of the proxy, which must itself refuse addresses that
+	// customers may not reach. If it makes no connection for an https URL, or answers 407, the
+	// delivery is retried with ReasonConnection. Any other answer counts as the endpoint's.
 	Proxy *url.URL
 
-	// DialContext opens connections, in place of both a net.Dialer and the address guard. It must
-	// return when its context ends. Closing a connection must end its reads and writes. The
-	// connections need not support deadlines.
+	// DialContext opens connections, in place of both a net.Dialer and the guard. It must return when
+	// its context ends. Closing a connection must end its reads and writes. Deadlines are not needed.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept. Run discards those that exceed DeadMaxAge or
-	// DeadMaxBytes, a minute after its start and then every hour. It logs their number, and counts
-	// them in Stats.Forgotten. The store may have lower bounds of its own. Zero means
-	// DefaultDeadMaxAge, and Unlimited no bound.
+	// DeadMaxAge is how long dead letters are kept. A minute after its start and then every hour, Run
+	// discards those that exceed DeadMaxAge or DeadMaxBytes. It logs their number, and counts them in
+	// Stats.Forgotten. The store may have lower bounds. Zero means DefaultDeadMaxAge, and Unlimited no
+	// bound.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
 	// Zero means DefaultDeadMaxBytes, and Unlimited no bound. With a store that does not know the
@@ -197,8 +191,8 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 // A ConfigError names a setting that New or Validate refuses.
 type ConfigError struct {
 	Field string // the path of the setting, such as "Endpoints[1].URL"
-	// Problem says what is wrong with the setting and what is allowed. It holds no secret, and of a
-	// URL only the scheme and the host.
+	// Problem says what is wrong and what is allowed. It holds no secret, and of a URL only the scheme
+	// and the host.
 	Problem string
 }
 

@@ -14,79 +14,79 @@ var ErrConflict = errors.New("webhook: the setting has another version")
 // A Store keeps deliveries from Put until their outcome, and decides nothing: the scheduler of the
 // Forwarder says which of them are fetched, and when. All methods may be called concurrently.
 //
-// The deliveries of a destination are in two queues: fresh ones, whose Expires is zero,
-// and retries. Each is in the order of Due.
+// The deliveries of a destination are in two queues: fresh ones, whose Expires is zero, and
+// retries. Each is in the order of Due.
 //
-// A claim is the right to settle a delivery. It begins when Fetch returns the delivery,
-// or Put keeps it, and ends when it is settled or the store is closed. Claims do not
-// survive the process. Where several nodes share a store, the claims of a node that
-// died end when its last heartbeat is too old; see Shared.
+// A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put
+// keeps it, and ends when it is settled or the store is closed. Claims do not survive the process.
+// Where several nodes share a store, the claims of a node that died end when its last heartbeat is
+// too old; see Shared.
 //
-// All times are those of Now, kept to the microsecond. A clock that jumps may change
-// which deliveries are due, but never which node has claimed them.
+// All times are those of Now, kept to the microsecond. A clock that jumps may change which
+// deliveries are due, but never which node has claimed them.
 //
-// Each method returns ErrClosed after Close, and the wrapped cause when the store fails.
-// A store that failed may recover, so callers try again. No method keeps its arguments or
-// anything that they refer to.
+// Each method returns ErrClosed after Close, and the wrapped cause when the store fails. A store
+// that failed may recover, so callers try again. No method keeps its arguments or anything that
+// they refer to. A list holds no lock between two yields, so its loop may call the store. An error
+// ends a list.
 type Store interface {
-	// Put stores all of ps, or stores none and returns an error. It returns once the deliveries
-	// would survive the loss of the process. It sets out[i] for each ps[i]; out is as long as ps.
+	// Put stores all of ps, or stores none and returns an error. It returns once the deliveries would
+	// survive the loss of the process. It sets out[i] for each ps[i]; out is as long as ps.
 	//
-	// Put leaves out a delivery if one with the same Destination and ID was put before,
-	// or is earlier in ps, unless its NoDedup is set. Settings of the store bound how
-	// many puts the store remembers, and for how long. Within these bounds it remembers
-	// a put after a restart and after the delivery has been settled.
+	// Put leaves out a delivery if one with the same Destination and ID was put before, or is earlier
+	// in ps, unless its NoDedup is set. Settings of the store bound how many puts it remembers, and
+	// for how long. Within these bounds it remembers a put after a restart and after the delivery has
+	// been settled.
 	//
-	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline.
-	// After an error nothing is claimed, even if the error came too late and some of ps are stored.
+	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. After
+	// an error nothing is claimed, even if the error came too late and some of ps are stored.
 	//
-	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than
-	// it can ever store at once. A delivery outside the limits of its fields is an error.
+	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever
+	// store at once. A delivery outside the limits of its fields is an error.
 	Put(ctx context.Context, ps []Put, out []Result) error
 
 	// Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest
-	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but
-	// claims one delivery if any is due. It does not wait for deliveries.
+	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims
+	// one delivery if any is due. It does not wait for deliveries.
 	//
-	// It sets Next of each want to the earliest Due that is left in the queue and not
-	// claimed, zero if there is none.
+	// It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if
+	// there is none.
 	//
-	// The caller may keep the deliveries. It must not change their Body, nor the elements
-	// of their slices. With an error nothing is claimed, and wants are as they were.
+	// The caller may keep the deliveries. It must not change their Body, nor the elements of their
+	// slices. With an error nothing is claimed, and wants are as they were.
 	Fetch(ctx context.Context, wants []Want, maxBytes int64, dst []Delivery) ([]Delivery, error)
 
-	// Settle ends the claims of ss, in their order. There may be any number of them, with
-	// bodies of any size. It returns how many it has settled: the first n are durable,
-	// and an error is about ss[n] alone. It does not look at the bodies of ss.
+	// Settle ends the claims of ss, in their order. There may be any number of them, with bodies of
+	// any size. It returns how many it has settled: the first n are durable, and an error is about
+	// ss[n] alone. It does not look at the bodies of ss.
 	//
-	// If a claim has ended before, its settlement changes nothing, and is no error. On a
-	// full disk Settle may use space that Put may not.
+	// If a claim has ended before, its settlement changes nothing, and is no error. On a full disk
+	// Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
-	// Heads yields, for each destination, when its first fresh delivery and its first retry are
-	// due. Claimed deliveries do not count. If all is not set, Heads yields only destinations
-	// whose heads have changed since the previous call. Changes by Put, Fetch and Settle do not
-	// count, because the caller knows of them. Changes by another node, a transaction, Revive,
-	// Change, or the end of a node's claims do count. Heads holds no lock between two yields. An
-	// error ends it.
+	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
+	// Claimed deliveries do not count. If all is not set, Heads yields only destinations whose heads
+	// have changed since the previous call. Changes by Put, Fetch and Settle do not count, because the
+	// caller knows of them. Changes by another node, a transaction, Revive, Change, or the end of a
+	// node's claims do count.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
-	// Changed returns a channel that has a value when Heads may have news. One value may
-	// stand for many changes, and a value may come without any change.
+	// Changed returns a channel that has a value when Heads may have news. One value may stand for
+	// many changes, or for none.
 	Changed() <-chan struct{}
 
 	// Now is the time by the clock of the store.
 	Now() time.Time
 
-	// Close waits for calls in progress and releases the store. All claims end with it.
-	// A second Close returns nil.
+	// Close waits for calls in progress and releases the store. All claims end with it. A second Close
+	// returns nil.
 	Close() error
 
 	Keeper
 }
 
-// A Put is a delivery to store. Its Due must not be zero, because a zero time in a Want
-// or a Head means that nothing is due.
+// A Put is a delivery to store. Its Due must not be zero: in a Want or a Head, that means that
+// nothing is due.
 type Put struct {
 	Delivery
 	Keep    bool // asks the store to claim the delivery for the caller
@@ -125,8 +125,8 @@ func (h Head) Earliest() time.Time {
 type Verdict uint8
 
 const (
-	// Done removes the delivery, because it was delivered. A store with a History may keep it
-	// there as it was when it was claimed, so its Attempts are the failed ones.
+	// Done removes the delivery, because it was delivered. A store with a History may keep it there as
+	// it was when it was claimed, so its Attempts are the failed ones.
 	Done Verdict = iota + 1
 	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
 	Retry
@@ -139,8 +139,8 @@ const (
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
 	Verdict Verdict
-	// Delivery is the claimed delivery. Only the fields that the comment of its Verdict names may
-	// have changed. Body may be nil.
+	// Delivery is the claimed delivery. Only the fields that its Verdict names may have changed. Body
+	// may be nil.
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried
@@ -162,46 +162,44 @@ func (s *Settlement) Check() error {
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
-	// Dead yields the dead letters that filter selects, in the order in which they died, or the
-	// newest first with NewestFirst. If after is the Key of a dead letter, the list begins behind
-	// it. If after is empty, the list begins with the first. It holds no lock between two yields,
-	// so the loop may call the store. An error ends it.
+	// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
+	// first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. If
+	// after is empty, the list begins with the first.
 	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
-	// Revive turns the dead letters with these keys into fresh deliveries: due now, with
-	// no tries counted, no endpoint closed and their Attempts kept. It returns how many
-	// there were; an unknown key is no error.
+	// Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries
+	// counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown
+	// key is no error.
 	Revive(ctx context.Context, keys ...string) (int, error)
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
 
-	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order
-	// of Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the
-	// list begins with the first. It holds no lock between two yields. An error ends it.
+	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of
+	// Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the list
+	// begins with the first.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
 	// Change makes the given change to the waiting deliveries that filter selects, except claimed
-	// ones. It returns how many it has changed, and how many it has skipped because they are
-	// claimed. After an error, at least n of them are changed. A delivery that Change makes due is
-	// news for Heads. A filter without a destination is an error.
+	// ones. It returns how many it has changed, at least n after an error, and how many it has skipped
+	// because they are claimed. A delivery that Change makes due is news for Heads. A filter without a
+	// destination is an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
-	// Erase removes the deliveries and dead letters of a user, by their User, in every
-	// destination, except claimed deliveries. It returns how many it has removed, and how
-	// many it has skipped because they are claimed. An empty user is an error.
+	// Erase removes the deliveries and dead letters of a user, by their User, in every destination,
+	// except claimed deliveries. It returns how many it has removed, and how many it has skipped
+	// because they are claimed. An empty user is an error.
 	Erase(ctx context.Context, user string) (erased, claimed int, err error)
 
 	// Count returns how much the store holds.
 	Count(ctx context.Context) (Counts, error)
-	// CountByDestination yields the counts of every destination that has waiting
-	// deliveries, once each, in no order. Changes during the loop may be counted or not.
-	// It holds no lock between two yields. An error ends it.
+	// CountByDestination yields the counts of every destination that has waiting deliveries, once
+	// each, in no order. Changes during the loop may be counted or not.
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 
 	// Settings yields the settings whose names begin with prefix, in the order of their names. The
-	// caller must not change their Values. It holds no lock between two yields. An error ends it.
+	// caller must not change their Values.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
-	// Set stores a setting if the store has it with the version s.Version. Zero stands for a
-	// setting that the store does not have. If the store has another version, Set returns
-	// ErrConflict. It returns the new version, which is greater than every version that the
-	// setting had before. A nil Value removes the setting. All nodes see the change at once.
+	// Set stores a setting if the store has it with the version s.Version. Zero stands for a setting
+	// that the store does not have. If the store has another version, Set returns ErrConflict. It
+	// returns the new version, which is greater than all that the setting had before. A nil Value
+	// removes the setting. All nodes see the change at once.
 	Set(ctx context.Context, s Setting) (version uint64, err error)
 }
 
@@ -226,36 +224,35 @@ func (s *Setting) Check() error {
 	return nil
 }
 
-// History is implemented by a Store that can keep deliveries after they were delivered.
-// Settings of the store bound their age and their size. Beyond these bounds the store drops
-// the oldest first. Counts include the kept deliveries, and Erase removes them like dead letters.
+// History is implemented by a Store that can keep deliveries after they were delivered, the latest
+// of them within settings of the store for age and size. Counts include the kept deliveries, and
+// Erase removes them like dead letters.
 type History interface {
-	// Delivered yields the kept deliveries that filter selects, the latest first. If after is the
-	// Key of a kept delivery, the list begins behind it. If after is empty, the list begins with
-	// the latest. It holds no lock between two yields. An error ends it.
+	// Delivered yields the kept deliveries that filter selects, the latest first. If after is the Key
+	// of a kept delivery, the list begins behind it. If after is empty, the list begins with the
+	// latest.
 	Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error]
 }
 
 // Shared is implemented by a Store that several nodes, usually in several processes, have open at
-// once. Each node stores a heartbeat at intervals. When the last heartbeat of a node is too old,
-// its claims end, and it may no longer settle them.
+// once. Each node stores a heartbeat at intervals. When its last heartbeat is too old, its claims
+// end, and it may no longer settle them.
 //
 // A node stops fetching and settling before other nodes may judge it dead. It measures the age of
 // its last heartbeat by both the wall clock and the monotonic clock, and goes by the larger age.
-// Let A be the age at which a heartbeat is too old: a node judges another node dead only if its own
+// Let A be the age at which a heartbeat is too old: a node judges another one dead only if its own
 // heartbeats had no gap during the last A.
 type Shared interface {
-	// Present makes the store call the function note for each heartbeat, until Close. The function
-	// returns a text that Nodes shows for this node, and whether the node is alive. A text of more
-	// than MaxNote bytes is left out. While the node is not alive, the store sends no heartbeat.
-	// The function must not block.
+	// Present makes the store call note for each heartbeat, until Close. The result is a text that
+	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes is
+	// left out. While the node is not alive, the store sends no heartbeat. A note must not block.
 	Present(note func() (note []byte, alive bool))
-	// Release lets other nodes fetch the deliveries that the store holds ready for this node and
-	// has not handed out by Fetch or Put. After Release, other nodes can also fetch each delivery
-	// whose claim ends. Run calls Release before it waits for the last attempts.
+	// Release lets other nodes fetch the deliveries that the store holds ready for this node and has
+	// not handed out, and from then on each delivery whose claim ends. Run calls it before it waits
+	// for the last attempts.
 	Release(ctx context.Context) error
 	// Nodes returns the nodes that are open, in the order in which they were opened; at most 1,000.
-	// A node that has died is still included until its last heartbeat is too old.
+	// One that has died is included until its last heartbeat is too old.
 	Nodes(ctx context.Context) ([]Node, error)
 }
 
@@ -266,8 +263,8 @@ const MaxNote = 4096
 type Node struct {
 	Name string // the name that its process has given it
 	Self bool   // marks the node on which Nodes was called
-	// Opened is when the node was opened, or when it started over after other nodes had judged it
-	// dead. Seen is the time of its last heartbeat. Both are zero if they are not known.
+	// Opened is when the node was opened, or started over after other nodes had judged it dead. Seen
+	// is the time of its last heartbeat. Both are zero if not known.
 	Opened, Seen time.Time
 	Note         []byte // see Shared.Present
 }
@@ -275,10 +272,9 @@ type Node struct {
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
 	// PutTx stores ps in the transaction tx, as Put would: durably if, and only if, tx commits. It
-	// keeps none of them. It returns how many of ps it has stored. Each store documents which types
-	// tx may have. Any other type is an error.
+	// keeps none of them. It returns how many it has stored. Each store documents which types tx may
+	// have. Any other type is an error.
 	PutTx(ctx context.Context, tx any, ps []Put) (stored int, err error)
-	// FirstClaims counts the deliveries that PutTx has stored, on any node, and that this node was
-	// the first to claim.
+	// FirstClaims counts the deliveries of PutTx, on any node, that this node was the first to claim.
 	FirstClaims() int64
 }
