@@ -111,7 +111,7 @@ func TestClockSetForwardEndsRetryWindows(t *testing.T) {
 			t.Errorf("Stats() = %+v with %d requests; want 1 delivered, 1 expired and 1 request", s, len(recv.Requests()))
 		}
 		// This must follow within a minute, before the retention discards the dead letters as too old.
-		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{})); n != 2 || err != nil {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{})); n != 2 || err != nil {
 			t.Errorf("ReplayAll() = %d, %v, want 2", n, err)
 		}
 		time.Sleep(time.Second)

@@ -85,15 +85,15 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		r.bury(n, 0)
 		time.Sleep(time.Second)
 		for _, tt := range []struct {
-			filter webhook.DeadFilter
+			filter webhook.EndedFilter
 			want   int
 		}{
-			{webhook.DeadFilter{}, n},
-			{webhook.DeadFilter{Destination: "crm"}, n},
-			{webhook.DeadFilter{Destination: "other"}, 0},
-			{webhook.DeadFilter{Reason: webhook.ReasonExpired}, 0},
-			{webhook.DeadFilter{Type: "track"}, n},
-			{webhook.DeadFilter{From: time.Now()}, 0},
+			{webhook.EndedFilter{}, n},
+			{webhook.EndedFilter{Destination: "crm"}, n},
+			{webhook.EndedFilter{Destination: "other"}, 0},
+			{webhook.EndedFilter{Reason: webhook.ReasonExpired}, 0},
+			{webhook.EndedFilter{Type: "track"}, n},
+			{webhook.EndedFilter{From: time.Now()}, 0},
 		} {
 			if got, err := r.CountDead(t.Context(), tt.filter); got != tt.want || err != nil {
 				t.Errorf("CountDead(%+v) = %d, %v; want %d", tt.filter, got, err, tt.want)
@@ -101,7 +101,7 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		}
 
 		// ReplayAll may be stopped after its first commit. Another call replays the rest.
-		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
+		for done, err := range r.ReplayAll(t.Context(), webhook.EndedFilter{}) {
 			if done != 256 || err != nil {
 				t.Fatalf("ReplayAll yields %d, %v first; want 256", done, err)
 			}
@@ -113,7 +113,7 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		}
 		before := len(crm.Requests())
 		var steps []int
-		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
+		for done, err := range r.ReplayAll(t.Context(), webhook.EndedFilter{}) {
 			must(t, err)
 			steps = append(steps, done)
 			time.Sleep(time.Second) // the replayed deliveries become dead letters again
@@ -130,14 +130,14 @@ func TestReplayAllYieldsItsProgress(t *testing.T) {
 		defer cancel()
 		var latest int
 		var latestErr error
-		for done, err := range r.DiscardAll(ctx, webhook.DeadFilter{}) {
+		for done, err := range r.DiscardAll(ctx, webhook.EndedFilter{}) {
 			latest, latestErr = done, err
 			cancel()
 		}
 		if latest != 256 || !errors.Is(latestErr, context.Canceled) {
 			t.Errorf("DiscardAll with a canceled context yields %d, %v last; want 256, context.Canceled", latest, latestErr)
 		}
-		if got, err := last(r.DiscardAll(t.Context(), webhook.DeadFilter{})); got != n-256 || err != nil {
+		if got, err := last(r.DiscardAll(t.Context(), webhook.EndedFilter{})); got != n-256 || err != nil {
 			t.Errorf("DiscardAll of the rest yields %d, %v last; want %d", got, err, n-256)
 		}
 	})
@@ -153,7 +153,7 @@ func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Replay() = %d, %v; want 0, ErrClosed", n, err)
 		}
-		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("ReplayAll yields %d, %v; want 0, ErrClosed", n, err)
 		}
 		if n, err := r.Discard(t.Context(), all[0].Key); n != 1 || err != nil {
@@ -163,7 +163,7 @@ func TestShutdownRefusesReplayButAllowsDiscard(t *testing.T) {
 			t.Errorf("got %d dead letters, want the one that was not discarded", len(got))
 		}
 		r.queue.Close()
-		for _, filter := range []webhook.DeadFilter{{}, {Destination: "crm"}} {
+		for _, filter := range []webhook.EndedFilter{{}, {Destination: "crm"}} {
 			if n, err := r.CountDead(t.Context(), filter); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 				t.Errorf("CountDead(%+v) of a closed store = %d, %v; want 0, ErrClosed", filter, n, err)
 			}

@@ -35,7 +35,7 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: id}))
 			time.Sleep(time.Minute)
 		}
-		resend := func(f webhook.DeliveredFilter) (n int) {
+		resend := func(f webhook.EndedFilter) (n int) {
 			t.Helper()
 			for n, err = range r.Resend(t.Context(), f) {
 				must(t, err)
@@ -45,9 +45,9 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			return n
 		}
 		for _, test := range []struct {
-			filter webhook.DeliveredFilter
+			filter webhook.EndedFilter
 			want   int
-		}{{webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{User: "u2"}, 0}, {webhook.DeliveredFilter{Destination: "crm"}, 3}} {
+		}{{webhook.EndedFilter{ID: "m2"}, 1}, {webhook.EndedFilter{ID: "m2"}, 1}, {webhook.EndedFilter{User: "u2"}, 0}, {webhook.EndedFilter{Destination: "crm"}, 3}} {
 			if n := resend(test.filter); n != test.want {
 				t.Errorf("Resend(%+v) resent %d, want %d", test.filter, n, test.want)
 			}
@@ -66,7 +66,7 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 			t.Errorf("got %d accepted and %d delivered, want 8 of each", s.Accepted, s.Delivered)
 		}
 		must(t, r.Shutdown(t.Context()))
-		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
+		for n, err := range r.Resend(t.Context(), webhook.EndedFilter{}) {
 			if n != 0 || !errors.Is(err, webhook.ErrClosed) {
 				t.Errorf("Resend after Shutdown yields %d, %v; want 0, ErrClosed", n, err)
 			}
@@ -74,7 +74,7 @@ func TestResendGivesNewIDsAndSkipsResentDeliveries(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, r *rig) { // a store without a History
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
-		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
+		for n, err := range r.Resend(t.Context(), webhook.EndedFilter{}) {
 			if n != 0 || !errors.Is(err, webhook.ErrUnsupported) {
 				t.Errorf("Resend yields %d, %v; want 0, ErrUnsupported", n, err)
 			}

@@ -60,13 +60,15 @@ type Closed struct {
 	Until time.Time
 }
 
-// A DeadLetter is a delivery that was given up.
-type DeadLetter struct {
+// An Ended is a delivery that was delivered, or given up: then it is a dead letter.
+type Ended struct {
+	// Delivery is the delivery as it ended. Its Attempts are the failed requests. If it was delivered,
+	// its Tries does not count the successful attempt.
 	Delivery
-	Reason Reason    // why it was given up
-	Died   time.Time // when it was given up
-	// Key is the store's name for the dead letter. It is printable, and does not change until the
-	// dead letter is revived or discarded.
+	Reason Reason    // why it was given up, "" if it was delivered
+	At     time.Time // when it was delivered or given up; for an Observer, when that was stored
+	// Key is the store's name for it, empty for an Observer. It is printable, and does not change until
+	// a dead letter is revived or discarded.
 	Key string
 }
 
@@ -81,61 +83,31 @@ func (d *Delivery) Size() int64 {
 	return int64(n)
 }
 
-// Delivered is a delivery that was delivered and that the History of a store keeps.
-type Delivered struct {
-	Delivery
-	At time.Time // when it was delivered
-	// Key is the store's name for the delivery. It is printable, and does not change.
-	Key string
-}
-
-// A DeliveredFilter selects deliveries of a History. The zero value selects all.
-type DeliveredFilter struct {
-	// If Destination, MessageID or User is not empty, the delivery must have the same value.
-	Destination string `json:"destination,omitempty"`
-	MessageID   string `json:"id,omitempty"`
-	User        string `json:"user,omitempty"`
-	// From and To bound At: From <= At < To. A bound that is zero does not apply.
-	From time.Time `json:"from,omitzero"`
-	To   time.Time `json:"to,omitzero"`
-}
-
-// Match reports whether the filter selects d.
-func (f DeliveredFilter) Match(d *Delivered) bool {
-	return matches(f.Destination, d.Destination) && matches(f.MessageID, d.MessageID) && matches(f.User, d.User) &&
-		within(d.At, f.From, f.To)
-}
-
-// matches reports whether a field has the value that a filter asks for, if it asks for one.
-func matches(want, field string) bool { return want == "" || want == field }
-
-// within reports whether from <= t < to. A bound that is zero does not apply.
-func within(t, from, to time.Time) bool {
-	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
-}
-
-// A DeadFilter selects dead letters. The zero value selects all.
-type DeadFilter struct {
-	// If one of these fields is not empty, the dead letter must have the same value. ID may equal
-	// either the ID or the MessageID of the delivery.
+// An EndedFilter selects dead letters, or deliveries of a History. The zero value selects all.
+type EndedFilter struct {
+	// If one of these fields is not empty, the delivery must have the same value. ID may equal either
+	// the ID or the MessageID of the delivery.
 	Destination string `json:"destination,omitempty"`
 	ID          string `json:"id,omitempty"`
 	Type        string `json:"type,omitempty"`
 	Reason      Reason `json:"reason,omitempty"`
 	User        string `json:"user,omitempty"`
-	// From and To bound Died: From <= Died < To. A bound that is zero does not apply.
+	// From and To bound At: From <= At < To. A bound that is zero does not apply.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
-	// NewestFirst says that lists begin with the dead letter that died last.
+	// NewestFirst says that lists begin with the delivery that ended last.
 	NewestFirst bool `json:"newestFirst,omitempty"`
 }
 
 // Match reports whether the filter selects d.
-func (f DeadFilter) Match(d *DeadLetter) bool {
+func (f EndedFilter) Match(d *Ended) bool {
 	return matches(f.Destination, d.Destination) && (matches(f.ID, d.ID) || f.ID == d.MessageID) &&
 		matches(f.Type, d.Type) && matches(f.User, d.User) && matches(string(f.Reason), string(d.Reason)) &&
-		within(d.Died, f.From, f.To)
+		(f.From.IsZero() || !d.At.Before(f.From)) && (f.To.IsZero() || d.At.Before(f.To))
 }
+
+// matches reports whether a field has the value that a filter asks for, if it asks for one.
+func matches(want, field string) bool { return want == "" || want == field }
 
 // ErrNoDeadLetter says that no dead letter has the key. It may have been revived or discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")

@@ -81,7 +81,7 @@ func TestBuryDisabledTurnsWaitingDeliveriesIntoDeadLetters(t *testing.T) {
 		recv.SetScript(webhooktest.Answer(200))
 		must(t, r.Resume(t.Context(), "crm"))
 		forward(1)
-		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
 			t.Errorf("ReplayAll yields %d, %v last; want at least 1000", n, err)
 		}
 		time.Sleep(time.Minute)

@@ -82,7 +82,7 @@ func ExampleForwarder_ReplayAll_progress() {
 
 	forwarder, _, stop := started(queue)
 	defer stop()
-	filter := webhook.DeadFilter{Destination: "acme", Reason: webhook.ReasonExpired}
+	filter := webhook.EndedFilter{Destination: "acme", Reason: webhook.ReasonExpired}
 	all, _ := forwarder.CountDead(ctx, filter)
 	for done, err := range forwarder.ReplayAll(ctx, filter) {
 		if err != nil {

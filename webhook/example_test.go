@@ -109,14 +109,14 @@ func ExampleForwarder_ReplayAll() {
 	// The customer has restored the endpoint.
 	forwarder, acme, stop = started(queue)
 	defer stop()
-	for d, err := range forwarder.Dead(ctx, webhook.DeadFilter{Destination: "acme"}) {
+	for d, err := range forwarder.Dead(ctx, webhook.EndedFilter{Destination: "acme"}) {
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 		fmt.Println(d.ID, d.Reason, d.Attempts[0].Status)
 	}
-	for n, err := range forwarder.ReplayAll(ctx, webhook.DeadFilter{Destination: "acme"}) {
+	for n, err := range forwarder.ReplayAll(ctx, webhook.EndedFilter{Destination: "acme"}) {
 		fmt.Println("replayed", n, err)
 	}
 	requests, _ := acme.Wait(ctx, 1)
@@ -149,7 +149,7 @@ func ExampleForwarder_Resend() {
 
 	forwarder, acme, stop = started(queue)
 	defer stop()
-	for n, err := range forwarder.Resend(ctx, webhook.DeliveredFilter{Destination: "acme", User: "u1"}) {
+	for n, err := range forwarder.Resend(ctx, webhook.EndedFilter{Destination: "acme", User: "u1"}) {
 		fmt.Println("sent again", n, err)
 	}
 	requests, _ := acme.Wait(ctx, 1)

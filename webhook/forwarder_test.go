@@ -99,9 +99,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (r *rig) dead() []webhook.DeadLetter {
+func (r *rig) dead() []webhook.Ended {
 	r.t.Helper()
-	return collect(r.t, r.Dead(r.t.Context(), webhook.DeadFilter{}))
+	return collect(r.t, r.Dead(r.t.Context(), webhook.EndedFilter{}))
 }
 
 func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
@@ -1144,7 +1144,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 		}
 		// ReplayAll does not replay deliveries that become dead letters again during the same call.
 		recv.SetScript(webhooktest.Answer(404))
-		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonRefused, Destination: "crm", Type: "track"})); n != 597 || err != nil {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Reason: webhook.ReasonRefused, Destination: "crm", Type: "track"})); n != 597 || err != nil {
 			t.Errorf("ReplayAll yields %d, %v last; want 597", n, err)
 		}
 		time.Sleep(time.Second) // outcomes are stored together
@@ -1152,10 +1152,10 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 			t.Errorf("got %d dead letters, want 597", n)
 		}
 		time.Sleep(time.Second)
-		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Type: "page"})); n != 0 || err != nil {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.EndedFilter{Type: "page"})); n != 0 || err != nil {
 			t.Errorf("ReplayAll of another type yields %d, %v last; want 0", n, err)
 		}
-		if n, err := last(r.DiscardAll(t.Context(), webhook.DeadFilter{})); n != 597 || err != nil {
+		if n, err := last(r.DiscardAll(t.Context(), webhook.EndedFilter{})); n != 597 || err != nil {
 			t.Errorf("DiscardAll yields %d, %v last; want 597", n, err)
 		}
 		if c := r.counts(); c != (webhook.Counts{}) {

@@ -27,19 +27,19 @@ type lists struct {
 
 // Dead yields the dead letters that filter selects, in the order in which they died, or the newest
 // first if the filter says so. The loop may replay and discard them. An error ends the sequence.
-func (l *lists) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
+func (l *lists) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
 	return l.config.Store.Dead(ctx, filter, "")
 }
 
 // DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-func (l *lists) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
+func (l *lists) DeadLetter(ctx context.Context, key string) (Ended, error) {
 	return l.config.Store.DeadLetter(ctx, key)
 }
 
 // CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
 // dead letter that died between From and To. With an error, it returns the number so far.
-func (l *lists) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
-	if filter == (DeadFilter{}) {
+func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) {
+	if filter == (EndedFilter{}) {
 		counts, err := l.config.Store.Count(ctx)
 		return counts.Dead, err
 	}
@@ -68,7 +68,7 @@ func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
 // replayed so far. It yields an error together with that number, and ends. A further call continues
 // with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
 // replay to an endpoint that refuses everything would never end.
-func (l *lists) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+func (l *lists) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	return l.allDead(ctx, filter, l.Replay)
 }
 
@@ -79,13 +79,13 @@ func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
 
 // DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
 // while the caller ranges over the result, and yields how many it has removed so far.
-func (l *lists) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	return l.allDead(ctx, filter, l.Discard)
 }
 
 // allDead calls do with the keys of the dead letters that filter selects, and that died before the
 // loop began.
-func (l *lists) allDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	keys := func(yield func(string, error) bool) {
 		filter := filter
 		filter.To = earlierEnd(filter.To, l.config.now())
@@ -175,7 +175,7 @@ func (l *lists) sweep(ctx context.Context) error {
 		excess = counts.DeadBytes - l.config.DeadMaxBytes
 		if counts.DeadBytes < 0 { // the store does not know the total
 			excess = -l.config.DeadMaxBytes
-			for d, err := range l.Dead(ctx, DeadFilter{}) {
+			for d, err := range l.Dead(ctx, EndedFilter{}) {
 				if err != nil {
 					return err
 				}
@@ -188,10 +188,10 @@ func (l *lists) sweep(ctx context.Context) error {
 	}
 	aged := 0 // dead letters that are too old: the first ones
 	keys := func(yield func(string, error) bool) {
-		for d, err := range l.Dead(ctx, DeadFilter{}) {
+		for d, err := range l.Dead(ctx, EndedFilter{}) {
 			switch {
 			case err != nil:
-			case d.Died.Before(oldest):
+			case d.At.Before(oldest):
 				aged++
 			case excess <= 0:
 				return
@@ -220,10 +220,10 @@ func (l *lists) sweep(ctx context.Context) error {
 
 // Delivered yields the deliveries in the store's History that filter selects, as History.Delivered
 // does. The error is ErrUnsupported if the store has no History.
-func (l *lists) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
+func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
 	h, ok := l.config.Store.(History)
 	if !ok {
-		return func(yield func(Delivered, error) bool) { yield(Delivered{}, ErrUnsupported) }
+		return func(yield func(Ended, error) bool) { yield(Ended{}, ErrUnsupported) }
 	}
 	return h.Delivered(ctx, filter, after)
 }
@@ -236,7 +236,7 @@ const resendChunk = 4 << 20 / maxTransformed
 // takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
 // an earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store
 // has no History, ErrClosed after Shutdown, or another error of Forward.
-func (l *lists) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
+func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
 		filter.To = earlierEnd(filter.To, l.config.now())

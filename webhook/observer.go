@@ -50,15 +50,6 @@ type Attempted struct {
 	Due      time.Time // when the delivery is attempted again, zero if it is not
 }
 
-// Ended is the end of a delivery.
-type Ended struct {
-	// Delivery is the delivery as it ended. Its Attempts are the failed requests. If the delivery
-	// was delivered, its Tries does not count the successful attempt.
-	Delivery Delivery
-	Reason   Reason    // why it was given up, "" if it was delivered
-	At       time.Time // when its end was stored
-}
-
 // requested counts a request that has ended, and tells the observer. due is when the delivery is
 // attempted again, zero if it is not.
 func (l *ledger) requested(d *Delivery, r *result, due time.Time) {

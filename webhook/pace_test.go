@@ -37,7 +37,7 @@ func TestDestinationHasItsOwnTimeoutWindowAndSchedule(t *testing.T) {
 			time.Sleep(window + time.Minute)
 			synctest.Wait()
 			dead, requests := r.dead(), recv.Requests()
-			if len(dead) != 1 || dead[0].Reason != webhook.ReasonExpired || dead[0].Died.After(begin.Add(window)) {
+			if len(dead) != 1 || dead[0].Reason != webhook.ReasonExpired || dead[0].At.After(begin.Add(window)) {
 				t.Fatalf("%s: got the dead letters %+v, want one with the reason %q before %v", tt.name, dead, webhook.ReasonExpired, begin.Add(window))
 			}
 			for _, a := range dead[0].Attempts {

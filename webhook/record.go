@@ -60,23 +60,23 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// AppendBinary appends the dead letter in binary form: a version byte, its Reason and Died, then
-// its Delivery as Delivery.AppendBinary writes it. It leaves out Key, which the store assigns.
-func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
+// AppendBinary appends d in binary form: a version byte, its Reason and At, then its Delivery as
+// Delivery.AppendBinary writes it. It leaves out Key, which the store assigns.
+func (d *Ended) AppendBinary(b []byte) ([]byte, error) {
 	r := record{b: append(b, recordVersion)}
 	r.text((*string)(&d.Reason))
-	r.time(&d.Died)
+	r.time(&d.At)
 	return d.Delivery.AppendBinary(r.b)
 }
 
 // UnmarshalBinary reads what AppendBinary wrote. It does not set Key.
-func (d *DeadLetter) UnmarshalBinary(b []byte) error {
+func (d *Ended) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {
 		return err
 	}
 	r.text((*string)(&d.Reason))
-	r.time(&d.Died)
+	r.time(&d.At)
 	if r.failed {
 		return errRecord
 	}

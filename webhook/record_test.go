@@ -90,11 +90,11 @@ func TestDeliveryRecordRoundTrips(t *testing.T) {
 				t.Errorf("delivery after its record was cleared (-want +got):\n%s", diff)
 			}
 
-			dead := DeadLetter{Delivery: want, Reason: ReasonExpired, Died: full.Due}
+			dead := Ended{Delivery: want, Reason: ReasonExpired, At: full.Due}
 			if b, err = dead.AppendBinary(nil); err != nil {
 				t.Fatalf("AppendBinary() of a dead letter = %v, want nil", err)
 			}
-			back := DeadLetter{Key: "key"}
+			back := Ended{Key: "key"}
 			if err := back.UnmarshalBinary(b); err != nil {
 				t.Fatalf("UnmarshalBinary() = %v, want nil", err)
 			}
@@ -135,7 +135,7 @@ func TestAppendBinaryRefusesCountsOutOfRange(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || string(b) != "before" {
 			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v; want the prefix and an error with %q", len(d.Attempts), len(d.Closed), d.Tries, b, err, tt.want)
 		}
-		if _, err := (&DeadLetter{Delivery: d}).AppendBinary(prefix); err == nil {
+		if _, err := (&Ended{Delivery: d}).AppendBinary(prefix); err == nil {
 			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints = nil, want an error", len(d.Attempts), len(d.Closed))
 		}
 	}
@@ -186,7 +186,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
 	must(t, err)
-	dead := DeadLetter{Delivery: d, Reason: ReasonExpired, Died: d.Due}
+	dead := Ended{Delivery: d, Reason: ReasonExpired, At: d.Due}
 	wholeDead, err := dead.AppendBinary(nil)
 	must(t, err)
 	traced := d
@@ -206,7 +206,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 		bad(wholeTraced[:n], "with a trace, cut short")
 	}
 	for n := range wholeDead {
-		if err := new(DeadLetter).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
+		if err := new(Ended).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
 			t.Errorf("UnmarshalBinary() of a dead letter cut short to %d bytes = %v, want %v", n, err, errRecord)
 		}
 	}
@@ -214,7 +214,7 @@ func TestMalformedRecordsAreRefused(t *testing.T) {
 	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
 	bad(append([]byte{recordVersion - 1}, whole[1:]...), "of an earlier version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
-	if err := new(DeadLetter).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
+	if err := new(Ended).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
 		t.Errorf("UnmarshalBinary() of a dead letter of a later version = %v, want %v", err, errRecord)
 	}
 	empty, err := new(Delivery).AppendBinary(nil)
@@ -249,7 +249,7 @@ func FuzzDeliveryRecord(f *testing.F) {
 		b, err := d.AppendBinary(nil)
 		must(f, err)
 		f.Add(b)
-		b, err = (&DeadLetter{Delivery: d, Reason: ReasonDNS, Died: d.Due}).AppendBinary(nil)
+		b, err = (&Ended{Delivery: d, Reason: ReasonDNS, At: d.Due}).AppendBinary(nil)
 		must(f, err)
 		f.Add(b)
 	}
@@ -270,7 +270,7 @@ func FuzzDeliveryRecord(f *testing.F) {
 				t.Fatalf("read twice (-first +second):\n%s", diff)
 			}
 		}
-		var dead, deadAgain DeadLetter
+		var dead, deadAgain Ended
 		if dead.UnmarshalBinary(b) == nil {
 			c, err := dead.AppendBinary(nil)
 			if err != nil {

@@ -35,8 +35,8 @@ func TestNewDeliveriesDoNotDelayRetries(t *testing.T) {
 			}
 		}
 		for _, d := range r.dead() {
-			if d.Tries == 0 && d.Died.Sub(begin) < webhook.DefaultWindow {
-				t.Errorf("%s became a dead letter after %v without an attempt, want at least %v", d.ID, d.Died.Sub(begin), webhook.DefaultWindow)
+			if d.Tries == 0 && d.At.Sub(begin) < webhook.DefaultWindow {
+				t.Errorf("%s became a dead letter after %v without an attempt, want at least %v", d.ID, d.At.Sub(begin), webhook.DefaultWindow)
 			}
 			if d.Tries > 0 && d.Tries < 30 {
 				t.Errorf("%s became a dead letter after %d attempts, want none or at least 30", d.ID, d.Tries)

@@ -161,11 +161,11 @@ func (s *Settlement) Check() error {
 // A Keeper is the part of a Store for dead letters, waiting deliveries and settings.
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
-	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
+	DeadLetter(ctx context.Context, key string) (Ended, error)
 	// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
 	// first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. If
 	// after is empty, the list begins with the first.
-	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
+	Dead(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
 	// Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries
 	// counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown
 	// key is no error.
@@ -228,10 +228,8 @@ func (s *Setting) Check() error {
 // of them within settings of the store for age and size. Counts include the kept deliveries, and
 // Erase removes them like dead letters.
 type History interface {
-	// Delivered yields the kept deliveries that filter selects, the latest first. If after is the Key
-	// of a kept delivery, the list begins behind it. If after is empty, the list begins with the
-	// latest.
-	Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error]
+	// Delivered is Keeper.Dead for the kept deliveries, in the order in which they were delivered.
+	Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
 }
 
 // Shared is implemented by a Store that several nodes, usually in several processes, have open at

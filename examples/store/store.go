@@ -74,7 +74,7 @@ type Store struct {
 // Key is a waiting delivery. An entry with a Claim is claimed.
 type entry struct {
 	n uint64
-	webhook.DeadLetter
+	webhook.Ended
 }
 
 // entries holds entries by their numbers.
@@ -213,7 +213,7 @@ func (s *Store) apply(l line) error {
 	default:
 		e := &entry{n: l.N}
 		if l.Why != "" {
-			e.Reason, e.Died = l.Why, l.At
+			e.Reason, e.At = l.Why, l.At
 			e.Key = fmt.Sprintf("%016x%016x", uint64(l.At.UnixMicro())^1<<63, l.N) // in order of death
 		}
 		s.entries[l.N] = e
@@ -408,29 +408,29 @@ func (s *Store) Close() error {
 }
 
 // DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
 	if err := s.lock(ctx); err != nil {
-		return webhook.DeadLetter{}, err
+		return webhook.Ended{}, err
 	}
 	defer s.mu.Unlock()
 	es := s.entries.find(withKey([]string{key}))
 	if len(es) == 0 {
-		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+		return webhook.Ended{}, webhook.ErrNoDeadLetter
 	}
-	return es[0].DeadLetter, nil
+	return es[0].Ended, nil
 }
 
 // Dead implements webhook.Keeper.
-func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return copied(ctx, s, func() (ds []webhook.DeadLetter) {
+func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return copied(ctx, s, func() (ds []webhook.Ended) {
 		for _, e := range s.entries.find(func(e *entry) bool {
 			behind := e.Key > after
 			if filter.NewestFirst {
 				behind = e.Key != "" && (after == "" || e.Key < after)
 			}
-			return behind && filter.Match(&e.DeadLetter)
+			return behind && filter.Match(&e.Ended)
 		}) {
-			ds = append(ds, e.DeadLetter)
+			ds = append(ds, e.Ended)
 		}
 		if filter.NewestFirst {
 			slices.Reverse(ds)
@@ -539,7 +539,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		switch {
 		case e.Key != "":
 			c.Dead++
-			c.OldestDead = cmp.Or(c.OldestDead, e.Died)
+			c.OldestDead = cmp.Or(c.OldestDead, e.At)
 			continue
 		case e.Claim != 0:
 			c.Claimed++

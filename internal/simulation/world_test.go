@@ -267,7 +267,7 @@ func (w *world) drainAndCheck() error {
 	var found []string
 	for _, d := range w.destinations {
 		o := outcome{dead: make(map[string]int), waiting: make(map[string]int)}
-		for dead, err := range store.Dead(ctx, webhook.DeadFilter{Destination: d.ID}, "") {
+		for dead, err := range store.Dead(ctx, webhook.EndedFilter{Destination: d.ID}, "") {
 			if err != nil {
 				return err
 			}

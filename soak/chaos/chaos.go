@@ -292,7 +292,7 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 	rest := drain(t, s, receiver.URL)
 
 	dead := make(map[string]bool)
-	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -207,7 +207,7 @@ func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 			return nil, err
 		}
 		list := []chaosDead{}
-		for d, err := range f.Dead(r.Context(), webhook.DeadFilter{}) {
+		for d, err := range f.Dead(r.Context(), webhook.EndedFilter{}) {
 			if err != nil {
 				return nil, err
 			}

@@ -405,7 +405,7 @@ func (c chaosCensus) read(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	for d, err := range s.Dead(ctx, webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(ctx, webhook.EndedFilter{}, "") {
 		if err == nil {
 			err = note(c.dead, &d.Delivery)
 		}

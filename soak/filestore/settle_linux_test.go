@@ -69,7 +69,7 @@ func TestSettleGigabyte(t *testing.T) {
 		}
 		in[d.ID] = true
 	}
-	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

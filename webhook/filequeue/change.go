@@ -23,7 +23,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		ts := make([]transition, len(all))
 		for i := range all {
 			d := &all[i]
-			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.Died = s.Now(), time.Time{}, 0, nil, "", time.Time{}
+			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.At = s.Now(), time.Time{}, 0, nil, "", time.Time{}
 			if ts[i], err = restate(where{kindDead, d.Destination}, d, kindFresh); err != nil {
 				return n, err
 			}

@@ -150,7 +150,7 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 		s := open()
 		for range 2 {
 			dead := 0
-			for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+			for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
 				if dead++; err != nil || d.ID == "2" {
 					t.Errorf("Dead yields %v, %v; want the dead letters but 2", d.ID, err)
 				}

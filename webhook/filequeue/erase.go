@@ -93,7 +93,7 @@ func (e *eraser) find(g *segment, rs []record) error {
 		if !r.whole() {
 			continue
 		}
-		var d webhook.DeadLetter
+		var d webhook.Ended
 		b, err := g.bytes(int64(r.off), recordHeader+int64(r.length), nil)
 		if err == nil {
 			var found record

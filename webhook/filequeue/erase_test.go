@@ -172,7 +172,7 @@ func testHistoryIsBounded(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	wantDelivered("after 80 of 1,000 bytes", 50)
-	for e, err := range s.Delivered(t.Context(), webhook.DeliveredFilter{}, "") {
+	for e, err := range s.Delivered(t.Context(), webhook.EndedFilter{}, "") {
 		if err != nil || e.ID < "40" {
 			t.Errorf("Delivered yields %s, %v; want the latest 50, from 40 on", e.ID, err)
 		}

@@ -189,7 +189,7 @@ func TestUnreadableDeadLetterHidesNoOther(t *testing.T) {
 			all = append(all, d)
 		}
 		list := func() (ids []string, err error) {
-			for d, derr := range r.s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+			for d, derr := range r.s.Dead(t.Context(), webhook.EndedFilter{}, "") {
 				if err = derr; err == nil {
 					ids = append(ids, d.ID)
 				}

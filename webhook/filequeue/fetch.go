@@ -34,7 +34,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	clear(dst[had:])
 	var unread []*claim
 	var err error
-	s.load(pins, func(p *pinned, _ *header, d *webhook.DeadLetter, lerr error) {
+	s.load(pins, func(p *pinned, _ *header, d *webhook.Ended, lerr error) {
 		switch c := claims[p.i]; {
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
 			s.lose(d, p.seq, lerr, transition{id: c.id})

@@ -47,7 +47,7 @@ func state(d *webhook.Delivery) string {
 	return fmt.Sprint("waiting, try ", d.Tries, ", due ", d.Due.UnixMicro(), len(d.Body))
 }
 
-func stateDead(d *webhook.DeadLetter) string {
+func stateDead(d *webhook.Ended) string {
 	return fmt.Sprint("dead, try ", d.Tries, d.Reason, len(d.Body))
 }
 
@@ -170,7 +170,7 @@ func (l *ledger) settle(n int) {
 			after[i] = state(&d)
 		case webhook.Bury:
 			d.Tries++
-			after[i] = stateDead(&webhook.DeadLetter{Delivery: d, Reason: webhook.ReasonExpired})
+			after[i] = stateDead(&webhook.Ended{Delivery: d, Reason: webhook.ReasonExpired})
 		case webhook.Return:
 			after[i] = state(&d)
 		}
@@ -190,7 +190,7 @@ func (l *ledger) settle(n int) {
 
 // reviveOrDiscard revives or discards some of the dead letters.
 func (l *ledger) reviveOrDiscard() {
-	for d, err := range l.s.Dead(l.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range l.s.Dead(l.Context(), webhook.EndedFilter{}, "") {
 		if err != nil {
 			return
 		}
@@ -228,7 +228,7 @@ func (l *ledger) states() map[string]string {
 			note(&d, state(&d))
 		}
 	}
-	for d, err := range l.s.Dead(l.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range l.s.Dead(l.Context(), webhook.EndedFilter{}, "") {
 		if err != nil {
 			l.Fatalf("Dead: %v", err)
 		}

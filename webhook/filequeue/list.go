@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
@@ -18,7 +17,7 @@ const page = 256
 // read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
 // were removed in the meantime, and those that cannot be read. If the disk can read none of them, it
 // returns an error.
-func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
+func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.Ended, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -30,9 +29,9 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 		pins[i] = s.index.segs.pin(e, i)
 	}
 	s.index.mu.Unlock()
-	all = make([]webhook.DeadLetter, len(entries))
+	all = make([]webhook.Ended, len(entries))
 	unread := 0
-	s.load(pins, func(p *pinned, _ *header, d *webhook.DeadLetter, lerr error) {
+	s.load(pins, func(p *pinned, _ *header, d *webhook.Ended, lerr error) {
 		at := p.point()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
@@ -47,13 +46,13 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 	if err != nil && unread == len(entries) { // the whole disk may be failing
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(d webhook.DeadLetter) bool { return d.Key == "" }), nil
+	return slices.DeleteFunc(all, func(d webhook.Ended) bool { return d.Key == "" }), nil
 }
 
 // pages yields the deliveries behind a point. It reads them page by page: the function get returns
 // the entries of the first page behind its argument from.
-func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
-	return storekit.Pages(keyAt(from), func(after string) (all []webhook.DeadLetter, next string, err error) {
+func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.Ended, error] {
+	return storekit.Pages(keyAt(from), func(after string) (all []webhook.Ended, next string, err error) {
 		all, err = read(ctx, s, func(x *index) []entry {
 			entries := get(x, pointOf(after))
 			if n := len(entries); n > 0 {
@@ -65,30 +64,28 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 	})
 }
 
-// list yields the dead letters or, with kindDelivered as k, the history. The arguments from and to
-// bound the time of death or delivery, to exclusively; a zero time is no bound. If after is a Key,
-// list begins behind the delivery with this Key. It leaves out those for which match returns false.
-func list[T any](ctx context.Context, s *Store, k kind, from, to time.Time, newestFirst bool, after string, match func(*webhook.DeadLetter) (T, bool)) iter.Seq2[T, error] {
+// list yields the dead letters or, with kindDelivered as k, the history.
+func list(ctx context.Context, s *Store, k kind, filter *webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
 	first, last := firstPoint, lastPoint
-	if !from.IsZero() {
-		first = point{from.UnixMicro() - 1, lastPoint.seq - 1}
+	if !filter.From.IsZero() {
+		first = point{filter.From.UnixMicro() - 1, lastPoint.seq - 1}
 	}
-	if !to.IsZero() {
-		last = point{due: to.UnixMicro()}
+	if !filter.To.IsZero() {
+		last = point{due: filter.To.UnixMicro()}
 	}
 	begin, next := first, (*queue).after
-	if newestFirst {
+	if filter.NewestFirst {
 		begin, next = last, (*queue).before
 	}
-	if p := pointOf(after); p != firstPoint && begin.before(p) != newestFirst {
+	if p := pointOf(after); p != firstPoint && begin.before(p) != filter.NewestFirst {
 		begin = p
 	}
-	return func(yield func(T, error) bool) {
+	return func(yield func(webhook.Ended, error) bool) {
 		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {
 			if at := pointOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
 				return
 			}
-			if v, ok := match(&d); (err != nil || ok) && !yield(v, err) {
+			if (err != nil || filter.Match(&d)) && !yield(d, err) {
 				return
 			}
 		}
@@ -96,28 +93,23 @@ func list[T any](ctx context.Context, s *Store, k kind, from, to time.Time, newe
 }
 
 // Dead implements webhook.Keeper.
-func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return list(ctx, s, kindDead, filter.From, filter.To, filter.NewestFirst, after, func(d *webhook.DeadLetter) (webhook.DeadLetter, bool) {
-		return *d, filter.Match(d)
-	})
+func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return list(ctx, s, kindDead, &filter, after)
 }
 
 // Delivered implements webhook.History.
-func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, after string) iter.Seq2[webhook.Delivered, error] {
-	return list(ctx, s, kindDelivered, filter.From, filter.To, true, after, func(d *webhook.DeadLetter) (webhook.Delivered, bool) {
-		v := webhook.Delivered{Delivery: d.Delivery, At: d.Died, Key: d.Key}
-		return v, filter.Match(&v)
-	})
+func (s *Store) Delivered(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return list(ctx, s, kindDelivered, &filter, after)
 }
 
 // DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
 	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })
 	switch {
 	case err != nil:
-		return webhook.DeadLetter{}, err
+		return webhook.Ended{}, err
 	case len(all) == 0:
-		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+		return webhook.Ended{}, webhook.ErrNoDeadLetter
 	}
 	return all[0], nil
 }

@@ -258,7 +258,7 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *webhook.DeadLetter, _ error) {
+		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *webhook.Ended, _ error) {
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		})
 		ld.lost = append(ld.lost, ref{r.seq, g.number})

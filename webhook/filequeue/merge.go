@@ -27,7 +27,7 @@ const (
 // changes meanwhile. Then the segment still has a needed record. The error is errUnread if the
 // disk cannot read one.
 func (j *janitor) merge(g *segment) error {
-	lost := func(m *move, d *webhook.DeadLetter, cause error) {
+	lost := func(m *move, d *webhook.Ended, cause error) {
 		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
 	}
 	// An op of the same group could take an entry out of its queue, and put it back later in another
@@ -68,7 +68,7 @@ func (x *index) moves(g *segment) (moves []move) {
 // copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit.
 // A copy is a whole record, unless the segment g is not nil and does not have the whole record. It
 // calls lost for a damaged delivery.
-func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.DeadLetter, error), commit func([]move) error) error {
+func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Ended, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {
 			size += moves[n].total()
@@ -84,7 +84,7 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Dea
 		}
 		r.index.mu.Unlock()
 		var err error
-		r.load(pins, func(p *pinned, h *header, d *webhook.DeadLetter, lerr error) {
+		r.load(pins, func(p *pinned, h *header, d *webhook.Ended, lerr error) {
 			m := &some[p.i]
 			if errors.Is(lerr, errDamaged) {
 				lost(m, d, lerr)

@@ -22,7 +22,7 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 	}
 	ts = make([]transition, len(ps))
 	b := make([]byte, 0, min(room, maxPut)) // all payloads
-	var d webhook.DeadLetter
+	var d webhook.Ended
 	for i := range ps {
 		d.Delivery = ps[i].Delivery
 		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true)

@@ -104,7 +104,7 @@ type reader struct {
 //
 // load reads records that are close to each other at once. That takes much less processor time than
 // a read for each.
-func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadLetter, err error)) {
+func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -112,7 +112,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadL
 	defer buffers.Put(buffer)
 	var one struct { // on the heap, and used for all deliveries
 		h header
-		d webhook.DeadLetter
+		d webhook.Ended
 	}
 	for n := 1; len(ps) > 0; ps, n = ps[n:], 1 {
 		first, end := ps[0].span()
@@ -132,7 +132,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadL
 		}
 		for i := range ps[:n] {
 			p := &ps[i]
-			one.h, one.d = header{}, webhook.DeadLetter{}
+			one.h, one.d = header{}, webhook.Ended{}
 			lerr := err
 			if err == nil {
 				from, to := p.span()
@@ -148,7 +148,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.DeadL
 // If only the state record is damaged, decode logs that, and d is the delivery as it was put, with
 // the due time or the time of death of its state. Only the state said when the retry window ends.
 // The window may be over, so it ends with the due time.
-func (r *reader) decode(p *pinned, b []byte, d *webhook.DeadLetter) (h header, err error) {
+func (r *reader) decode(p *pinned, b []byte, d *webhook.Ended) (h header, err error) {
 	rec, err := p.put.decode(p.entry.put, p.seq, b)
 	h = rec.header
 	if derr := rec.readDelivery(d); err == nil && derr != nil {
@@ -166,7 +166,7 @@ func (r *reader) decode(p *pinned, b []byte, d *webhook.DeadLetter) (h header, e
 	}
 	if errors.Is(err, errDamaged) {
 		r.complain("the attempts of a delivery cannot be read; a waiting delivery is attempted at most once more", p.seq, d, err)
-		d.Due, d.Expires, d.Died = p.dueAt(), p.dueAt(), p.dueAt()
+		d.Due, d.Expires, d.At = p.dueAt(), p.dueAt(), p.dueAt()
 		err = nil
 	}
 	return h, err
@@ -174,7 +174,7 @@ func (r *reader) decode(p *pinned, b []byte, d *webhook.DeadLetter) (h header, e
 
 // lose removes a delivery that cannot be read. It logs that, unless the delivery is no longer where
 // one of the transitions expects it. d has the parts of the delivery that could be read.
-func (s *Store) lose(d *webhook.DeadLetter, seq uint64, cause error, ts ...transition) {
+func (s *Store) lose(d *webhook.Ended, seq uint64, cause error, ts ...transition) {
 	for i := range ts {
 		ts[i].kind, ts[i].lost = kindGone, true
 	}
@@ -197,7 +197,7 @@ const maxTold = 1000
 
 // complain logs that a delivery cannot be read, once for each delivery. d has the parts that could
 // be read.
-func (r *reader) complain(what string, seq uint64, d *webhook.DeadLetter, err error) {
+func (r *reader) complain(what string, seq uint64, d *webhook.Ended, err error) {
 	r.mu.Lock()
 	told := r.told[seq]
 	if len(r.told) < maxTold {

@@ -39,8 +39,8 @@ type kind uint8
 
 const (
 	// The first four kinds have a delivery in one of its states. The payload of a whole record is
-	// the destination, which is also the tag, and the result of DeadLetter.AppendBinary. A later
-	// record without a tag has only what changes: Reason, Died, Due, Expires, Tries, Closed and
+	// the destination, which is also the tag, and the result of Ended.AppendBinary. A later
+	// record without a tag has only what changes: Reason, At, Due, Expires, Tries, Closed and
 	// Attempts. The size is the length of the body or, in kindDead and kindDelivered, the result
 	// of Delivery.Size. In these two kinds, due is the time of death or of delivery. If the time of
 	// the put is noDedup, the dedup window ignores the put.
@@ -166,12 +166,12 @@ func waitingKind(retry bool) kind {
 
 // deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
 // changes. The payload is appended to b.
-func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool) (record, error) {
+func deliveryRecord(b []byte, k kind, d *webhook.Ended, whole bool) (record, error) {
 	part, tag := d, len(d.Destination)
 	if whole {
 		b = append(b, d.Destination...)
 	} else {
-		part, tag = &webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
+		part, tag = &webhook.Ended{Reason: d.Reason, At: d.At, Delivery: webhook.Delivery{
 			Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
 		}}, 0
 	}
@@ -185,22 +185,22 @@ func deliveryRecord(b []byte, k kind, d *webhook.DeadLetter, whole bool) (record
 	r := tagged(k, payload)
 	r.tag, r.user, r.due, r.size = uint32(tag), userHash(d.User), d.Due.UnixMicro(), uint32(len(d.Body))
 	if k == kindDead || k == kindDelivered {
-		r.due, r.size = d.Died.UnixMicro(), uint32(d.Size())
+		r.due, r.size = d.At.UnixMicro(), uint32(d.Size())
 	}
 	return r, nil
 }
 
 // readDelivery decodes a whole record into d. Of another record it takes only what that one
 // changes.
-func (r *record) readDelivery(d *webhook.DeadLetter) error {
+func (r *record) readDelivery(d *webhook.Ended) error {
 	if r.tag > 0 {
 		return d.UnmarshalBinary(r.payload[min(int(r.tag), len(r.payload)):])
 	}
-	var state webhook.DeadLetter
+	var state webhook.Ended
 	if err := state.UnmarshalBinary(r.payload); err != nil {
 		return err
 	}
-	d.Reason, d.Died = state.Reason, state.Died
+	d.Reason, d.At = state.Reason, state.At
 	d.Due, d.Expires, d.Tries, d.Closed, d.Attempts = state.Due, state.Expires, state.Tries, state.Closed, state.Attempts
 	return nil
 }

@@ -76,7 +76,7 @@ func (ld *loader) copyTo(s *Store) error {
 	}
 	var moves []move
 	ld.index.visit(func(w where, e entry) { moves = append(moves, move{entry: e, from: w}) })
-	lost := func(m *move, d *webhook.DeadLetter, cause error) {
+	lost := func(m *move, d *webhook.Ended, cause error) {
 		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
 	}
 	return ld.copyAll(moves, nil, lost, func(some []move) error {

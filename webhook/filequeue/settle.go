@@ -21,7 +21,7 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
 	t.id = by.Delivery.Claim
-	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
+	d := webhook.Ended{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
 	k := kindDead
 	switch by.Verdict {
 	case webhook.Return:
@@ -32,7 +32,7 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 			return t, nil
 		}
 		if k = kindDelivered; by.At.IsZero() {
-			d.Died = s.Now()
+			d.At = s.Now()
 		}
 	case webhook.Retry:
 		k = waitingKind(!d.Expires.IsZero())

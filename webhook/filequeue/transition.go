@@ -141,7 +141,7 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
 // caller has read d from the store, and then changed it.
-func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
+func restate(from where, d *webhook.Ended, k kind) (t transition, err error) {
 	t.record, err = deliveryRecord(nil, k, d, false)
 	t.from = spot{from, pointOf(d.Key)}
 	return t, err

@@ -15,28 +15,28 @@ import (
 )
 
 // DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
 	if err := s.lock(ctx); err != nil {
-		return webhook.DeadLetter{}, err
+		return webhook.Ended{}, err
 	}
 	defer s.mu.Unlock()
 	if d := s.dead[key]; d != nil {
 		return *d, nil
 	}
-	return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	return webhook.Ended{}, webhook.ErrNoDeadLetter
 }
 
 // Dead implements webhook.Keeper. It yields the dead letters that existed when the loop
 // began.
-func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
+func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return func(yield func(webhook.Ended, error) bool) {
 		if err := s.lock(ctx); err != nil {
-			yield(webhook.DeadLetter{}, err)
+			yield(webhook.Ended{}, err)
 			return
 		}
 		all := slices.Collect(maps.Values(s.dead))
 		s.mu.Unlock()
-		slices.SortFunc(all, func(a, b *webhook.DeadLetter) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(all, func(a, b *webhook.Ended) int { return strings.Compare(a.Key, b.Key) })
 		if filter.NewestFirst {
 			slices.Reverse(all)
 		}
@@ -51,7 +51,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(d *webhook.DeadLetter) {
+	return s.takeDead(ctx, keys, func(d *webhook.Ended) {
 		it := &item{Delivery: d.Delivery}
 		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
 		s.add(it)
@@ -62,12 +62,12 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
+	return s.takeDead(ctx, keys, func(*webhook.Ended) {})
 }
 
 // takeDead removes the dead letters with these keys, and calls the function each once for each
 // removed dead letter. It returns how many it has removed.
-func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (n int, err error) {
+func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.Ended)) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 	return n, nil
 }
 
-func (c *contents) removeDead(d *webhook.DeadLetter) {
+func (c *contents) removeDead(d *webhook.Ended) {
 	delete(c.dead, d.Key)
 	c.bytes -= size(&d.Delivery)
 }
@@ -120,8 +120,8 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	c := webhook.Counts{Dead: len(s.dead)}
 	for _, d := range s.dead {
 		c.DeadBytes += d.Size()
-		if c.OldestDead.IsZero() || d.Died.Before(c.OldestDead) {
-			c.OldestDead = d.Died
+		if c.OldestDead.IsZero() || d.At.Before(c.OldestDead) {
+			c.OldestDead = d.At
 		}
 	}
 	for _, l := range s.lanes {

@@ -70,7 +70,7 @@ type contents struct {
 	seq    uint64           // the number of the latest delivery, claim, retry, dead letter or setting
 	lanes  map[string]*lane // by destination; only those with deliveries
 	claims map[uint64]*item
-	dead   map[string]*webhook.DeadLetter // by key; a dead letter never changes
+	dead   map[string]*webhook.Ended // by key; a dead letter never changes
 }
 
 var (
@@ -95,7 +95,7 @@ func New(c Config) *Store {
 	s := &Store{
 		contents: contents{
 			maxBytes: c.MaxBytes, changed: make(chan struct{}, 1), lanes: make(map[string]*lane),
-			claims: make(map[uint64]*item), dead: make(map[string]*webhook.DeadLetter),
+			claims: make(map[uint64]*item), dead: make(map[string]*webhook.Ended),
 		},
 		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		settings:  make(map[string]webhook.Setting),
@@ -320,7 +320,7 @@ func (c *contents) settle(by *webhook.Settlement) error {
 	case webhook.Bury:
 		c.drop(it)
 		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, c.seq) // sorts by time of death
-		c.dead[key] = &webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At, Key: key}
+		c.dead[key] = &webhook.Ended{Delivery: it.Delivery, Reason: by.Reason, At: by.At, Key: key}
 		c.bytes += size(&it.Delivery)
 	}
 	return nil

@@ -381,7 +381,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		}
 	}
 	var keys []string
-	for d, err := range s.Dead(ctx, webhook.DeadFilter{User: user}, "") {
+	for d, err := range s.Dead(ctx, webhook.EndedFilter{User: user}, "") {
 		if err != nil {
 			return erased, claimed, err
 		}

@@ -310,7 +310,7 @@ func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 		}
 		again.Attempts = d.Attempts
 		settle(t, q, webhook.Bury, again)
-		for dead, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
+		for dead, err := range q.Dead(t.Context(), webhook.EndedFilter{}, "") {
 			if err != nil || len(dead.Body) != len(d.Body) {
 				t.Fatalf("the dead letter has a body of %d bytes, %v; want %d", len(dead.Body), err, len(d.Body))
 			}

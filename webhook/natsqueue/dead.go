@@ -30,9 +30,9 @@ func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 }
 
 // letterOf decodes the dead letter in a message, and gives it its key.
-func letterOf(m *jetstream.RawStreamMsg) (d webhook.DeadLetter, err error) {
+func letterOf(m *jetstream.RawStreamMsg) (d webhook.Ended, err error) {
 	err = d.UnmarshalBinary(m.Data)
-	d.Key = deadKey(d.Died, m.Sequence)
+	d.Key = deadKey(d.At, m.Sequence)
 	return d, err
 }
 
@@ -46,13 +46,13 @@ func (c *Config) dead(bucket, destination, user string) string {
 	return c.Stream + ".dead." + bucket + "." + destination + "." + user
 }
 
-func (c *Config) deadSubject(d *webhook.DeadLetter) string {
-	return c.dead(decimal(bucketOf(d.Died)), token(d.Destination), deadUser(d.User))
+func (c *Config) deadSubject(d *webhook.Ended) string {
+	return c.dead(decimal(bucketOf(d.At)), token(d.Destination), deadUser(d.User))
 }
 
 // deadFilter returns a pattern of the subjects in a bucket. It matches the dead letters that f
 // selects, and may match others.
-func (c *Config) deadFilter(bucket string, f webhook.DeadFilter) string {
+func (c *Config) deadFilter(bucket string, f webhook.EndedFilter) string {
 	destination, user := "*", "*"
 	if f.Destination != "" {
 		destination = token(f.Destination)
@@ -69,7 +69,7 @@ func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
 func bucketOf(t time.Time) uint64 { return uint64(max(0, t.UnixMicro()/deadBucket.Microseconds())) }
 
 // DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.Ended, err error) {
 	found, err := s.letters(ctx, key)
 	if err == nil && len(found) == 0 {
 		err = webhook.ErrNoDeadLetter
@@ -81,14 +81,14 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 }
 
 // Dead implements webhook.Keeper. It keeps the keys of one bucket at a time in memory.
-func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
+func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return func(yield func(webhook.Ended, error) bool) {
 		buckets, err := s.buckets(ctx, filter, after)
 		for i := 0; i < len(buckets) && err == nil; i++ {
 			var keys []string
 			keys, err = s.bucket(ctx, buckets[i], filter, after)
 			for some := range slices.Chunk(keys, pageLen) {
-				var found []webhook.DeadLetter
+				var found []webhook.Ended
 				if found, err = s.letters(ctx, some...); err != nil {
 					break
 				}
@@ -100,7 +100,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 			}
 		}
 		if err != nil {
-			yield(webhook.DeadLetter{}, err)
+			yield(webhook.Ended{}, err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 // buckets returns, in the order of f, the buckets that may have dead letters which f selects. If
 // the argument after is the key of a dead letter, buckets begins with the bucket of that letter. If
 // it is empty, buckets begins with the first one.
-func (s *conn) buckets(ctx context.Context, f webhook.DeadFilter, after string) ([]uint64, error) {
+func (s *conn) buckets(ctx context.Context, f webhook.EndedFilter, after string) ([]uint64, error) {
 	return call(ctx, s, "listing dead letters", func() (all []uint64, _ error) {
 		died, _, ok := parseKey(after)
 		if after != "" && !ok {
@@ -136,7 +136,7 @@ func (s *conn) buckets(ctx context.Context, f webhook.DeadFilter, after string) 
 
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
 // after is not empty, it is a key, and bucket returns only the keys that follow this key.
-func (s *conn) bucket(ctx context.Context, n uint64, f webhook.DeadFilter, after string) ([]string, error) {
+func (s *conn) bucket(ctx context.Context, n uint64, f webhook.EndedFilter, after string) ([]string, error) {
 	return call(ctx, s, "listing dead letters", func() (keys []string, _ error) {
 		for m, err := range s.list(ctx, s.config.deadFilter(decimal(n), f)) {
 			if err != nil {
@@ -158,8 +158,8 @@ func (s *conn) bucket(ctx context.Context, n uint64, f webhook.DeadFilter, after
 
 // letters reads the dead letters with the given keys from the stream. It leaves out dead letters
 // that no longer exist.
-func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.DeadLetter, error) {
-	return call(ctx, s, "reading dead letters", func() (found []webhook.DeadLetter, _ error) {
+func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.Ended, error) {
+	return call(ctx, s, "reading dead letters", func() (found []webhook.Ended, _ error) {
 		var seqs []uint64
 		for _, key := range keys {
 			if _, seq, ok := parseKey(key); ok && seq > 0 {
@@ -181,13 +181,13 @@ func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.DeadLette
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(webhook.DeadLetter) error { return nil })
+	return s.exhume(ctx, keys, func(webhook.Ended) error { return nil })
 }
 
 // Revive implements webhook.Keeper. It stores a delivery before it deletes the dead letter. A crash
 // between the two leaves both.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(d webhook.DeadLetter) error {
+	return s.exhume(ctx, keys, func(d webhook.Ended) error {
 		key := d.Key
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
 		p, err := s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
@@ -206,7 +206,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 // exhume deletes the dead letters with the given keys, and returns how many it has deleted. It
 // calls the function before with each letter, and then deletes the letter. Revive puts the delivery
 // back in that function. exhume stops at the first error.
-func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (int, error) {
+func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.Ended) error) (int, error) {
 	return call(ctx, s.conn, "removing dead letters", func() (n int, err error) {
 		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 		for some := range slices.Chunk(keys, pageLen) {

@@ -98,7 +98,7 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 			_, fetched := a.tryFetch(t.Context(), 1, names...)
 			return err == nil && fetched == nil && counts.Waiting == 0
 		})
-		for dead, err := range a.Dead(t.Context(), webhook.DeadFilter{}, "") {
+		for dead, err := range a.Dead(t.Context(), webhook.EndedFilter{}, "") {
 			t.Errorf("got a dead letter of %s, %v; want none", dead.Destination, err)
 		}
 	})
@@ -391,7 +391,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 			return n > 0 && m > 0 && n+m == c.Partitions
 		})
 		n := 0
-		for _, err := range b.Dead(t.Context(), webhook.DeadFilter{}, "") {
+		for _, err := range b.Dead(t.Context(), webhook.EndedFilter{}, "") {
 			if n++; err != nil {
 				t.Fatal(err)
 			}

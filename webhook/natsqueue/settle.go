@@ -90,7 +90,7 @@ func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *e
 			end.again = &again
 			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
-			dead := webhook.DeadLetter{Delivery: again, Reason: by.Reason, Died: by.At}
+			dead := webhook.Ended{Delivery: again, Reason: by.Reason, At: by.At}
 			end.subject = s.config.deadSubject(&dead)
 			end.record, _ = dead.AppendBinary(nil)
 		}

@@ -17,7 +17,7 @@ import (
 
 // scanDead reads the key and the record of a dead letter. If the record is damaged, scanDead logs
 // that and returns a dead letter that has nothing but its Key.
-func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.DeadLetter, err error) {
+func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.Ended, err error) {
 	var key string
 	var record []byte
 	if err = r.Scan((*text)(&key), &record); err != nil {
@@ -25,29 +25,29 @@ func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.DeadLetter, err error)
 	}
 	if damage := d.UnmarshalBinary(record); damage != nil {
 		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", key, "error", damage)
-		d = webhook.DeadLetter{}
+		d = webhook.Ended{}
 	}
 	d.Key = key
 	return d, nil
 }
 
 // DeadLetter implements webhook.Store.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
 	what := "dead letter " + strconv.Quote(key)
 	found, err := listed(ctx, s.database, what, s.scanDead, `SELECT key, record FROM S.dead WHERE key = $1`, []byte(key))
 	switch {
 	case err != nil:
-		return webhook.DeadLetter{}, err
+		return webhook.Ended{}, err
 	case len(found) == 0:
-		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+		return webhook.Ended{}, webhook.ErrNoDeadLetter
 	case found[0].Destination == "":
-		return webhook.DeadLetter{}, fmt.Errorf("pgqueue: %s is damaged", what)
+		return webhook.Ended{}, fmt.Errorf("pgqueue: %s is damaged", what)
 	}
 	return found[0], nil
 }
 
 // Dead implements webhook.Store. It leaves out damaged dead letters.
-func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *Store) Dead(ctx context.Context, f webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
 	to := int64(never)
 	if !f.To.IsZero() {
 		to = f.To.UnixMicro()
@@ -56,10 +56,10 @@ func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) it
 	if f.NewestFirst {
 		order = "($6 = ''::bytea OR key < $6) ORDER BY key DESC"
 	}
-	list := paged(ctx, s.database, "reading dead letters", after, func(d webhook.DeadLetter) string { return d.Key }, s.scanDead, `SELECT key, record FROM S.dead
+	list := paged(ctx, s.database, "reading dead letters", after, func(d webhook.Ended) string { return d.Key }, s.scanDead, `SELECT key, record FROM S.dead
 WHERE ($1 = ''::bytea OR destination = $1) AND ($2 = ''::bytea OR type = $2) AND ($3 = ''::bytea OR reason = $3)
 AND died >= $4 AND died < $5 AND `+order+` LIMIT $7`, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to)
-	return func(yield func(webhook.DeadLetter, error) bool) {
+	return func(yield func(webhook.Ended, error) bool) {
 		for d, err := range list {
 			selected := err != nil || d.Destination != "" && f.Match(&d) // the query does not filter by ID and User
 			if selected && !yield(d, err) {

@@ -52,7 +52,7 @@ func TestPooler(t *testing.T) {
 				t.Errorf("Count = %+v, %v; want 40 waiting, 10 dead", c, err)
 			}
 			dead := 0
-			for d, err := range q.Dead(ctx, webhook.DeadFilter{NewestFirst: true}, "") {
+			for d, err := range q.Dead(ctx, webhook.EndedFilter{NewestFirst: true}, "") {
 				if err != nil {
 					t.Fatal(err)
 				}

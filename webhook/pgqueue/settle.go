@@ -102,7 +102,7 @@ func (s *settler) settleSome(ctx context.Context, ss []webhook.Settlement) (n in
 				}
 			case webhook.Bury:
 				var record []byte
-				dead := webhook.DeadLetter{Delivery: d, Reason: v.Reason, Died: v.At}
+				dead := webhook.Ended{Delivery: d, Reason: v.Reason, At: v.At}
 				if record, refused = dead.AppendBinary(nil); refused == nil {
 					b.Queue(s.in(burySQL), v.At.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(v.Reason), []byte(d.User), d.Size(), record)
 					size += len(record)

@@ -558,7 +558,7 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	wantWaiting(t, s, 2)
 	exec(`UPDATE S.dead SET record = '\x00' WHERE id = (SELECT id FROM S.dead LIMIT 1)`)
 	var keys []string
-	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

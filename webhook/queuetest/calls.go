@@ -36,7 +36,7 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 		"Heads(true)":        func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
 		"Heads(false)":       func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
 		"DeadLetter":         func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
-		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
+		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, webhook.EndedFilter{}, "")); return err },
 		"Revive":             func(c ctx) error { _, err := s.Revive(c, letter); return err },
 		"Discard":            func(c ctx) error { _, err := s.Discard(c, letter); return err },
 		"Waiting":            func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -137,7 +138,7 @@ func (c *checker) discard(keys ...string) { c.takeDead("Discard", c.s.Discard, k
 
 func (c *checker) revive(keys ...string) {
 	c.takeDead("Revive", c.s.Revive, keys, func(e *entry) bool {
-		e.place, e.DeadLetter = waiting, webhook.DeadLetter{Delivery: e.Delivery}
+		e.place, e.Ended = waiting, webhook.Ended{Delivery: e.Delivery}
 		e.Expires, e.Tries, e.Closed = time.Time{}, 0, nil
 		return true
 	})
@@ -248,11 +249,11 @@ func (c *checker) compare() {
 		c.compareWaiting(name)
 		want.Waiting, want.Claimed = want.Waiting+n.Waiting, want.Claimed+n.Claimed
 	}
-	for _, d := range c.deadLetters(webhook.DeadFilter{}) {
-		want.Dead, want.DeadBytes, want.OldestDead = want.Dead+1, want.DeadBytes+d.Size(), cmp.Or(want.OldestDead, d.Died)
+	for _, d := range c.deadLetters(webhook.EndedFilter{}) {
+		want.Dead, want.DeadBytes, want.OldestDead = want.Dead+1, want.DeadBytes+d.Size(), cmp.Or(want.OldestDead, d.At)
 	}
 	if c.keeps {
-		for _, d := range c.history(webhook.DeliveredFilter{}) {
+		for _, d := range c.history(webhook.EndedFilter{}) {
 			want.Delivered, want.DeliveredBytes = want.Delivered+1, want.DeliveredBytes+d.Size()
 		}
 	}
@@ -281,40 +282,35 @@ func (c *checker) heads(every bool) map[string]webhook.Head {
 }
 
 func (c *checker) compareWaiting(destination string) {
-	var got []webhook.DeadLetter
+	var got []webhook.Ended
 	for _, d := range all(c, c.s.Waiting(c.ctx, destination, "")) {
-		got = append(got, webhook.DeadLetter{Delivery: d})
+		got = append(got, webhook.Ended{Delivery: d})
 	}
-	c.compareList("Waiting", got, waiting, func(d *webhook.DeadLetter) bool { return d.Destination == destination })
+	c.compareList("Waiting", got, waiting, func(d *webhook.Ended) bool { return d.Destination == destination })
 }
 
-// deadLetters returns the dead letters that filter selects. It compares them with the model.
-func (c *checker) deadLetters(filter webhook.DeadFilter) []webhook.DeadLetter {
-	ds := all(c, c.s.Dead(c.ctx, filter, ""))
+func (c *checker) deadLetters(filter webhook.EndedFilter) []webhook.Ended {
+	return c.ended("Dead", c.s.Dead, buried, filter)
+}
+
+func (c *checker) history(filter webhook.EndedFilter) []webhook.Ended {
+	return c.ended("Delivered", c.s.(webhook.History).Delivered, delivered, filter)
+}
+
+// ended returns the deliveries in a place that filter selects. It compares them with the model.
+func (c *checker) ended(what string, list func(context.Context, webhook.EndedFilter, string) iter.Seq2[webhook.Ended, error], in place, filter webhook.EndedFilter) []webhook.Ended {
+	ds := all(c, list(c.ctx, filter, ""))
 	got := slices.Clone(ds)
 	if filter.NewestFirst {
 		slices.Reverse(got)
 	}
-	c.compareList(fmt.Sprintf("Dead(%+v)", filter), got, buried, filter.Match)
-	return ds
-}
-
-// history returns the deliveries that Delivered yields. It compares them with the model.
-func (c *checker) history(filter webhook.DeliveredFilter) []webhook.Delivered {
-	ds := all(c, c.s.(webhook.History).Delivered(c.ctx, filter, ""))
-	var got []webhook.DeadLetter
-	for _, d := range slices.Backward(ds) {
-		got = append(got, webhook.DeadLetter{Delivery: d.Delivery, Died: d.At, Key: d.Key})
-	}
-	c.compareList(fmt.Sprintf("Delivered(%+v)", filter), got, delivered, func(d *webhook.DeadLetter) bool {
-		return filter.Match(&webhook.Delivered{Delivery: d.Delivery, At: d.Died})
-	})
+	c.compareList(fmt.Sprintf("%s(%+v)", what, filter), got, in, filter.Match)
 	return ds
 }
 
 // compareList compares a list with the entries in a place that match, in the order of their times.
 // It copies the keys from the list to the model.
-func (c *checker) compareList(what string, got []webhook.DeadLetter, in place, match func(*webhook.DeadLetter) bool) {
+func (c *checker) compareList(what string, got []webhook.Ended, in place, match func(*webhook.Ended) bool) {
 	names := make([]string, len(got))
 	for i, d := range got {
 		names[i] = id(&d.Delivery)
@@ -322,9 +318,9 @@ func (c *checker) compareList(what string, got []webhook.DeadLetter, in place, m
 			e.Key = d.Key
 		}
 	}
-	var want []webhook.DeadLetter
-	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.DeadLetter) }) {
-		want = append(want, e.DeadLetter)
+	var want []webhook.Ended
+	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.Ended) }) {
+		want = append(want, e.Ended)
 	}
 	equalLists(c, what, got, want)
 }

@@ -11,7 +11,7 @@ import (
 
 // bury makes n dead letters, with four destinations, two types and three reasons. Two of them die
 // at the same time, and the next two a minute later. The first two die now.
-func bury(k *kit, n int) []webhook.DeadLetter {
+func bury(k *kit, n int) []webhook.Ended {
 	ds, names := k.many(4, (n+3)/4)
 	ds = ds[:n]
 	for i := range ds {
@@ -26,7 +26,7 @@ func bury(k *kit, n int) []webhook.DeadLetter {
 		ss[i].At = at.Add(time.Duration(n-i-1) / 2 * time.Minute)
 	}
 	k.settleAll(ss...)
-	return k.deadLetters(webhook.DeadFilter{})
+	return k.deadLetters(webhook.EndedFilter{})
 }
 
 var keeperCases = []testCase{
@@ -118,8 +118,8 @@ var keeperCases = []testCase{
 				}
 			}
 		}
-		at := func(minutes int) time.Time { return letters[0].Died.Add(time.Duration(minutes) * time.Minute) }
-		for _, f := range []webhook.DeadFilter{
+		at := func(minutes int) time.Time { return letters[0].At.Add(time.Duration(minutes) * time.Minute) }
+		for _, f := range []webhook.EndedFilter{
 			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {ID: letters[7].ID}, {ID: "none"}, {User: "user-9"},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
 			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
@@ -131,7 +131,7 @@ var keeperCases = []testCase{
 			}
 		}
 		k.discard(letters[5].Key)
-		equalLists(k, "Dead after a discarded one", all(k, k.s.Dead(k.ctx, webhook.DeadFilter{}, letters[5].Key)), letters[6:])
+		equalLists(k, "Dead after a discarded one", all(k, k.s.Dead(k.ctx, webhook.EndedFilter{}, letters[5].Key)), letters[6:])
 	}},
 	{"Discard", "Discard removes the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
 		letters := bury(k, 300)
@@ -144,7 +144,7 @@ var keeperCases = []testCase{
 			}
 		}
 		seen := 0
-		for d, err := range k.s.Dead(k.ctx, webhook.DeadFilter{}, "") {
+		for d, err := range k.s.Dead(k.ctx, webhook.EndedFilter{}, "") {
 			if err != nil {
 				k.Fatal(err)
 			}
@@ -162,7 +162,7 @@ var keeperCases = []testCase{
 }
 
 var historyCases = []testCase{
-	{"History", "Delivered yields the kept deliveries that filter selects, the latest first. If after is the Key of a kept delivery, the list begins behind it. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
+	{"History", "Delivered is Keeper.Dead for the kept deliveries, in the order in which they were delivered. Counts include the kept deliveries, and Erase removes them like dead letters. It holds no lock between two yields.", func(k *kit) {
 		k.keeps = true
 		ds, names := k.many(3, 200) // more than a store reads in one page
 		for i := range ds {
@@ -179,16 +179,18 @@ var historyCases = []testCase{
 		k.settleAll(ss...)
 		for range 2 {
 			k.compare()
-			letters := k.history(webhook.DeliveredFilter{})
-			equalLists(k, "Delivered after number 300", all(k, k.s.(webhook.History).Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)), letters[301:])
-			for _, f := range []webhook.DeliveredFilter{
-				{Destination: "d1"}, {MessageID: "message 17"}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
+			for _, f := range []webhook.EndedFilter{{}, {NewestFirst: true}} {
+				kept := k.history(f)
+				equalLists(k, "Delivered after number 300", all(k, k.s.(webhook.History).Delivered(k.ctx, f, kept[300].Key)), kept[301:])
+			}
+			for _, f := range []webhook.EndedFilter{
+				{Destination: "d1"}, {ID: "message 17"}, {NewestFirst: true, From: at(20), To: at(100)}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
 			} {
 				k.history(f)
 			}
 			k.restart()
 		}
-		for range k.s.(webhook.History).Delivered(k.ctx, webhook.DeliveredFilter{}, "") {
+		for range k.s.(webhook.History).Delivered(k.ctx, webhook.EndedFilter{}, "") {
 			k.erase("user 0")
 			break
 		}

@@ -19,10 +19,9 @@ type model struct {
 }
 
 // An entry is a delivery that was put, wherever it is now. Its Claim is zero unless it is claimed.
-// Reason and Died are those of the dead letter. For a delivered delivery, Died is when it was
-// delivered. Key is empty until the store has returned it.
+// Reason and At are zero until it ends. Key is empty until the store has returned it.
 type entry struct {
-	webhook.DeadLetter
+	webhook.Ended
 	id    string
 	place place
 	known bool // the store remembers the put
@@ -55,7 +54,7 @@ func (e *entry) at() time.Time {
 	if e.place == waiting {
 		return e.Due
 	}
-	return e.Died
+	return e.At
 }
 
 // sorted returns the entries that match, in the order of their times. A store may return entries
@@ -87,7 +86,7 @@ func (m *model) inOrder() []*entry {
 // hold adds a delivery that the store has stored without a claim.
 func (m *model) hold(d webhook.Delivery) *entry {
 	d.Claim = 0
-	e := &entry{DeadLetter: webhook.DeadLetter{Delivery: d}, id: id(&d), place: waiting}
+	e := &entry{Ended: webhook.Ended{Delivery: d}, id: id(&d), place: waiting}
 	if before := m.entries[e.id]; before != nil {
 		e.known = before.known
 	}
@@ -106,10 +105,10 @@ func (m *model) settled(s *webhook.Settlement) {
 	switch s.Verdict {
 	case webhook.Done:
 		if e.place = removed; m.keeps {
-			e.place, e.Died = delivered, s.At
+			e.place, e.At = delivered, s.At
 		}
 	case webhook.Bury:
-		e.place, e.Reason, e.Died = buried, s.Reason, s.At
+		e.place, e.Reason, e.At = buried, s.Reason, s.At
 		e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 	case webhook.Retry:
 		e.Due, e.Expires = d.Due, d.Expires

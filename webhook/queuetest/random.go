@@ -177,7 +177,7 @@ func (w *walk) settles() {
 // takesDead revives some random dead letters, and discards others.
 func (w *walk) takesDead() {
 	var revived, discarded []string
-	for _, d := range w.deadLetters(webhook.DeadFilter{}) {
+	for _, d := range w.deadLetters(webhook.EndedFilter{}) {
 		switch w.r.IntN(4) {
 		case 0:
 			revived = append(revived, d.Key, "no such key", d.Key)

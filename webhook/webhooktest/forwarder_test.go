@@ -49,7 +49,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 		}
 
 		crm.SetScript(webhooktest.Answer(200))
-		for n, err := range forwarder.ReplayAll(t.Context(), webhook.DeadFilter{Destination: "crm"}) {
+		for n, err := range forwarder.ReplayAll(t.Context(), webhook.EndedFilter{Destination: "crm"}) {
 			if n != 1 || err != nil {
 				t.Errorf("ReplayAll yields %d, %v; want 1, nil", n, err)
 			}

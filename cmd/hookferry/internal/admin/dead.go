@@ -21,12 +21,10 @@ const (
 )
 
 func listDead(q *request) (any, error) {
-	filter := filterOf[webhook.DeadFilter](q)
+	filter := filterOf[webhook.EndedFilter](q)
 	filter.NewestFirst = q.param(api.ParamOrder) == api.OrderNewest
 	after := q.param(api.ParamAfter)
-	list, err := page(q, q.config.Store.Dead(q.Context(), filter, after),
-		func(d *webhook.DeadLetter) api.Delivery { return short(deadLetter(d)) },
-		func(d *webhook.DeadLetter) string { return d.Key })
+	list, err := listEnded(q, q.config.Store.Dead(q.Context(), filter, after))
 	if _, wrong := errors.AsType[*failure](err); err != nil && !wrong && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
 	}
@@ -36,20 +34,20 @@ func listDead(q *request) (any, error) {
 // listsDead reports whether the store can list its dead letters from the first one. If it can, a
 // failed listing that was to begin after a key has failed because the key is wrong.
 func listsDead(q *request) bool {
-	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
+	for _, err := range q.config.Store.Dead(q.Context(), webhook.EndedFilter{}, "") {
 		return err == nil
 	}
 	return true
 }
 
 func countDead(q *request) (any, error) {
-	n, err := q.config.Forwarder.CountDead(q.Context(), filterOf[webhook.DeadFilter](q))
+	n, err := q.config.Forwarder.CountDead(q.Context(), filterOf[webhook.EndedFilter](q))
 	return api.Count{Count: n}, err
 }
 
 func getDead(q *request) (any, error) {
 	d, err := q.config.Forwarder.DeadLetter(q.Context(), q.PathValue("key"))
-	return deadLetter(&d), err
+	return endedDelivery(&d), err
 }
 
 func replay(q *request, s *api.Selection) (any, error) {
@@ -61,7 +59,7 @@ func discard(q *request, s *api.Selection) (any, error) {
 }
 
 func (q *request) eachSelected(s *api.Selection,
-	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
+	byFilter func(context.Context, webhook.EndedFilter) iter.Seq2[int, error],
 	byKey func(context.Context, ...string) (int, error),
 ) error {
 	switch {
@@ -131,7 +129,7 @@ func countByDestination(ctx context.Context, f *webhook.Forwarder) map[string]in
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTime)
 	defer cancel()
 	by := map[string]int{}
-	for d, err := range f.Dead(ctx, webhook.DeadFilter{}) {
+	for d, err := range f.Dead(ctx, webhook.EndedFilter{}) {
 		if err != nil || ctx.Err() != nil {
 			return nil
 		}

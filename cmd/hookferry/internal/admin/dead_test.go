@@ -136,10 +136,10 @@ func TestReplayAndDiscard(t *testing.T) {
 	}{
 		{"replay by key", api.ReplayPath, api.Selection{Keys: all[:2]}, 2, 2, 8},
 		{"replay again", api.ReplayPath, api.Selection{Keys: all[:3]}, 1, 3, 7},
-		{"replay by filter", api.ReplayPath, api.Selection{Filter: &webhook.DeadFilter{To: to}}, 3, 3, 4},
+		{"replay by filter", api.ReplayPath, api.Selection{Filter: &webhook.EndedFilter{To: to}}, 3, 3, 4},
 		{"discard by key", api.DiscardPath, api.Selection{Keys: all[9:]}, 1, 1, 3},
-		{"discard by filter that selects nothing", api.DiscardPath, api.Selection{Filter: &webhook.DeadFilter{Type: "page"}}, 0, 0, 3},
-		{"discard all", api.DiscardPath, api.Selection{Filter: &webhook.DeadFilter{}}, 3, 3, 0},
+		{"discard by filter that selects nothing", api.DiscardPath, api.Selection{Filter: &webhook.EndedFilter{Type: "page"}}, 0, 0, 3},
+		{"discard all", api.DiscardPath, api.Selection{Filter: &webhook.EndedFilter{}}, 3, 3, 0},
 	}
 	for _, tt := range tests {
 		diff(t, tt.name, s.work("POST", tt.path, tt.selection), api.Progress{Done: tt.done, Total: tt.total, Ended: true})
@@ -181,7 +181,7 @@ func (s *server) work(method, path string, body any) (last api.Progress) {
 func TestReplayTenThousandDeadLetters(t *testing.T) {
 	s := newServer(t, nil)
 	s.bury("crm", "expired", 10_000, noon)
-	diff(t, "replay", s.work("POST", api.ReplayPath, api.Selection{Filter: &webhook.DeadFilter{Destination: "crm"}}),
+	diff(t, "replay", s.work("POST", api.ReplayPath, api.Selection{Filter: &webhook.EndedFilter{Destination: "crm"}}),
 		api.Progress{Done: 10_000, Total: 10_000, Ended: true})
 	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 10_000 || got.Dead != 0 {
 		t.Errorf("%d deliveries wait, and %d are dead letters, want 10000 and 0", got.Waiting, got.Dead)
@@ -217,7 +217,7 @@ func TestReplayEndsWithClientAndServer(t *testing.T) {
 				c.Forwarder, c.Store = f, store
 			})
 			s.bury("crm", "refused", 3, noon)
-			resp, err := s.client.Do(s.request("POST", api.ReplayPath, api.Selection{Filter: &webhook.DeadFilter{}}))
+			resp, err := s.client.Do(s.request("POST", api.ReplayPath, api.Selection{Filter: &webhook.EndedFilter{}}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func TestReplayEndsWithClientAndServer(t *testing.T) {
 			if !s.handler.works.TryAcquire(maxWorks) {
 				t.Errorf("the %s ends: work goes on, want none", end)
 			}
-			if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
+			if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.EndedFilter{}); n != 3 || err != nil {
 				t.Errorf("the %s ends: %d dead letters are left, %v, want 3", end, n, err)
 			}
 		}
@@ -253,11 +253,11 @@ type failingStore struct {
 	byAfter bool
 }
 
-func (q *failingStore) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (q *failingStore) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
 	if q.byAfter && after == "" {
 		return q.Store.Dead(ctx, filter, after)
 	}
-	return func(yield func(webhook.DeadLetter, error) bool) { yield(webhook.DeadLetter{}, q.err) }
+	return func(yield func(webhook.Ended, error) bool) { yield(webhook.Ended{}, q.err) }
 }
 
 // TestDeadReportsErrorsOfTheStore shows which status and code the client gets for an error of the
@@ -303,16 +303,16 @@ type searchedStore struct {
 	left chan time.Duration // receives the time that a search has left
 }
 
-func (q *searchedStore) Dead(ctx context.Context, _ webhook.DeadFilter, _ string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
+func (q *searchedStore) Dead(ctx context.Context, _ webhook.EndedFilter, _ string) iter.Seq2[webhook.Ended, error] {
+	return func(yield func(webhook.Ended, error) bool) {
 		end, ok := ctx.Deadline()
 		if !ok {
 			q.left <- -1
-			yield(webhook.DeadLetter{}, errors.New("the search has no end"))
+			yield(webhook.Ended{}, errors.New("the search has no end"))
 			return
 		}
 		q.left <- time.Until(end)
-		yield(webhook.DeadLetter{}, fmt.Errorf("reading: %w", context.DeadlineExceeded))
+		yield(webhook.Ended{}, fmt.Errorf("reading: %w", context.DeadlineExceeded))
 	}
 }
 
@@ -381,8 +381,8 @@ type readingStore struct {
 	each time.Duration
 }
 
-func (q *readingStore) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
+func (q *readingStore) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+	return func(yield func(webhook.Ended, error) bool) {
 		for d, err := range q.Store.Dead(ctx, filter, after) {
 			time.Sleep(q.each)
 			if !yield(d, err) {

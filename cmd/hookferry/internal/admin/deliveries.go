@@ -17,17 +17,24 @@ func waitingDelivery(d *webhook.Delivery) api.Delivery {
 	return api.DeliveryOf(d, feed.StateWaiting, time.Time{})
 }
 
-func deadLetter(d *webhook.DeadLetter) api.Delivery {
-	a := api.DeliveryOf(&d.Delivery, feed.KindDead, d.Died)
+func endedDelivery(d *webhook.Ended) api.Delivery {
+	state := feed.KindDead
+	if d.Reason == "" {
+		state = feed.KindDelivered
+	}
+	a := api.DeliveryOf(&d.Delivery, state, d.At)
 	a.Key, a.Reason = d.Key, string(d.Reason)
+	if d.Reason == "" {
+		a.Tries++ // the store does not keep the attempt that succeeded
+	}
 	return a
 }
 
-func keptDelivery(d *webhook.Delivered) api.Delivery {
-	a := api.DeliveryOf(&d.Delivery, feed.KindDelivered, d.At)
-	a.Key = d.Key
-	a.Tries++ // the store does not keep the attempt that succeeded
-	return a
+// listEnded answers with a page of dead letters, or of delivered deliveries.
+func listEnded(q *request, all iter.Seq2[webhook.Ended, error]) (any, error) {
+	return page(q, all,
+		func(d *webhook.Ended) api.Delivery { return short(endedDelivery(d)) },
+		func(d *webhook.Ended) string { return d.Key })
 }
 
 // short returns a delivery as listings have it: without the body and all attempts but the latest.
@@ -63,13 +70,12 @@ func listDelivered(q *request) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
-	all := q.config.Forwarder.Delivered(q.Context(), filterOf[webhook.DeliveredFilter](q), q.param(api.ParamAfter))
-	return page(q, all,
-		func(d *webhook.Delivered) api.Delivery { return short(keptDelivery(d)) },
-		func(d *webhook.Delivered) string { return d.Key })
+	filter := filterOf[webhook.EndedFilter](q)
+	filter.NewestFirst = true
+	return listEnded(q, q.config.Forwarder.Delivered(q.Context(), filter, q.param(api.ParamAfter)))
 }
 
-func resend(q *request, f *webhook.DeliveredFilter) (any, error) {
+func resend(q *request, f *webhook.EndedFilter) (any, error) {
 	if q.config.Settings().History.MaxAge == 0 {
 		return nil, errNoHistory
 	}
@@ -94,13 +100,13 @@ func getStory(q *request) (any, error) {
 	if known && s.State != feed.KindDead {
 		return s, nil
 	}
-	filter := webhook.DeadFilter{Destination: destination, ID: id}
+	filter := webhook.EndedFilter{Destination: destination, ID: id}
 	if known {
 		source, filter.ID, filter.From = s.Source, s.ID, s.Ended.Add(-findBefore)
 	}
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
-	found, err := first(q.config.Forwarder.Dead(search, filter), source, deadLetter)
+	found, err := first(q.config.Forwarder.Dead(search, filter), source, endedDelivery)
 	switch {
 	case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 		return nil, fmt.Errorf("looking for the dead letter: %w", err)
@@ -124,7 +130,8 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	if d, _ := first(f.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, ""), source, waitingDelivery); d != nil {
 		return d, nil
 	}
-	if d, _ := first(f.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, ""), source, keptDelivery); d != nil {
+	filter := webhook.EndedFilter{Destination: destination, ID: id, NewestFirst: true}
+	if d, _ := first(f.Delivered(search, filter, ""), source, endedDelivery); d != nil {
 		return d, nil
 	}
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")

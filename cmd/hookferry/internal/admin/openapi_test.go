@@ -215,7 +215,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 	}
 	for _, v := range []any{
 		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Page[api.Source]{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{},
-		api.Delivery{}, api.Page[api.Delivery]{}, webhook.WaitingFilter{}, webhook.DeliveredFilter{}, api.Changed{}, api.NewSecret{},
+		api.Delivery{}, api.Page[api.Delivery]{}, webhook.WaitingFilter{}, webhook.EndedFilter{}, api.Changed{}, api.NewSecret{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Page[api.Audience]{},
 	} {
 		find(reflect.TypeOf(v))

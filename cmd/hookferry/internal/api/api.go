@@ -28,10 +28,10 @@ const (
 	EventsPath         = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
 	LivePath           = "/api/v1/events/live"                                             // GET ?destination=&type=&kind=&q=&after= the Seq of an event: a stream of Live
 	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Delivery
-	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of a webhook.DeliveredFilter: Page[Delivery]
-	ResendPath         = "/api/v1/delivered/resend"                                        // POST webhook.DeliveredFilter: a stream of Progress
-	DeadPath           = "/api/v1/dead"                                                    // GET ?order=&limit=&after= and the fields of a webhook.DeadFilter: Page[Delivery]
-	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of a webhook.DeadFilter: Count
+	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and the fields of a webhook.EndedFilter: Page[Delivery]
+	ResendPath         = "/api/v1/delivered/resend"                                        // POST webhook.EndedFilter: a stream of Progress
+	DeadPath           = "/api/v1/dead"                                                    // GET ?order=&limit=&after= and the fields of a webhook.EndedFilter: Page[Delivery]
+	DeadCountPath      = "/api/v1/dead/count"                                              // GET, the fields of a webhook.EndedFilter: Count
 	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: Delivery
 	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
 	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
@@ -492,8 +492,8 @@ type Count struct {
 
 // A Selection names dead letters, either by Keys or by Filter.
 type Selection struct {
-	Keys   []string            `json:"keys,omitempty"`
-	Filter *webhook.DeadFilter `json:"filter,omitempty"`
+	Keys   []string             `json:"keys,omitempty"`
+	Filter *webhook.EndedFilter `json:"filter,omitempty"`
 }
 
 // Progress is one line of the stream that answers a long request. The server sends a line every
