@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// attempt makes the next attempt of d: it sends one request to each open endpoint, all at once. It
-// returns the settlement of d: Return if the forwarder was stopped before an endpoint took d.
+// attempt sends d to all its open endpoints at once, and returns the settlement of d: Return if the
+// forwarder was stopped before an endpoint took d.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	now := w.config.now()
 	w.open = w.open[:0]
@@ -17,8 +17,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	}
 	var opens time.Time
 	if w.open, opens = t.open(d, now, w.open); len(w.open) == 0 {
-		// The settings have changed: of the endpoints for which Due was computed, one would be
-		// open.
+		// The settings have changed: of the endpoints for which Due was computed, one would be open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now)
 		}
@@ -39,10 +38,10 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 	return s
 }
 
-// sendToAll sends d to several endpoints at once. It returns when one endpoint has taken d, or when
-// all requests have failed. After an endpoint has taken d, the other requests may run to their end,
-// so that their endpoints get d too, for at most MaxConcurrent deliveries of a destination at a
-// time. For any further delivery, sendToAll cancels the requests that are left.
+// sendToAll sends d to several endpoints at once. It returns when one has taken d, or all requests
+// have failed. After one has taken d, the other requests may run to their end, so that their
+// endpoints get d too, for at most MaxConcurrent deliveries of a destination at a time. Beyond
+// that, they are cancelled.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -90,7 +89,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 func (c *Closed) applies(now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
 
 // open appends to dst the endpoints that are open to d. It also returns when the first endpoint is
-// open, which is now if dst gets one, and zero if all are closed to d for good.
+// open: now if dst gets one, zero if all are closed to d for good.
 func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoint, first time.Time) {
 	for _, e := range t.endpoints {
 		i := slices.IndexFunc(d.Closed, func(c Closed) bool { return c.Endpoint == e.hash && c.applies(now) })
@@ -107,9 +106,9 @@ func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoin
 	return dst, first
 }
 
-// decide turns the results of an attempt into the settlement of d. The argument endpoints lists the
-// endpoints that got a request. If an endpoint took d, d is done. If no endpoint may take d any
-// more, or the retry window is over, d is buried. Otherwise d becomes due again by its schedule.
+// decide turns the results of requests to these endpoints into the settlement of d. If an endpoint
+// took d, d is done. If no endpoint may take d any more, or the retry window is over, d is buried.
+// Otherwise d becomes due again by its schedule.
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
 // attempt of the retry window. Other endpoints may get d before that.
@@ -132,8 +131,7 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 		if r.outcome == OutcomePermanent {
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
 		} else if wait := min(r.retryAfter, longest); wait > 0 {
-			// Truncate the time as stores truncate Due. Otherwise the endpoint could still be
-			// closed when d becomes due.
+			// As stores truncate Due. Otherwise the endpoint could still be closed when d is due.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}

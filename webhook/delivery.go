@@ -13,62 +13,58 @@ import (
 // ErrClosed is returned by a Forwarder after Shutdown and by a Store after Close.
 var ErrClosed = errors.New("webhook: closed")
 
-// ErrTooLarge is returned by Put if the deliveries of one call exceed what the store can ever hold.
+// ErrTooLarge is returned by Put if one call has more than the store can ever hold.
 var ErrTooLarge = errors.New("webhook: one call has more than the store can ever hold")
 
-// ErrQueueFull is returned by Forward and Put when the store has reached its bound. Nothing of the
-// call is stored, and the caller may repeat it.
+// ErrQueueFull is returned by Forward and Put when the store is at its bound. The caller may repeat
+// the call, of which nothing is stored.
 var ErrQueueFull = errors.New("webhook: queue is full")
 
 // A Delivery is one event on its way to one destination.
 type Delivery struct {
 	// Destination is the id of the destination, in 1 to 255 bytes.
 	Destination string
-	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
-	// and requests carry it in the header webhook-id. For an event without a Source it is the
-	// MessageID. Otherwise it is the base64url, without padding, of the first 18 bytes of a
-	// SHA-256 of the length of the Source as a uvarint, the Source, and the MessageID.
+	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it, and
+	// requests carry it as webhook-id. For an event without a Source it is the MessageID. Otherwise it
+	// is the base64url, without padding, of the first 18 bytes of a SHA-256 of the length of the
+	// Source as a uvarint, the Source, and the MessageID.
 	ID string
-	// MessageID, Source, User and Event are the ID, Source, User and Name of the event.Event. Each
-	// has at most 255 bytes.
+	// These are the ID, Source, User and Name of the event.Event, each of at most 255 bytes.
 	MessageID, Source, User, Event string
 	Type                           string // of the event, such as "track"
 	Body                           []byte // of the request, exactly as it is signed and sent
-	// Accepted is when Forward took the event. Due is the time before which no attempt starts.
-	// Expires is the end of the retry window, zero before the first attempt.
+	// Accepted is when Forward took the event. Due is the time before which no attempt starts. Expires
+	// is the end of the retry window, zero before the first attempt.
 	Accepted, Due, Expires time.Time
 	Tries                  int // attempts so far; not negative, nor is any number in Attempts
-	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery, either
-	// for some time or never again.
+	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery.
 	Closed []Closed
 	// Attempts holds the failed requests, the oldest first; see MaxAttempts.
 	Attempts []Attempt
-	// Trace is sent with every attempt, unless the endpoint has a static header traceparent or
-	// tracestate. It does not change.
+	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
 
-	// Claim is the handle on a claimed delivery of the Store value that handed it out. It is not
-	// stored.
+	// Claim is the handle on a claimed delivery of the Store value that handed it out, not stored.
 	Claim uint64
 }
 
 // Closed is an endpoint that gets no request for a delivery, for some time or never again.
 type Closed struct {
 	Endpoint uint64 // a hash of its URL
-	// Until is the earliest time at which the endpoint may get this delivery again, as its
-	// Retry-After said. Zero means that the endpoint has refused the delivery for good.
+	// Until is when the endpoint may get this delivery again, as its Retry-After said. Zero means that
+	// the endpoint has refused the delivery for good.
 	Until time.Time
 }
 
 // An Ended is a delivery that was delivered, or given up: then it is a dead letter.
 type Ended struct {
-	// Delivery is the delivery as it ended. Its Attempts are the failed requests. If it was delivered,
-	// its Tries does not count the successful attempt.
+	// Delivery is as it ended. Its Attempts are the failed requests. The attempt that succeeded does
+	// not count in its Tries.
 	Delivery
 	Reason Reason    // why it was given up, "" if it was delivered
 	At     time.Time // when it was delivered or given up; for an Observer, when that was stored
-	// Key is the store's name for it, empty for an Observer. It is printable, and does not change until
-	// a dead letter is revived or discarded.
+	// Key is the store's name for it, empty for an Observer. It is printable, and does not change
+	// until a dead letter is revived or discarded.
 	Key string
 }
 
@@ -85,8 +81,8 @@ func (d *Delivery) Size() int64 {
 
 // An EndedFilter selects dead letters, or deliveries of a History. The zero value selects all.
 type EndedFilter struct {
-	// If one of these fields is not empty, the delivery must have the same value. ID may equal either
-	// the ID or the MessageID of the delivery.
+	// If one of these fields is not empty, the delivery must have the same value. ID may equal the ID
+	// or the MessageID.
 	Destination string `json:"destination,omitempty"`
 	ID          string `json:"id,omitempty"`
 	Type        string `json:"type,omitempty"`
@@ -114,16 +110,16 @@ var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried, Claimed those of them that
-	// are claimed.
+	// Waiting counts the deliveries that are neither done nor buried, Claimed the claimed ones of
+	// them.
 	Waiting, Claimed int
-	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, or -1 if the store does
-	// not know the sum. OldestDead is when the oldest one died, zero if that is not known.
+	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, -1 if the store does not know
+	// it. OldestDead is when the oldest one died, zero if that is not known.
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
-	// Delivered counts the deliveries in the History. DeliveredBytes is the sum of their Sizes.
-	// Both are zero if the store keeps no History.
+	// Delivered counts the deliveries in the History, DeliveredBytes is the sum of their Sizes. Both
+	// are zero without a History.
 	Delivered      int
 	DeliveredBytes int64
 	Oldest         time.Time // the earliest Due of the waiting deliveries that are not claimed, or zero

@@ -27,92 +27,91 @@ const (
 // A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.
 type Destination struct {
 	ID string // 1 to 255 bytes, stored with the deliveries
-	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of
-	// a delivery goes to all of them at once.
+	// Endpoints lists 1 to MaxEndpoints endpoints, each with a URL of its own. The first attempt of a
+	// delivery goes to all at once.
 	Endpoints []Endpoint
-	// Secret is the key of the signature in the X-Signature header of every request; see package
-	// signature. Empty means no such header. Before you replace it, make the receiver accept both.
+	// Secret is the key of the X-Signature of every request; see package signature. Empty means no
+	// such header. Before you replace it, make the receiver accept both.
 	Secret signature.Secret
-	// StandardSecrets add the headers of Standard Webhooks to every request, with one signature for
-	// each of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty
-	// means no such headers.
+	// StandardSecrets add the headers of Standard Webhooks to every request, with a signature for each
+	// of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty means no
+	// such headers.
 	//
-	// A secret is "whsec_" and the base64 of 24 to 64 bytes; see signature.NewStandardSecret. Or it
-	// is "whsk_" and the base64 of an Ed25519 key; see signature.NewStandardPrivateKey. Then the
-	// receiver needs only the public key, and a signature takes about 25 us.
+	// A secret is "whsec_" and the base64 of 24 to 64 bytes; see signature.NewStandardSecret. Or it is
+	// "whsk_" and the base64 of an Ed25519 key; see signature.NewStandardPrivateKey. Then the receiver
+	// needs only the public key, and a signature takes about 25 us.
 	//
-	// The webhook-id is the ID of the Delivery. Full stops, percent signs and all bytes but visible
-	// ASCII in it are percent-encoded.
+	// The webhook-id is the ID of the Delivery, in which full stops, percent signs and all bytes but
+	// visible ASCII are percent-encoded.
 	StandardSecrets []signature.Secret
 	TLS             *TLS // for the connections to this destination; nil means Config.TLSClientConfig
 	// NetHTTP makes the requests with net/http instead of this package's own HTTP/1.1 client, for a
-	// receiver whose answers this package refuses as malformed (ReasonProtocol). A request then
-	// costs two to four times as much CPU, and about 60 allocations. All limits and the address
-	// guard still apply. HTTP/2, proxies and internationalised host names use net/http anyway.
+	// receiver whose answers that refuses as malformed (ReasonProtocol). A request then costs two to
+	// four times as much CPU, and about 60 allocations. All limits and the address guard still apply.
+	// HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
-	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means Config.Timeout.
+	// Timeout bounds an attempt, and is at most Config.Timeout. Zero means Config.Timeout.
 	Timeout time.Duration
-	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window.
-	// A change applies only to deliveries that were not attempted before.
+	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window. A
+	// change applies only to deliveries that were not attempted before.
 	Window   time.Duration
 	Schedule Schedule // how long a delivery waits between its attempts
 	Disabled bool     // stops the attempts of this destination; its deliveries stay in the store
-	// Filter selects the events that Forward and its variants store for this destination, but not
-	// deletion notices and audiences. Stats counts the events that Filter leaves out as Filtered.
-	// With Config.Lookup, a Filter or a Transform needs Config.LookupFilters.
+	// Filter selects the events that Forward and its variants store for this destination, except
+	// deletion notices and audiences. Stats counts those left out as Filtered. With Config.Lookup, a
+	// Filter or a Transform needs Config.LookupFilters.
 	Filter Filter
-	// Transform makes the body that this destination gets for an event that Filter takes. It
-	// may change the event that it is given. The Body of its result must be a JSON object of at
-	// most 128 KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the
-	// destination does not get the event, and Stats counts the event as Filtered. The other fields
-	// of the result have no effect.
+	// Transform makes the body that this destination gets for an event that Filter takes. It may
+	// change the event that it is given. The Body of its result must be a JSON object of at most 128
+	// KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the event is
+	// Filtered. Its other fields have no effect.
 	//
 	// Forward waits for Transform, which has 1 s for an event, and must end with its context. If
-	// Transform returns an error, panics, is late, or returns a result that is not valid, the
-	// destination does not get the event, and Stats counts it in TransformErrors. The error is
-	// logged, so it must hold no secret. If no event may be lost, Transform must return the events
-	// that it cannot change as they are. Transform is called concurrently, but not for replayed
-	// deliveries, deletion notices and audiences. Nil stores events as they are.
+	// Transform returns an error, panics, is late, or returns a wrong result, the destination does not
+	// get the event, and Stats counts it in TransformErrors. The error is logged, so it must hold no
+	// secret. If no event may be lost, Transform must return the events that it cannot change as they
+	// are. Transform is called concurrently, but not for replayed deliveries, deletion notices and
+	// audiences. Nil stores events as they are.
 	Transform func(context.Context, event.Event) (event.Event, error)
 	// Authorize returns headers of one request, such as an access token that expires. It is called
 	// before each request, with the endpoint's URL as it is in Endpoints. It may return up to
-	// MaxHeaders headers, but not traceparent, tracestate, a header that Endpoint.Headers may not
-	// set, or one that the endpoint has already.
+	// MaxHeaders headers, but not traceparent, tracestate, one that Endpoint.Headers may not set, or
+	// one that the endpoint has already.
 	//
-	// Authorize may take as long as the attempt, and must return when its context ends. If it
-	// returns an error, panics or returns a header that is not allowed, the attempt fails with
+	// Authorize may take as long as the attempt, and must return when its context ends. If it returns
+	// an error, panics or returns a header that is not allowed, the attempt fails with
 	// ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the error are stored and
-	// logged, without the values that were returned. Authorize is called concurrently, also by Try.
-	// Nil adds nothing.
+	// logged, without the returned values. Authorize is called concurrently, also by Try. Nil adds
+	// nothing.
 	Authorize func(ctx context.Context, url string) (map[string]string, error)
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
 	MaxConcurrent int
 	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, which is one a day, to
-	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not
-	// begin. Zero means no bound.
+	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not begin.
+	// Zero means no bound.
 	MaxRate float64
-	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most
-	// MaxBurst + t*MaxRate attempts. MaxBurst must not exceed the attempts of a day at MaxRate.
-	// Zero means the attempts of a tenth of a second, but at least 1.
+	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
+	// + t*MaxRate attempts. It must not exceed the attempts of a day. Zero means the attempts of a
+	// tenth of a second, but at least 1.
 	MaxBurst int
 }
 
 // An Endpoint is a URL that takes webhooks.
 type Endpoint struct {
-	// URL is absolute, with the scheme http or https, in at most 8,192 bytes. User and password
-	// in it are sent as basic authentication. The host is a name, or an address in its usual
-	// form: 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
+	// URL is absolute, with the scheme http or https, in at most 8,192 bytes. User and password in it
+	// are sent as basic authentication. The host is a name, or an address in its usual form:
+	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
 	URL string
 	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
-	// names that differ by more than case. Those that carry the message are not allowed: Host,
-	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature and those of
-	// Standard Webhooks. Nor are those about the connection: Connection, Expect, Keep-Alive,
-	// Proxy-Connection, TE, Trailer and Upgrade.
+	// names that differ by more than case. Not allowed are those that carry the message: Host,
+	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature and those of Standard
+	// Webhooks; and those about the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE,
+	// Trailer and Upgrade.
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does. It returns everything that is wrong: one
-// *ConfigError, or several, joined by errors.Join.
+// Validate checks the destination as New does. It returns all faults as *ConfigErrors, joined by
+// errors.Join.
 func (d *Destination) Validate() error {
 	_, err := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
@@ -120,8 +119,7 @@ func (d *Destination) Validate() error {
 	return err
 }
 
-// forbiddenHeaders are the headers, in canonical form, that carry the message or are about the
-// connection (RFC 9110, section 7.6.1).
+// forbiddenHeaders carry the message or are about the connection (RFC 9110, section 7.6.1).
 var forbiddenHeaders = map[string]bool{
 	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
 	"Connection": true, "User-Agent": true, signature.Header: true,

@@ -27,7 +27,7 @@ type destinations struct {
 }
 
 // known returns an error if Forward refuses events for a destination. It does not call
-// Config.Lookup: a worker calls Lookup before each attempt, and so finds unknown destinations.
+// Config.Lookup: a worker does that before each attempt, and so finds unknown destinations.
 func (ds *destinations) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
@@ -38,9 +38,8 @@ func (ds *destinations) known(id string) error {
 	return nil
 }
 
-// resolve returns the target for the present settings of the destination. If the settings have not
-// changed, that is l.target. If the destination cannot be used, resolve returns an error, and the
-// Hold of its deliveries.
+// resolve returns the target for the present settings of the destination: l.target if they have not
+// changed. If the destination cannot be used, it returns an error, and the Hold of its deliveries.
 func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
@@ -107,8 +106,8 @@ type endpoint struct {
 	traced bool        // header has a static traceparent or tracestate
 	wire   *wire.Target
 
-	// secrets are the secret texts of a request. They are redacted if the endpoint sends them back.
-	// The longest come first, because a secret may contain a shorter one.
+	// secrets are redacted if the endpoint sends them back. The longest come first, because a secret
+	// may contain a shorter one.
 	secrets []string
 }
 
@@ -171,8 +170,8 @@ func compile(d *Destination, c *Config, was *target) (*target, error) {
 	return t, nil
 }
 
-// compileEndpoint checks the endpoint given and makes an endpoint of it. If it has faults,
-// compileEndpoint adds them to wrong and returns nil. The argument field is the path of given.
+// compileEndpoint makes an endpoint of given, whose path is field. If given has faults, it adds
+// them to wrong and returns nil.
 func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *faults) *endpoint {
 	before := len(*wrong)
 	u, err := checkURL(field+".URL", given.URL)
@@ -205,9 +204,8 @@ func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *f
 	}
 }
 
-// queryValues returns the values of a query that may be secrets, both as they are and unescaped. It
-// leaves out values of less than eight bytes: they are more likely settings, and an answer may
-// contain them by chance.
+// queryValues returns the values of a query that may be secrets, both as they are and unescaped.
+// Values of less than eight bytes are more likely settings, which an answer may contain by chance.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")

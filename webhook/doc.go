@@ -22,13 +22,13 @@
 // # Delivery
 //
 // An attempt posts the body to every endpoint of the destination at once, and each has five seconds
-// for a whole answer. With the first 2xx from any of them the event is delivered, and the other
-// endpoints get no further request. Requests to them that are in flight may still arrive.
+// for a whole answer. With the first 2xx from any of them the event is delivered, and the others
+// get no further request. Requests in flight to them may still arrive.
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx, 408, 425 and 429 are
 // retried, at the times of the [Schedule], but not before a Retry-After of the endpoint. Any other
-// answer closes the endpoint to the event: the endpoint gets no further request for it. So does a
-// certificate that does not verify, or an address that is not public.
+// answer, a certificate that does not verify, or an address that is not public closes the endpoint
+// to the event: it gets no further request for it.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four hours after its
 // first attempt. A destination that only fails is probed, and new events wait for their first
@@ -52,20 +52,20 @@
 //
 // So the receiver may have taken even an event that became a dead letter, if its answers were lost.
 //
-// No order: events are attempted concurrently, and a retried event may arrive after events that
-// were forwarded later. A receiver that keeps a state should ignore an event with an earlier
-// timestamp than the event that it applied last.
+// No order: events are attempted concurrently, and a retried event may arrive after later ones. A
+// receiver that keeps a state should ignore an event with an earlier timestamp than the event that
+// it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
 // the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without
 // the work. It keeps the keys for longer than the retry window, or for ever if dead letters are
-// replayed. The example IdempotentReceiver does so. Without [Destination.StandardSecrets] there is
-// no webhook-id. The messageId serves instead, unless an untrusted sender can use the messageId of
+// replayed. The example IdempotentReceiver does so. Without [Destination.StandardSecrets] the
+// messageId takes the place of the webhook-id, unless an untrusted sender can use the messageId of
 // a trusted one. Bodies of the type "delete" have no messageId, but deleting twice does no harm.
 //
-// Times are stored by the clock of the machine. When the clock is set back, waiting deliveries are
-// due later by as much; new ones are not. When it is set forward, retry windows end earlier by as
-// much, and dead letters reach [Config.DeadMaxAge] earlier.
+// Times are stored by the clock of the machine. When it is set back, waiting deliveries are due
+// later by as much; new ones are not. When it is set forward, retry windows end earlier by as much,
+// and dead letters reach [Config.DeadMaxAge] earlier.
 //
 // # Observability
 //
@@ -73,7 +73,7 @@
 // [Observer] is called for each request. The module webhook/webhookprom turns all of this into
 // Prometheus metrics, in three lines. With OpenTelemetry, [event.ContextWithTrace] takes the
 // headers of your span, which every attempt sends. Attempted of your Observer can make a span from
-// a.At to a.At+a.Took. Its parent is the span context in a.Trace.
+// a.At to a.At+a.Took, whose parent is the span context in a.Trace.
 //
 // # Security
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// overdueTimeouts is how long a delivery may be claimed without being settled, as a multiple of
-// Config.Timeout. After that it goes back to the store. Only a fault makes a delivery take so long.
+// overdueTimeouts is how many times Config.Timeout a delivery may be claimed without being settled,
+// which only a fault causes. Then it goes back to the store.
 const overdueTimeouts = 3
 
 // A fetcher claims deliveries in the store for the scheduler.
@@ -18,14 +18,13 @@ type fetcher struct {
 	*Forwarder
 	started bool // the pauses and all heads of the store were read
 	changed bool // Store.Heads may report changes
-	// buf is space for the next fetch. Lanes keep pointers into its array, so each fetch uses only
-	// the part of the array that no earlier fetch has used.
+	// buf is space for the next fetch: the part of an array that no lane has pointers into.
 	buf     []Delivery
 	trouble outage
 }
 
-// run supplies the scheduler with deliveries until ctx is done. It returns an error only if the
-// store was closed.
+// run supplies the scheduler with deliveries until ctx is done. It fails only if the store was
+// closed.
 func (r *fetcher) run(ctx context.Context) error {
 	timer := time.NewTimer(r.config.Poll)
 	defer timer.Stop()
@@ -79,8 +78,8 @@ func (r *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// fetch claims as many deliveries as the scheduler has room for. pause is how long the caller may
-// wait before it calls fetch again.
+// fetch claims as many deliveries as the scheduler has room for. pause is how long the next call
+// may wait.
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	if !r.started {
 		// The scheduler must know the pauses before anything is attempted.
@@ -108,8 +107,8 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	return pause, nil
 }
 
-// readHeads tells the scheduler when the first deliveries of each destination in the store are due.
-// After the first call, it reads only the destinations that Store.Heads reports as changed.
+// readHeads tells the scheduler when the first deliveries of each destination in the store are due:
+// at first of all destinations, and then of those that Store.Heads reports as changed.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {

@@ -56,7 +56,7 @@ func matchAny(patterns []string, e *event.Event) bool {
 	return false
 }
 
-// Validate returns nil, a *ConfigError, or several of them, joined by errors.Join.
+// Validate returns all faults as *ConfigErrors, joined by errors.Join.
 func (f *Filter) Validate() error {
 	var wrong faults
 	checkPatterns("Include", f.Include, &wrong)
@@ -88,8 +88,8 @@ const (
 	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; other bodies have at most half as many
 )
 
-// transform returns the body of e for this destination. The result left says that Filter or
-// Transform leaves e out.
+// transform returns the body of e for this destination. left says that Filter or Transform leaves e
+// out.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
 	if left = !d.Filter.Match(e); left || d.Transform == nil {
 		return e.Body, left, nil

@@ -132,9 +132,9 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return err
 }
 
-// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops. Shutdown returns when
-// Run has returned. If ctx is done before that, Shutdown cuts off the attempts in flight, which may
-// be repeated after the next start, and returns the error of ctx. It may be called again.
+// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops. It returns when Run has
+// returned. If ctx is done before that, it cuts off the attempts in flight, which may be repeated
+// after the next start, and returns the error of ctx. It may be called again.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	f.close()
 	if !f.running.Load() {

@@ -20,12 +20,12 @@ type AddressError struct {
 
 func (e *AddressError) Error() string { return fmt.Sprintf("address %v is not public", e.Addr) }
 
-// A guard opens connections to public addresses only. It checks each address at the dial, after the
-// name was resolved: a name that is checked earlier may resolve to another address at the dial.
+// A guard opens connections to public addresses only. It checks each address at the dial, because a
+// name that is checked earlier may resolve to another address then.
 type guard struct {
 	allow []netip.Prefix
-	// operator says that the operator wrote all hosts. Then the guard allows a host that is an
-	// address or "localhost". The operator does not decide what other names resolve to.
+	// operator says that the operator wrote all hosts, so that addresses and "localhost" are allowed.
+	// The operator does not decide what other names resolve to.
 	operator bool
 	resolver *net.Resolver // nil: net.DefaultResolver
 }
@@ -67,21 +67,20 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return c, err
 }
 
-// errNotPublic is the error of a dial if the guard has refused an address of the host. Other
-// addresses of the host may have been dialled, too.
+// errNotPublic says that the guard has refused an address of the host, perhaps among others.
 var errNotPublic = errors.New("address is not public")
 
 func contains(ps []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
-// Internet Protocol Version 6 Address Space). All other parts are refused.
+// globalUnicast is the part of the IPv6 address space for global unicast (IANA, Internet Protocol
+// Version 6 Address Space). All other parts are refused.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 // special lists the blocks inside IPv4 and globalUnicast that are refused: all blocks of the IANA
-// IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), even those that the registries call
-// globally reachable, and IPv4 multicast (RFC 5771).
+// Special-Purpose Address Registries (RFC 6890), even those that these call globally reachable, and
+// IPv4 multicast (RFC 5771).
 var special = prefixes(
 	"0.0.0.0/8",         // this network
 	"10.0.0.0/8",        // private
@@ -121,13 +120,13 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// IsPublic reports whether ip is a public unicast address. A Forwarder connects to any other
-// address only if Config allows it, and checks this for each connection. A program that stores
-// customers' URLs can call IsPublic to refuse addresses in them at once.
+// IsPublic reports whether ip is a public unicast address. A Forwarder connects to others only if
+// Config allows it, and checks each connection. A program that stores customers' URLs can use
+// IsPublic to refuse addresses in them at once.
 //
-// An IPv6 address that carries an IPv4 address is public if the IPv4 address is. A NAT64 prefix
-// that a network has taken from its own addresses (RFC 6052) looks like any other. So a NAT64
-// gateway with such a prefix must itself refuse private addresses.
+// An IPv6 address that carries an IPv4 address is public if that is. A NAT64 prefix that a network
+// has taken from its own addresses (RFC 6052) looks like any other, so a NAT64 gateway with such a
+// prefix must itself refuse private addresses.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

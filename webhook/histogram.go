@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes in buckets, of which each begins at
-// 1.09 times, the eighth root of two, the beginning of the one before it. At maxSamples durations it
+// A histogram counts durations from a microsecond to 35 minutes in buckets, each of which begins at
+// 1.09 times (the eighth root of two) the beginning of the one before. At maxSamples durations it
 // halves all counts, so that later durations weigh more.
 type histogram struct {
 	n       int
@@ -40,8 +40,8 @@ func endOf(bucket int) time.Duration {
 	return time.Duration(math.Ceil(math.Exp2(float64(bucket+1)/8) * float64(time.Microsecond)))
 }
 
-// quantile returns a duration that the share q of all durations does not exceed. It is longer than
-// the exact quantile by at most an eighth, and 0 if the histogram is empty.
+// quantile returns a duration that the share q of all durations does not exceed, at most an eighth
+// too long. It is 0 if the histogram is empty.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := max(int(q*float64(h.n)+0.999999), 1)
 	for i, n := range h.buckets {

@@ -56,16 +56,15 @@ func isHostChar(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }
 
-// isInternational reports whether c may be in an internationalised name. This is a rough check:
-// net/http applies the exact rules when it translates the name.
+// isInternational reports whether c may be in an internationalised name. net/http applies the exact
+// rules when it translates the name.
 func isInternational(c rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(c) && !unicode.IsSpace(c) || c == nonJoiner || c == joiner
 }
 
 // folded returns the ASCII character that c stands for in a host name, or -1 if c is dropped. It
-// roughly imitates the translation of internationalised names (UTS #46). For example, any number
-// character outside ASCII becomes 0, whatever its value.
+// roughly imitates UTS #46: for example, any number character outside ASCII becomes 0.
 func folded(c rune) rune {
 	switch {
 	case c == '\u3002' || c == '\uff61': // ideographic full stops
@@ -81,8 +80,8 @@ func folded(c rune) rune {
 }
 
 // isNumber reports whether a label reads as a number: digits, or "0x" and zero or more hexadecimal
-// digits (WHATWG URL, "ends in a number"). No top-level domain is a number. So if the last label of
-// a host is a number, the host is meant as an address.
+// digits (WHATWG URL, "ends in a number"). No top-level domain is a number, so a host whose last
+// label is one is meant as an address.
 func isNumber(label string) bool {
 	digits := "0123456789"
 	if len(label) > 1 && label[0] == '0' && label[1]|0x20 == 'x' {

@@ -13,8 +13,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// ErrUnsupported is returned by a method that needs an optional interface which the store does not
-// implement, such as History or Outbox.
+// ErrUnsupported says that the store lacks an optional interface, such as History or Outbox.
 var ErrUnsupported = errors.New("webhook: the store does not support this")
 
 // lists has the methods of a Forwarder that list stored deliveries, and change them there.
@@ -25,8 +24,8 @@ type lists struct {
 	put  func(context.Context, *batch) (stored int, err error) // of the Forwarder
 }
 
-// Dead yields the dead letters that filter selects, in the order in which they died, or the newest
-// first if the filter says so. The loop may replay and discard them. An error ends the sequence.
+// Dead yields the dead letters that filter selects; see Keeper.Dead. The loop may replay and
+// discard them.
 func (l *lists) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
 	return l.config.Store.Dead(ctx, filter, "")
 }
@@ -37,7 +36,7 @@ func (l *lists) DeadLetter(ctx context.Context, key string) (Ended, error) {
 }
 
 // CountDead returns how many dead letters filter selects. Unless the filter is zero, it reads every
-// dead letter that died between From and To. With an error, it returns the number so far.
+// dead letter between From and To. With an error, it returns the number so far.
 func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) {
 	if filter == (EndedFilter{}) {
 		counts, err := l.config.Store.Count(ctx)
@@ -54,8 +53,8 @@ func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) 
 }
 
 // Replay turns the dead letters with these keys into deliveries, which are due now and get a new
-// retry window. Replay returns how many it has replayed. An unknown key is no error, because the
-// dead letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
+// retry window, and returns their number. An unknown key is no error: the dead letter may have been
+// replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
 func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
 	if l.open.Err() != nil {
 		return 0, ErrClosed
@@ -63,11 +62,11 @@ func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
 	return l.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects. It does the work while the caller
-// ranges over the result. After each commit of up to 256 dead letters it yields how many it has
-// replayed so far. It yields an error together with that number, and ends. A further call continues
-// with the rest. ReplayAll leaves out dead letters that died after the loop began. Otherwise a
-// replay to an endpoint that refuses everything would never end.
+// ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
+// over the result, and after each commit, of up to 256 dead letters, yields how many it has
+// replayed so far. It ends with an error, which it yields with that number. A further call
+// continues with the rest. ReplayAll leaves out dead letters that died after the loop began:
+// otherwise a replay to an endpoint that refuses everything would never end.
 func (l *lists) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	return l.allDead(ctx, filter, l.Replay)
 }
@@ -77,14 +76,13 @@ func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
 	return l.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects. Like ReplayAll, it does the work
-// while the caller ranges over the result, and yields how many it has removed so far.
+// DiscardAll is Discard for the dead letters that filter selects, while the caller ranges over the
+// result, as in ReplayAll.
 func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	return l.allDead(ctx, filter, l.Discard)
 }
 
-// allDead calls do with the keys of the dead letters that filter selects, and that died before the
-// loop began.
+// allDead calls do with the keys of the dead letters of filter that died before the loop began.
 func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	keys := func(yield func(string, error) bool) {
 		filter := filter
@@ -109,9 +107,8 @@ func earlierEnd(to, now time.Time) time.Time {
 // chunk is how many dead letters one commit replays or discards at most.
 const chunk = 256
 
-// inChunks passes the values of seq to the function do, in pieces of up to n values. After each
-// call it yields the sum of the numbers that do has returned so far. An error, which it yields with
-// the sum, ends it.
+// inChunks passes the values of seq to do, up to n at a time. After each call it yields the sum of
+// the numbers that do has returned. An error, which it yields with the sum, ends it.
 func inChunks[T any](seq iter.Seq2[T, error], n int, do func([]T) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		total := 0
@@ -143,9 +140,9 @@ type Forgotten struct {
 	Size int64 // the oldest, while all together were larger than Config.DeadMaxBytes
 }
 
-// sweepHourly calls sweep each hour until ctx is done, but first after a minute, because a sweep
-// would slow down the start. The forwarder enforces the bounds, not the store, so that they are the
-// same for every store. Several forwarders on one store may do so.
+// sweepHourly calls sweep each hour, but first after a minute, because a sweep would slow down the
+// start. The forwarder enforces the bounds, so that they are the same for every store. Several
+// forwarders on one store may do so.
 func (l *lists) sweepHourly(ctx context.Context) {
 	for wait := time.Minute; ; wait = time.Hour {
 		select {
@@ -159,8 +156,8 @@ func (l *lists) sweepHourly(ctx context.Context) {
 	}
 }
 
-// sweep discards the dead letters that exceed the bounds now, and counts and logs them. If the
-// counts of the store show that no dead letter exceeds a bound, sweep reads none.
+// sweep discards the dead letters that exceed the bounds, and counts and logs them. It reads none
+// if the counts of the store show that no bound is exceeded.
 func (l *lists) sweep(ctx context.Context) error {
 	counts, err := l.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
@@ -218,8 +215,8 @@ func (l *lists) sweep(ctx context.Context) error {
 	return err
 }
 
-// Delivered yields the deliveries in the store's History that filter selects, as History.Delivered
-// does. The error is ErrUnsupported if the store has no History.
+// Delivered is History.Delivered of the store. The error is ErrUnsupported if the store has no
+// History.
 func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
 	h, ok := l.config.Store.(History)
 	if !ok {
@@ -228,14 +225,14 @@ func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string)
 	return h.Delivered(ctx, filter, after)
 }
 
-// resendChunk is how many deliveries one commit resends at most. Their bodies have up to 4 MB.
+// resendChunk is how many deliveries one commit resends at most: 4 MB of bodies.
 const resendChunk = 4 << 20 / maxTransformed
 
-// Resend sends again the deliveries in the store's History that filter selects. Each becomes a new
-// delivery with the same body and an ID of its own, so a receiver that deduplicates by webhook-id
-// takes it. Resend leaves out deliveries that were delivered after the loop began, and copies that
-// an earlier Resend has made. It works as ReplayAll does. The error is ErrUnsupported if the store
-// has no History, ErrClosed after Shutdown, or another error of Forward.
+// Resend sends again the deliveries in the store's History that filter selects, in the way of
+// ReplayAll. Each becomes a new delivery with the same body and an ID of its own, so a receiver
+// that deduplicates by webhook-id takes it. Resend leaves out deliveries that were delivered after
+// the loop began, and copies that an earlier Resend has made. The error is ErrUnsupported if the
+// store has no History, ErrClosed after Shutdown, or another error of Forward.
 func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
 		filter := filter
@@ -264,12 +261,10 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 	})
 }
 
-// A WaitingFilter selects waiting deliveries of one destination, even if the forwarder does not
-// know that destination. Each of the other fields must match, unless it is empty.
+// A WaitingFilter selects waiting deliveries of one destination, which the forwarder need not know.
 type WaitingFilter struct {
 	Destination string `json:"destination"` // is required
-	// ID is compared with both the ID and the MessageID of a delivery, User and Event with the
-	// fields of the same name.
+	// Each of these fields must match, unless it is empty. ID may equal the ID or the MessageID.
 	ID    string `json:"id,omitempty"`
 	User  string `json:"user,omitempty"`
 	Event string `json:"event,omitempty"`
@@ -300,8 +295,8 @@ func (c Change) Check(f *WaitingFilter) error {
 	return nil
 }
 
-// Hasten makes d due at the time now, and opens the endpoints that are closed to d only for some
-// time. It changes nothing and returns false if d is due already.
+// Hasten makes d due now, and opens the endpoints that are closed to d only for some time. If d is
+// due already, it changes nothing and returns false.
 func (d *Delivery) Hasten(now time.Time) bool {
 	if !d.Due.After(now) {
 		return false
@@ -333,13 +328,13 @@ func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Chan
 	return n, claimed, err
 }
 
-// EraseUser removes a user's deliveries, dead letters and history from the store, for all
-// destinations. It returns how many it has removed, and how many it has skipped because they are
-// claimed: call it again later. The error is a *event.CallError for a user id that does not have 1
-// to 8192 bytes, or one of the store.
+// EraseUser removes a user's deliveries, dead letters and history from the store, by Delivery.User.
+// It returns how many it has removed, and how many it has skipped because they are claimed: call it
+// again later. The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or
+// one of the store.
 //
-// EraseUser does not tell the destinations; see package audience. It selects by Delivery.User.
-// Deliveries of other users that name this user stay, and so do the members of audiences.
+// EraseUser does not tell the destinations; see package audience. Deliveries of other users that
+// name this user stay, and so do the members of audiences.
 func (l *lists) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
 	e, err := event.Delete(userID, l.config.now()) // replaces a long id by its digest
 	if err != nil {

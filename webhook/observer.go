@@ -4,19 +4,19 @@ import "time"
 
 // An Observer is told everything that happens to deliveries. Its methods are called concurrently,
 // and deliveries wait until they return. A method may call Forwarder.Stats, but no other method of
-// the Forwarder. A panic in a method is recovered and counted in Stats.ObserverPanics, and the
-// first one is logged. A method must not call runtime.Goexit, as FailNow of a test does.
+// the Forwarder. A panic in it is recovered and counted in Stats.ObserverPanics, and the first one
+// is logged. It must not call runtime.Goexit, as FailNow of a test does.
 //
 // The arguments hold no secrets, except those that callers put into bodies. A method must not
 // change them, and must copy what it keeps. An Observer may also be a DisableObserver.
 type Observer interface {
-	// Accepted is called when events are durable, before Forward or ForwardEvents returns. Under
-	// load, Attempted may be called for these events before Accepted.
+	// Accepted is called when events are durable, before Forward or ForwardEvents returns, but under
+	// load perhaps after Attempted for these events.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may not be stored yet.
 	Attempted(Attempted)
-	// Ended is called after the store has stored that a delivery was delivered or given up. After a
-	// crash the delivery may be attempted again, and then Ended is called for it again.
+	// Ended is called after it is stored that a delivery was delivered or given up. After a crash the
+	// delivery may be attempted again, and then Ended is called for it again.
 	Ended(Ended)
 }
 
@@ -31,14 +31,11 @@ type Accepted struct {
 type Outcome string
 
 const (
-	// OutcomeDelivered: the endpoint took the delivery.
-	OutcomeDelivered Outcome = "delivered"
-	// OutcomeRetryable: the endpoint may be asked again.
-	OutcomeRetryable Outcome = "retryable"
-	// OutcomePermanent: the endpoint gets no further request for this delivery.
-	OutcomePermanent Outcome = "permanent"
-	// OutcomeCutOff: the request was cut off, because another endpoint had taken the delivery or
-	// the Forwarder was stopped. After such a stop the attempt does not count, and is repeated.
+	OutcomeDelivered Outcome = "delivered" // the endpoint took the delivery
+	OutcomeRetryable Outcome = "retryable" // the endpoint may be asked again
+	OutcomePermanent Outcome = "permanent" // the endpoint gets no further request for this delivery
+	// OutcomeCutOff: another endpoint had taken the delivery or the Forwarder was stopped. After such a
+	// stop the attempt does not count, and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 
@@ -50,8 +47,7 @@ type Attempted struct {
 	Due      time.Time // when the delivery is attempted again, zero if it is not
 }
 
-// requested counts a request that has ended, and tells the observer. due is when the delivery is
-// attempted again, zero if it is not.
+// requested counts a request that has ended, and tells the observer. due is as in Attempted.
 func (l *ledger) requested(d *Delivery, r *result, due time.Time) {
 	if r.outcome != OutcomeCutOff {
 		l.countFor(d.Destination, func(a *account) {

@@ -17,35 +17,23 @@ import (
 type Reason string
 
 const (
-	// ReasonTimeout: no complete answer within the time of one attempt.
-	ReasonTimeout Reason = "timeout"
-	// ReasonDNS: the host's name could not be resolved.
-	ReasonDNS Reason = "dns"
-	// ReasonConnection: the connection was refused, reset, closed or unreachable, or
-	// Config.Proxy did not make it.
-	ReasonConnection Reason = "connection"
-	// ReasonProtocol: the answer is not HTTP, or exceeds a size limit.
-	ReasonProtocol Reason = "protocol"
-	// ReasonCertificate: the endpoint's certificate does not verify, or this machine cannot read
-	// its root certificates. No request was sent.
-	ReasonCertificate Reason = "certificate"
-	// ReasonAddress: the address guard refused the endpoint's address. No request was sent.
-	ReasonAddress Reason = "address"
-	// ReasonAuthorize: Destination.Authorize failed, panicked, took all the time of the
-	// attempt or returned a header that it may not set. No request was sent.
-	ReasonAuthorize Reason = "authorize"
-	// ReasonRedirect: the answer was 3xx, and redirects are not followed.
-	ReasonRedirect Reason = "redirect"
-	// ReasonThrottled: the answer was 408, 425 or 429.
-	ReasonThrottled Reason = "throttled"
-	// ReasonRefused: the answer was another 4xx.
-	ReasonRefused Reason = "refused"
-	// ReasonServerError: the answer was 5xx, or of no known class.
-	ReasonServerError Reason = "server_error"
-	// ReasonExpired: the retry window ended before an endpoint took the delivery.
-	ReasonExpired Reason = "expired"
-	// ReasonDisabled: the forwarder has disabled the destination, and Config.BuryDisabled is set.
-	ReasonDisabled Reason = "disabled"
+	ReasonTimeout     Reason = "timeout"      // no complete answer within the time of one attempt
+	ReasonDNS         Reason = "dns"          // the host's name could not be resolved
+	ReasonConnection  Reason = "connection"   // refused, reset, closed or unreachable, or not made by Config.Proxy
+	ReasonProtocol    Reason = "protocol"     // the answer is not HTTP, or exceeds a size limit
+	ReasonRedirect    Reason = "redirect"     // the answer was 3xx, and redirects are not followed
+	ReasonThrottled   Reason = "throttled"    // the answer was 408, 425 or 429
+	ReasonRefused     Reason = "refused"      // the answer was another 4xx
+	ReasonServerError Reason = "server_error" // the answer was 5xx, or of no known class
+
+	// The next three say that no request was sent. ReasonAuthorize is that Destination.Authorize failed,
+	// panicked, took all the time of the attempt or returned a header that it may not set.
+	ReasonCertificate Reason = "certificate" // it does not verify, or this machine cannot read its roots
+	ReasonAddress     Reason = "address"     // the address guard refused the endpoint's address
+	ReasonAuthorize   Reason = "authorize"
+
+	ReasonExpired  Reason = "expired"  // the retry window ended before an endpoint took the delivery
+	ReasonDisabled Reason = "disabled" // the forwarder has disabled the destination, with Config.BuryDisabled
 )
 
 // final reports whether r means that the destination refused the delivery for good.

@@ -19,8 +19,8 @@ import (
 // delivery the window goes on. If it ends during the pause, the delivery is attempted once more
 // after Resume. The same holds while a destination is disabled or unknown.
 //
-// A pause is a setting of the store. It applies to all nodes that share the store, after Config.Poll
-// at the latest, and survives restarts. After an error of the store the destination may be paused or not.
+// A pause is a setting of the store. It applies to all nodes of the store, after Config.Poll at the
+// latest, and survives restarts. After an error of the store the destination may be paused or not.
 // The error is ErrUnknownDestination for a destination that Forward would refuse.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	if err := f.known(destination); err != nil {
@@ -50,12 +50,12 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	return f.learnPauses(ctx)
 }
 
-// pausePrefix, followed by the id of a destination, is the name of the setting that pauses it. Its
-// value is a Disabled as JSON, without a Reason if Pause was called.
+// pausePrefix and the id of a destination are the name of the setting that pauses it. Its value is
+// a Disabled as JSON, without a Reason if Pause was called.
 const pausePrefix = "pause/"
 
-// setPause pauses a destination in the store, unless it is paused already, and then calls
-// learnPauses. stored reports whether this call has stored the pause, even if learnPauses fails.
+// setPause pauses a destination in the store, unless it is paused already, and calls learnPauses.
+// stored reports whether this call has stored the pause, even if learnPauses fails.
 func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err error) {
 	value, err := json.Marshal(p)
 	if err == nil {
@@ -68,8 +68,8 @@ func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err 
 	return stored, err
 }
 
-// learnPauses reads the pauses from the store, and passes them to the scheduler. After an error the
-// scheduler keeps the pauses that it has.
+// learnPauses passes the pauses in the store to the scheduler. After an error these stay as they
+// are.
 func (f *Forwarder) learnPauses(ctx context.Context) error {
 	reading := f.readings.Add(1)
 	paused := make(map[string]schedule.Pause)
@@ -105,19 +105,14 @@ func readPause(s Setting) (p Disabled, err error) {
 type Hold string
 
 const (
-	// HoldPaused: Pause was called.
-	HoldPaused Hold = "paused"
-	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination:
-	// then Held.Reason is not empty, and Resume enables the destination.
+	HoldPaused  Hold = "paused"  // Pause was called
+	HoldUnknown Hold = "unknown" // there is no such destination
+	HoldInvalid Hold = "invalid" // Lookup returned a destination that is not valid
+	HoldLookup  Hold = "lookup"  // Lookup fails
+	HoldFailing Hold = "failing" // the destination only fails, and is probed; see Config.MaxConcurrent
+	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled the destination: then
+	// Held.Reason is not empty, and Resume enables the destination.
 	HoldDisabled Hold = "disabled"
-	// HoldUnknown: there is no such destination.
-	HoldUnknown Hold = "unknown"
-	// HoldInvalid: Lookup returned a destination that is not valid.
-	HoldInvalid Hold = "invalid"
-	// HoldLookup: Lookup fails.
-	HoldLookup Hold = "lookup"
-	// HoldFailing: the destination only fails, and is probed; see Config.MaxConcurrent.
-	HoldFailing Hold = "failing"
 )
 
 // Held describes a destination whose deliveries wait although they are due.
@@ -128,13 +123,12 @@ type Held struct {
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
 	Until time.Time
-	// Reason is why the latest attempt failed, for HoldFailing, and for HoldDisabled if the
-	// forwarder has disabled the destination.
+	// Reason is why the latest attempt failed, for HoldFailing and if the forwarder has disabled it.
 	Reason Reason
 }
 
-// Held returns the destinations that are held now, in the order of their ids. It leaves out a
-// destination of which no delivery was due for some minutes, unless it is paused or disabled.
+// Held returns the destinations that are held now, in the order of their ids. It leaves out one of
+// which no delivery was due for some minutes, unless it is paused or disabled.
 func (f *Forwarder) Held() []Held {
 	var held []Held
 	for _, h := range f.schedule.Held() {
@@ -154,15 +148,14 @@ type Disabled struct {
 }
 
 // A DisableObserver is an Observer that is told when the forwarder disables a destination, and when
-// Resume enables it again, before Resume returns. Each method is called once, on the node that
-// disables or resumes the destination.
+// Resume enables it again, before Resume returns. Each call is made once, on the node that does so.
 type DisableObserver interface {
 	Disabled(Disabled)
 	Enabled(Disabled)
 }
 
-// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause stored
-// the setting that Resume has removed.
+// enabled logs and tells the observer that Resume has enabled a destination, unless Pause had
+// stored the removed setting.
 func (f *Forwarder) enabled(removed Setting) {
 	was, err := readPause(removed)
 	if err != nil || was.Reason == "" {
@@ -179,7 +172,7 @@ func (f *Forwarder) enabled(removed Setting) {
 
 // disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
 // after a failed attempt with these results. s is the settlement of the attempt. If the store
-// fails, the next failed attempt of the destination tries again.
+// fails, the next failed attempt tries again.
 func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
 	now := w.config.now().UTC()
 	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
@@ -207,8 +200,7 @@ func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
 	text := "webhook: destination disabled; its deliveries wait until it is resumed"
 	if w.config.BuryDisabled {
 		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
-		// Make the deliveries that wait for a later time due now, so that they are buried at once.
-		// If that fails, each delivery is buried when it becomes due.
+		// Make all deliveries due, so that they are buried at once, and not when they become due.
 		_, _, _ = w.config.Store.Change(ctx, WaitingFilter{Destination: l.ID}, DueNow)
 	}
 	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)

@@ -14,10 +14,9 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// Forward accepts calls for a destination, and returns nil once they are durable in the store. From
-// then on each is delivered, or becomes a dead letter. With an error it has accepted none of them.
-// A call is a message of the root package, or an event.JSON. Forward does not need Run: deliveries
-// wait for the next Run.
+// Forward accepts calls for a destination: messages of the root package, or event.JSON. It returns
+// nil once they are durable in the store. From then on each is delivered, or becomes a dead letter.
+// With an error it has accepted none of them. Without Run, deliveries wait for the next Run.
 //
 // Forward leaves out a call, and counts it in Stats, if
 //
@@ -26,10 +25,10 @@ import (
 //   - the destination's Transform fails for it, or
 //   - the store remembers its messageId for the destination.
 //
-// The error for a call that is not valid is a *event.CallError, or an error of the root package.
-// Other errors are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the
-// store. With a Lookup an unknown destination is no error: its deliveries wait until Lookup knows
-// it. The caller may repeat a call that the store refused.
+// The error for a wrong call is a *event.CallError, or an error of the root package. Other errors
+// are ErrUnknownDestination, ErrQueueFull, ErrClosed after Shutdown, and those of the store, after
+// which the caller may repeat the call. With a Lookup an unknown destination is no error: its
+// deliveries wait until Lookup knows it.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -62,14 +61,13 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	return f.forward(ctx, destinations, events, true, f.put)
 }
 
-// Announce is ForwardEvents without filters and Transforms. It is for the events of audiences and
-// deletions, which package audience makes.
+// Announce is ForwardEvents without filters and Transforms, for the events of package audience.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	return f.forward(ctx, destinations, events, false, f.put)
 }
 
-// ForwardTx is Forward in a transaction of the caller: the transactional outbox pattern. The event
-// is forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
+// ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
+// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
@@ -125,8 +123,8 @@ type route struct {
 	transformErrors int
 }
 
-// forward makes a delivery of each event for each destination, and calls the function store with
-// all of them. If filter is set, forward applies the filters and Transforms of the destinations.
+// forward passes a delivery of each event for each destination to store. If filter is set, it
+// applies the filters and Transforms of the destinations.
 func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
@@ -172,8 +170,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	return nil
 }
 
-// route returns the route to a destination, or an error if Forward refuses events for it. Without
-// filter, the destination takes every event.
+// route returns the route to a destination, or an error if Forward refuses events for it.
 func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
 	r := route{id: id}
 	if err := ds.known(id); err != nil || !filter {
@@ -195,8 +192,8 @@ func (ds *destinations) route(ctx context.Context, id string, filter bool) (rout
 }
 
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that
-// the route leaves out, and returns how many events are Off. If ctx ends during a Transform,
-// appendDeliveries returns the error of ctx.
+// the route leaves out, and returns how many events are Off. It fails only if ctx ends during a
+// Transform.
 func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
 	now := f.config.now().UTC()
 	trace := event.TraceOf(ctx)
@@ -235,8 +232,8 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 }
 
 // put stores the deliveries of b, and returns how many had not been put before. It asks the store
-// to claim the deliveries that the scheduler can attempt at once, and starts them. It tells the
-// scheduler when the other deliveries are due.
+// to claim those that the scheduler can attempt at once, and starts them. It notes when the others
+// are due.
 func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {

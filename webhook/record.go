@@ -22,8 +22,8 @@ type Attempt struct {
 	Endpoint string
 	Status   int    // the HTTP status, 0 if there was none
 	Reason   Reason // why it failed, "" if it succeeded
-	// Error is the error of a request without an answer, and Answer the beginning of the response
-	// body, both of at most 256 bytes.
+	// Error is the error of a request without an answer, Answer the beginning of the response body,
+	// each of at most 256 bytes.
 	Error, Answer string
 }
 
@@ -35,7 +35,7 @@ var errRecord = errors.New("webhook: malformed delivery record")
 
 // AppendBinary appends the delivery in the binary form that stores keep: a version byte, then all
 // fields but Claim, with the Body last. Times are truncated to the microsecond. If a field exceeds
-// its limits, AppendBinary returns b unchanged, and an error.
+// its limits, it returns b unchanged, and an error.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if err := d.checkRecord(); err != nil {
 		return b, err
@@ -45,8 +45,8 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	return r.b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps no reference to b. After an
-// error its fields are undefined.
+// UnmarshalBinary reads what AppendBinary wrote, and keeps no reference to b. After an error the
+// fields are undefined.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {
@@ -123,9 +123,9 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// A record writes or reads a delivery in binary form, field by field: its methods append to b or,
-// with reading, consume b. After the first malformed field, failed is set, b is empty, and all
-// other fields read as zero.
+// A record writes or reads a delivery field by field: its methods append to b or, with reading,
+// consume b. After the first malformed field, failed is set, b is empty, and all other fields read
+// as zero.
 type record struct {
 	b       []byte
 	reading bool
@@ -228,7 +228,8 @@ func (r *record) fixed(v *uint64) {
 	}
 }
 
-// time writes or reads microseconds since 1970, as binary.AppendVarint writes them. The zero time is 0.
+// time writes or reads microseconds since 1970, as binary.AppendVarint writes them. The zero time
+// is 0.
 func (r *record) time(t *time.Time) {
 	v := int64(0)
 	if !t.IsZero() {

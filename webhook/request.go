@@ -22,7 +22,7 @@ import (
 )
 
 // newClient returns an HTTP client. The guard checks its connections, unless a proxy or
-// Config.DialContext makes them. All requests end when the context attempts is done.
+// Config.DialContext makes them. All requests end with the context attempts.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {
@@ -124,8 +124,8 @@ func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err err
 	return result{outcome: out, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
 }
 
-// authorize calls Destination.Authorize for one request to e. It appends the headers that Authorize
-// returns to s.lines, and adds their values to s.secrets, which are redacted.
+// authorize calls Destination.Authorize for one request to e. It appends the headers to s.lines,
+// and their values to s.secrets.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
@@ -155,8 +155,8 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	return nil
 }
 
-// addHeaders adds the headers in given to header, and returns their secret texts. It adds to wrong a
-// fault for each one that is not allowed. The argument field is the path of given.
+// addHeaders adds the headers in given, whose path is field, to header, and returns their secret
+// texts. It adds to wrong a fault for each one that is not allowed.
 func addHeaders(header http.Header, field string, given map[string]string, wrong *faults) (secrets []string) {
 	wrong.refuse(len(given) > MaxHeaders, field, "%d given; at most %d are allowed", len(given), MaxHeaders)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -233,8 +233,8 @@ func appendHeader(dst []byte, name, value string) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendTrace appends the header lines of a trace. It checks the trace again, because other
-// programs may write to the store.
+// appendTrace appends the header lines of a trace, if it is valid: other programs may write to the
+// store.
 func appendTrace(dst []byte, t event.Trace) []byte {
 	if t.Parent == "" || !t.Valid() {
 		return dst
@@ -257,9 +257,9 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id for the ID of a delivery, which may be any text. Bytes that may
-// not be in a header are percent-encoded. So are percent signs, and full stops, because a full stop
-// ends the webhook-id in the signed text.
+// standardID returns the webhook-id for the ID of a delivery, which may be any text. It
+// percent-encodes bytes that may not be in a header, percent signs, and full stops, which end the
+// webhook-id in the signed text.
 func standardID(id string) string {
 	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '.' || c == '%' }
 	if !strings.ContainsFunc(id, escaped) {

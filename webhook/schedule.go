@@ -7,19 +7,19 @@ import (
 
 // A Schedule says how long a delivery that keeps failing waits between its attempts. The wait is
 // random, between 0 and a longest wait (full jitter), so that deliveries that failed together do
-// not come back together. The longest wait doubles with each attempt, up to a bound. So most
-// attempts come early: most failures are a restart or a short overload. By default, the first ten
-// retries start within 17 minutes, and further ones every 10 minutes at the latest.
+// not come back together. The longest wait doubles with each attempt, up to a bound: most failures
+// are a restart or a short overload. By default, the first ten retries start within 17 minutes, and
+// further ones every 10 minutes at the latest.
 type Schedule string
 
 const (
 	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
 	ScheduleDefault Schedule = ""
-	// ScheduleEager begins with 1 s, and waits up to 1 minute. The receiver gets its deliveries
-	// sooner after an outage, and up to ten times as many requests as with ScheduleDefault.
+	// ScheduleEager begins with 1 s, and waits up to 1 minute. After an outage the receiver gets its
+	// deliveries sooner, and up to ten times as many requests as with ScheduleDefault.
 	ScheduleEager Schedule = "eager"
-	// SchedulePatient begins with 30 s, and waits up to 30 minutes. It is for a receiver that
-	// repeated requests harm.
+	// SchedulePatient begins with 30 s, and waits up to 30 minutes, for a receiver that repeated
+	// requests harm.
 	SchedulePatient Schedule = "patient"
 )
 
@@ -45,9 +45,9 @@ func (s Schedule) longestWait(n int) time.Duration {
 	return min(waits.first<<min(n-1, 10), waits.most)
 }
 
-// nextAttempt returns when a delivery is due again after its attempt n has failed. It waits at
-// least for retryAfter, as the endpoints asked for. The last attempt starts early enough to end
-// within the window. If it is too late for such an attempt, nextAttempt returns false.
+// nextAttempt returns when a delivery is due again after its attempt n has failed, not before
+// retryAfter. The last attempt starts early enough to end within the window. If it is too late for
+// that, nextAttempt returns false.
 func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
 	last := expires.Add(-t.timeout)
 	if !now.Before(last) {

@@ -11,9 +11,9 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// A settler stores the outcomes of claimed deliveries. While the store commits some outcomes, the
-// next ones gather, so that under load one commit holds many. The settler sets aside an outcome
-// that the store refuses, and offers it again later, so that it does not hold up the others.
+// A settler stores the outcomes of claimed deliveries. While the store commits some, the next ones
+// gather, so that under load one commit holds many. The settler sets aside an outcome that the
+// store refuses, and offers it again later, so that it does not hold up the others.
 type settler struct {
 	*Forwarder
 
@@ -31,9 +31,9 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// After a commit of at least busyOutcomes the settler waits for busyPause. A commit of many outcomes
-// takes hardly more work than one of few, so a pause under load saves work: 1.5 us of a delivery in
-// a store of files.
+// After a commit of at least busyOutcomes the settler waits for busyPause. A commit of many
+// outcomes takes hardly more work than one of few: under load the pause saves 1.5 us of a delivery
+// in a store of files.
 const (
 	busyOutcomes = 8
 	busyPause    = time.Millisecond
@@ -64,7 +64,7 @@ func (s *settler) returnAll(items []schedule.Item) {
 }
 
 // behind reports whether the store stores nothing at all, or more than limit outcomes wait for it.
-// If behind returns true, the caller can wait until the settler calls wake.
+// If it does, the settler calls wake when that is over.
 func (s *settler) behind(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,9 +73,9 @@ func (s *settler) behind(limit int) bool {
 	return behind
 }
 
-// run stores outcomes until the channel stop is closed and everything is stored. While the store
-// fails, run keeps trying. It returns an error if not everything is stored Config.Timeout after
-// stop was closed.
+// run stores outcomes until stop is closed and everything is stored. While the store fails, it
+// keeps trying. It returns an error if not everything is stored Config.Timeout after stop was
+// closed.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -113,8 +113,8 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// flush stores the pending outcomes and, with retry, also those that are left from before. It gives
-// up when the store refuses two outcomes in a row. It returns how many outcomes there were.
+// flush stores the pending outcomes and, with retry, those left from before, and returns their
+// number. It gives up when the store refuses two outcomes in a row.
 func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	s.mu.Lock()
 	all := s.pending
@@ -194,8 +194,8 @@ func (o *outage) over(logger *slog.Logger) {
 	o.pause = 0
 }
 
-// stored counts settlements that are stored. It tells the scheduler which of their deliveries wait
-// again, and the observer which ones have ended.
+// stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
+// again, and the observer of those that have ended.
 func (s *settler) stored(ss []Settlement) {
 	now := time.Now()
 	bytes := int64(0)

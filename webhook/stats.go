@@ -13,32 +13,32 @@ import (
 // Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
 type Stats struct {
 	Counters
-	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the
-	// node that is the first to claim them. InTransaction counts the deliveries that ForwardTx has
-	// stored on this node, whether their transactions were committed or not.
+	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on the node
+	// that is the first to claim them. InTransaction counts those that ForwardTx has stored on this
+	// node, whether their transactions were committed or not.
 	Accepted, InTransaction int64
 	Duplicates              int64 // deliveries left out because the store remembers their IDs
 	Off                     int64 // events left out because their integrations switch Webhooks off
-	// Resent counts the requests that were made twice within an attempt, because the receiver
-	// closed the kept connection without an answer, or with the 408 or 400 that some receivers send
-	// on an idle connection. The receiver may have got both requests.
+	// Resent counts the requests that were made twice within an attempt, because the receiver closed
+	// the kept connection without an answer, or with the 408 or 400 that some send on an idle one. The
+	// receiver may have got both.
 	Resent         int64
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
 
-	// InFlight counts the deliveries that are being attempted now, and Ready those that are claimed
-	// and wait in memory for an attempt.
+	// InFlight counts the deliveries being attempted now, Ready those claimed that wait for an
+	// attempt.
 	InFlight, Ready int
 }
 
 // Counters counts what became of the deliveries of one destination, or of all.
 type Counters struct {
-	// Filtered counts the deliveries that their destination's filter or Transform left out, and
-	// TransformErrors those left out because the Transform failed.
+	// Filtered counts what the destination's filter or Transform left out, TransformErrors what was
+	// left out because the Transform failed.
 	Filtered, TransformErrors int64
-	// Delivered counts the deliveries that an endpoint took, and Retried the attempts that failed
-	// and are repeated later.
+	// Delivered counts the deliveries that an endpoint took, Retried the failed attempts that are
+	// repeated.
 	Delivered, Retried int64
 	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
 	Dead    map[Reason]int64
@@ -49,8 +49,8 @@ type Counters struct {
 // It leaves out requests that were cut off.
 type Latency struct {
 	Requests int64
-	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed. They are
-	// estimates, at most an eighth too high. Later requests weigh more.
+	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed, estimated at
+	// most an eighth too high. Later requests weigh more.
 	P50, P90, P99 time.Duration
 }
 
@@ -58,20 +58,19 @@ type Latency struct {
 type DestinationStats struct {
 	Destination string
 
-	// Since is when this node began to count for the destination, zero if there was nothing to
-	// count. The Counters count from then on. If over 16,384 destinations are in use, the counts of
-	// those used least recently start again from zero.
+	// Since is when this node began to count for the destination, zero if there was nothing to count.
+	// The Counters count from then on. If over 16,384 destinations are in use, those used least
+	// recently start again from zero.
 	Since time.Time
 	Counters
 
-	// Outcome is that of the latest attempt whose outcome is stored: OutcomeDelivered,
-	// OutcomeRetryable or OutcomePermanent, empty if there was no attempt after Since.
+	// Outcome is that of the latest attempt whose outcome is stored, empty if there was none after
+	// Since. It is never OutcomeCutOff.
 	Outcome Outcome
-	// Refusing says that the destination refused, for good, the latest delivery that ended,
-	// or at least half of the latest eight. Each refused delivery is a dead letter.
+	// Refusing says that the destination refused, for good, the latest delivery that ended, or at
+	// least half of the latest eight. Each refused delivery is a dead letter.
 	Refusing bool
-	// Failure is the latest attempt that failed, nil if none did. The destination may have taken
-	// other deliveries since.
+	// Failure is the latest failed attempt, nil if none failed. Others may have succeeded since.
 	Failure *Failure
 
 	InFlight, Ready int   // as in Stats
@@ -154,8 +153,8 @@ func (l *ledger) count(add func(*Stats)) {
 	add(&l.stats)
 }
 
-// maxAccounts is how many destinations may be in use without losing counts. Up to twice as many
-// accounts are in memory.
+// maxAccounts is how many destinations keep their counts. Up to twice as many accounts are in
+// memory.
 const maxAccounts = 16 << 10
 
 // An account holds the statistics of one destination, or of all destinations together. It takes
@@ -179,8 +178,7 @@ func (l *ledger) countFor(destination string, add func(*account)) {
 	}
 }
 
-// settled counts a settlement that is stored, and updates the condition of the destination. The
-// caller holds a.mu.
+// settled counts a settlement that is stored. The caller holds a.mu.
 func (a *account) settled(s *Settlement) {
 	c := &a.counts
 	if s.Verdict != Retry {
@@ -235,9 +233,8 @@ func (a *account) failingSince(now time.Time) time.Time {
 	return a.failing
 }
 
-// accounts holds the accounts of the destinations. It is safe for concurrent use. When there are
-// maxAccounts recent ones, they become the older ones. The accounts that were the older ones until
-// then are dropped: they were not used since the previous time.
+// accounts holds the accounts of the destinations, for concurrent use. At maxAccounts recent ones,
+// these become the older ones, and replace those that were not used since the previous time.
 type accounts struct {
 	mu            sync.Mutex
 	recent, older map[string]*account

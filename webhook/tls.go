@@ -13,17 +13,16 @@ const MaxCertificates = 5
 
 // TLS holds the TLS settings of one destination.
 type TLS struct {
-	// Certificates are shown to an endpoint that asks for a client certificate: at most
-	// MaxCertificates, as tls.LoadX509KeyPair reads them. Empty means the certificates of
-	// Config.TLSClientConfig.
+	// Certificates are client certificates, at most MaxCertificates, as tls.LoadX509KeyPair reads
+	// them. Empty means those of Config.TLSClientConfig.
 	Certificates []tls.Certificate
 	// RootCAs are the only authorities that may have signed the certificates of the endpoints. Nil
-	// means the authorities of Config.TLSClientConfig. Destinations share connections to an endpoint
-	// only if they have the same pointer.
+	// means those of Config.TLSClientConfig. Only destinations with the same pointer share
+	// connections.
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used, and those without their private key. Destinations
+// check refuses certificates that cannot be used, and those without their private key: destinations
 // with the same certificates share connections, and a certificate is public.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {

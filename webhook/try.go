@@ -21,8 +21,7 @@ import (
 type Trial struct {
 	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
 	Destination *Destination
-	// Trusted makes the guard trust the URLs of Destination, as it trusts those of
-	// Config.Destinations.
+	// Trusted makes the guard trust the URLs of Destination like those of Config.Destinations.
 	Trusted bool
 	Event   event.Event
 }
@@ -32,21 +31,21 @@ type Exchange struct {
 	Attempt          // has the Answer even if the endpoint took the event
 	Filtered bool    // Forward would not store the event: the filter or Transform leaves it out
 	Outcome  Outcome // that the request would have in an attempt
-	// Header is the header of the request, without Host and Content-Length. The values of static
-	// headers, of headers that Authorize has set, and of credentials in the URL are redacted.
+	// Header is that of the request, without Host and Content-Length. The values of static headers, of
+	// headers that Authorize has set, and of credentials in the URL are redacted.
 	Header       http.Header
 	Body         []byte
 	AnswerHeader http.Header // nil if there was no answer
 	// These are the times from At until the name was resolved, the connection was open, the TLS
-	// handshake was done, and the first byte of the answer arrived. A zero means that this did not
-	// happen, or is not known.
+	// handshake was done, and the first byte of the answer arrived. Zero: that did not happen, or is
+	// not known.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 
-// Try sends an event at once to all endpoints of a destination. It returns one Exchange for each
-// endpoint, in their order. The requests have the same body, headers, signatures, TLS, guard and
-// timeout as those of an attempt, but connections of their own. Try stores, counts and logs
-// nothing, and tells the Observer nothing. The limits of the destination do not apply.
+// Try sends an event at once to all endpoints of a destination, and returns one Exchange for each,
+// in their order. The requests have the same body, headers, signatures, TLS, guard and timeout as
+// those of an attempt, but connections of their own. Try stores, counts and logs nothing, and tells
+// the Observer nothing. The limits of the destination do not apply.
 //
 // The error is a *ConfigError for a Destination that is missing or not valid, ErrClosed after
 // Shutdown, or that of Transform; an Event without a body is an error, too. A request that the end

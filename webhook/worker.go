@@ -46,7 +46,7 @@ func (w *worker) run() {
 }
 
 // deliver attempts a delivery and hands its outcome to the settler. It reports whether the
-// destination answered, even if it refused the delivery.
+// destination answered, even with a refusal.
 func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
 	t, hold, err := w.resolve(l)
 	if err != nil {
@@ -96,8 +96,8 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 	*d = Delivery{}
 }
 
-// failureOf describes a failed attempt for the scheduler. It returns false if every endpoint has a
-// permanent outcome, such as a 404: then the destination does not count as failing.
+// failureOf describes a failed attempt for the scheduler. It returns false if all outcomes are
+// permanent, such as a 404: then the destination does not count as failing.
 func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
 	f.Reason = string(lastReason(&s.Delivery))
 	if s.Verdict == Retry {
@@ -157,8 +157,7 @@ func (w *worker) log(l *lane, s *Settlement) {
 	w.config.Logger.Warn(text, append(args, "unlogged", unlogged)...)
 }
 
-// A logState keeps a destination that always fails from filling the log. It lets at most one line
-// a second pass, and counts the others.
+// A logState lets at most one line a second of a failing destination pass, and counts the others.
 type logState struct {
 	mu       sync.Mutex
 	failing  bool

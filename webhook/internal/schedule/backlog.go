@@ -9,9 +9,9 @@ import (
 // A backlog limits the attempts of late deliveries, so that they do not take all processors while
 // fresh deliveries arrive. During that time the lanes that are behind may together begin only
 // backlogRate attempts a second for each processor, and one more for each delivery that arrives for
-// them, so that they catch up whatever arrives. A processor can do about four times as many, with the
-// receivers on the same machine. A fresh delivery then waits hardly longer than beside a foreign
-// process that posts at the same rate.
+// them, so that they catch up whatever arrives. A processor can do about four times as many, with
+// the receivers on the same machine. A fresh delivery then waits hardly longer than beside a
+// foreign process that posts at the same rate.
 type backlog struct {
 	lane     *Lane     // the latest lane whose delivery was claimed soon after it was due
 	until    time.Time // when the limit ends, unless another fresh delivery comes
@@ -21,8 +21,8 @@ type backlog struct {
 
 const (
 	backlogRate = 2000 // for each processor; see backlog
-	// A delivery is late if it is claimed more than lateAfter after its Due. A lane is behind if
-	// the delivery that it has claimed last was late.
+	// A delivery is late if it is claimed more than lateAfter after its Due. A lane is behind if the
+	// delivery that it has claimed last was late.
 	lateAfter = time.Second
 	// backlogFor is how long the limit stays after the latest delivery that was not late.
 	backlogFor = time.Second
@@ -42,7 +42,7 @@ func (b *backlog) arrive(l *Lane, now time.Time) {
 	}
 }
 
-// note records that a delivery of l was claimed now. The argument due is its Due.
+// note records that a delivery of l that was due at due was claimed now.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {

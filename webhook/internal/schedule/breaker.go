@@ -6,17 +6,16 @@ import (
 )
 
 // A breaker is the circuit breaker of a destination. It keeps a destination that is down from
-// getting a request for each waiting delivery. Endpoints have no breakers of their own: an attempt
-// ends when the first endpoint takes the delivery, so a dead endpoint beside a healthy one costs no
-// slot.
+// getting a request for each waiting delivery. Endpoints have no breakers: an attempt ends when the
+// first endpoint takes the delivery, so a dead endpoint beside a healthy one costs no slot.
 //
 // The breaker opens after several failures in a row. While it is open, the lane makes one attempt
 // at a time. Retries keep their schedule and their retry window, but any two attempts are at least
 // retrySpace apart. Fresh deliveries wait, and their retry window does not begin. After an interval
 // without an attempt, the lane attempts a fresh delivery as a probe. The interval doubles with each
 // probe, from firstProbe to lastProbe, with jitter over its second half. If retries come more
-// often, they serve as probes, and no fresh delivery is attempted. Any answer of the destination
-// closes the breaker, and the lane starts again with one slot.
+// often, they serve as probes. Any answer closes the breaker, and the lane starts again with one
+// slot.
 //
 // A fresh delivery lapses, and is given up without an attempt, once it has been due for a whole
 // retry window while the breaker was open, so that a dead destination does not fill the store.
@@ -39,8 +38,8 @@ const (
 	retrySpace = time.Second // the least time between two attempts while the breaker is open
 
 	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A failure
-	// counts for one point. A timeout counts for timeoutPoints, because it says more than a refused
-	// connection, and keeps a slot longer.
+	// counts for one point. A timeout counts for more, because it says more than a refused connection,
+	// and keeps a slot longer.
 	openPoints    = 10
 	doubtPoints   = 3
 	timeoutPoints = 3
@@ -91,8 +90,8 @@ func (b *breaker) fail(f Failure, trial bool, now time.Time, jitter func(time.Du
 	return opened
 }
 
-// lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open until
-// then. The argument window is the retry window of destinations without one of their own.
+// lapses returns when a fresh delivery that is due at due lapses, if the breaker stays open. The
+// argument window is the retry window of destinations without one of their own.
 func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since

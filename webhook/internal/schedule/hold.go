@@ -9,11 +9,10 @@ import (
 // maxHold is the longest time between two look-ups of a destination that cannot be used.
 const maxHold = 30 * time.Second
 
-// Hold suspends the destination of l, because it cannot be used. The argument why is the reason.
-// Hold returns the ready deliveries of l, which the caller returns to the store, and how long the
-// destination waits. If the argument soon is false, it waits for maxHold. Otherwise the first Hold
-// in a row waits for one second. Each further Hold waits twice as long as the one before it, but at
-// most for maxHold.
+// Hold suspends the destination of l, because it cannot be used for the reason why. It returns the
+// ready deliveries of l, which the caller returns to the store, and how long the destination waits:
+// if soon, one second at the first Hold in a row, and twice as long at each further one, up to
+// maxHold; otherwise maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +38,7 @@ type Pause struct {
 	Since  time.Time
 	Why    string // for Held
 	Reason string // for Held
-	// Bury says that workers get the deliveries all the same, and turn them into dead letters.
+	// Bury says that workers get the deliveries all the same, to turn them into dead letters.
 	Bury bool
 }
 
@@ -49,11 +48,10 @@ func holds(paused map[string]Pause, destination string) bool {
 	return ok && !p.Bury
 }
 
-// SetPaused replaces all pauses by the argument paused: the pauses that the caller has read from
-// the store, by destination. It returns the ready deliveries of the lanes that become paused, which
-// the caller returns to the store. The caller numbers its reads of the store from 1, in the order
-// in which they began, and passes the number as reading. SetPaused ignores the result of a read
-// that began before another one that it has got.
+// SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
+// become paused, which the caller returns to the store. The caller numbers its reads of the pauses
+// from 1, in the order in which they began. SetPaused ignores a reading that began before one that
+// it has got.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,9 +80,9 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 	return back
 }
 
-// Outlasted reports whether the retry window of a delivery ended while the destination of l could
-// not be used, and the destination can be used again. Such a delivery gets one more attempt.
-// expires is the end of the window.
+// Outlasted reports whether the retry window of a delivery, which ended at expires, ended while the
+// destination of l could not be used, and it can be used again. Then the delivery gets one more
+// attempt.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,8 +34,8 @@ type Lane struct {
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 
-	// When the latest period began and ended in which the destination could not be used, because of
-	// hold or paused. If stopped is zero, the period began before this process started.
+	// When the latest period began and ended in which hold or paused was set. If stopped is zero, the
+	// period began before this process started.
 	stopped, resumed time.Time
 
 	touched time.Time // when the lane was last used
@@ -70,8 +70,8 @@ func earlier(a, b time.Time) time.Time {
 // suspended reports whether l makes only one attempt at a time, to find out whether it is usable.
 func (l *Lane) suspended() bool { return l.hold != "" || l.breaker.open }
 
-// touch records that l is used now. If l was idle for longer than laneRest, touch reduces its slots
-// to firstSlots.
+// touch records that l is used now. After an idle time of laneRest it reduces the slots to
+// firstSlots.
 func (l *Lane) touch(now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots = min(l.slots, firstSlots)
@@ -103,8 +103,7 @@ const (
 	idleLane   = time.Minute            // how long an idle lane without deliveries is kept, at least
 )
 
-// A standing says what is known about a destination: nothing, that it answers, or that it does not.
-// The division of slots among the lanes depends on their standings.
+// A standing says what is known about a destination. The division of slots depends on it.
 type standing uint8
 
 const (
@@ -114,7 +113,7 @@ const (
 	standings = iota
 )
 
-// answer records that an attempt was answered. The attempt still counts as active.
+// answer records that an attempt, which still counts as active, was answered.
 //
 // The lane gets another slot if at least half of its slots are in use. So the slots of a busy lane
 // double with each round of answers, up to its limit. A lane with less work has fewer slots, so
@@ -133,8 +132,8 @@ func (l *Lane) answer(now time.Time) {
 	}
 }
 
-// stop records that the destination cannot be used from now on, and resume that it can be used
-// again. Call stop before setting hold or paused, and resume after clearing them.
+// stop records that the destination cannot be used from now on, resume that it can be used again.
+// Call stop before setting hold or paused, resume after clearing them.
 func (l *Lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return

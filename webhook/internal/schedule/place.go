@@ -27,8 +27,8 @@ type places struct {
 	turn   uint64               // counts the moves of lanes to another place
 }
 
-// update moves l to the place where it belongs now. If other lanes had no room and may have some
-// now, update moves them, too.
+// update moves l to the place where it belongs now, and other lanes that had no room and may have
+// some.
 func (p *places) update(l *Lane, now time.Time) {
 	p.move(l, now)
 	if p.shares.freed {
@@ -62,8 +62,8 @@ func (p *places) move(l *Lane, now time.Time) {
 	}
 }
 
-// feed moves lanes that have room now out of the places inUnproven and inDoubtful: at most half as
-// many as there are slots, because more cannot fetch at once. Others follow after the next fetch.
+// feed moves lanes that have room now out of inUnproven and inDoubtful: at most half as many as
+// there are slots, because more cannot fetch at once. Others follow after the next fetch.
 func (p *places) feed(now time.Time) {
 	p.shares.freed = false
 	for _, was := range []place{inUnproven, inDoubtful} {
@@ -91,9 +91,9 @@ type wants struct {
 	lapsing        bool // fresh counts lapsed deliveries; see breaker
 }
 
-// limit reduces w to at most n deliveries in all. If both queues have due deliveries, each gets
-// half, so that a flood of one kind does not hold up the other. If n is odd, the retries get the
-// larger half if more is 1, and the smaller one if it is 0.
+// limit reduces w to at most n deliveries. If both queues have due deliveries, each gets half, so
+// that a flood of one kind does not hold up the other. If n is odd, the retries get the larger half
+// if more is 1, and the smaller one if it is 0.
 func (w *wants) limit(n, more int) {
 	if w.retries > 0 && w.fresh > 0 {
 		w.retries = min(w.retries, (n+more)/2)
@@ -105,8 +105,8 @@ func (w *wants) limit(n, more int) {
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
 
-// wanted returns how many deliveries l may fetch now, the place where l belongs and, for inLater, the
-// time from which l may fetch.
+// wanted returns how many deliveries l may fetch now, its place and, for inLater, from when l may
+// fetch.
 func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {
 	if l.paused || l.fetching {
 		return w, nowhere, at
@@ -155,8 +155,8 @@ func notBefore(t, floor time.Time) time.Time {
 	return t
 }
 
-// A laneQueue is a container/heap of lanes. The first lane is the one whose Lane.at is the earliest.
-// Of lanes with the same time, it is the one that has been in the queue for the longest time.
+// A laneQueue is a container/heap of lanes, by Lane.at and then by the time when they came to the
+// queue.
 type laneQueue []*Lane
 
 func (q laneQueue) Len() int { return len(q) }

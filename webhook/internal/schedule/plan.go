@@ -15,9 +15,9 @@ type Want struct {
 // maxWants bounds the queues of one fetch, so that the first results arrive soon.
 const maxWants = 1024
 
-// Plan appends to wants the queues that the caller is to fetch from now. maxBytes bounds the bodies
-// of the fetch. again is when further deliveries can be fetched, or zero if that depends on more
-// than time. If there are wants, the caller must call Fetched before it calls Plan again.
+// Plan appends to wants the queues to fetch from now. maxBytes bounds the bodies of the fetch.
+// again is when further deliveries can be fetched, zero if that depends on more than time. If there
+// are wants, the caller must call Fetched before it calls Plan again.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,9 +63,9 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	return wants, maxBytes, again
 }
 
-// Fetched takes the deliveries that were fetched for wants, none if the store has failed. The caller
-// must return the deliveries in back to the store, because their lanes have to wait. It must give
-// up the lapsed deliveries without an attempt.
+// Fetched takes the deliveries that were fetched for wants, none if the store has failed. The
+// caller returns those in back to the store, because their lanes have to wait, and gives up the
+// lapsed ones without an attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,24 +86,20 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 		switch {
 		case s.run.closed, l.paused:
 			back = append(back, it)
-			continue
 		case b.open && !it.Retry && !now.Before(b.lapses(it.Due, s.config.Window)):
 			lapsed = append(lapsed, it)
-			continue
 		case b.open && !it.Retry && now.Before(b.probe):
-			// Either the fetch was planned before the breaker opened, or the store mixes the two
-			// queues. In a mixed queue fresh deliveries hide retries, so retries wait for the
-			// probe, too.
+			// Either the fetch was planned before the breaker opened, or the store mixes the two queues. In
+			// a mixed queue fresh deliveries hide retries, so retries wait for the probe, too.
 			b.retry = b.probe
 			back = append(back, it)
-			continue
 		case l.suspended() && l.holds() > 0:
 			back = append(back, it)
-			continue
+		default:
+			l.largest = max(it.Size, l.largest-l.largest/16)
+			s.shares.hold(l)
+			s.run.ready(l, it, now)
 		}
-		l.largest = max(it.Size, l.largest-l.largest/16)
-		s.shares.hold(l)
-		s.run.ready(l, it, now)
 	}
 	for i := range wants {
 		l := wants[i].Lane

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A runQueue holds the lanes that may begin an attempt, and counts the workers, which take these
-// lanes. The scheduler's mutex guards it.
+// A runQueue holds the lanes that may begin an attempt, and counts the workers, which take them.
+// The scheduler's mutex guards it.
 type runQueue struct {
 	config *Config
 	mu     *sync.Mutex
@@ -46,9 +46,8 @@ func (q *runQueue) add(l *Lane) {
 	q.summon()
 }
 
-// summon makes sure that a worker takes a lane that was put into the run queue. It wakes an idle
-// worker, or else starts one. If there are as many workers as slots, the next worker that ends its
-// attempt takes the lane.
+// summon makes sure that a worker takes a lane of the run queue. It wakes an idle worker, or else
+// starts one. If there are as many as slots, the next one that ends its attempt takes the lane.
 func (q *runQueue) summon() {
 	switch {
 	case q.idle > 0:
@@ -60,8 +59,8 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next takes a lane out of q. It returns nil if the calling worker must end. waited reports whether
-// next had to wait for the lane.
+// next takes a lane out of q, and reports whether it had to wait. Without a lane, the worker must
+// end.
 func (q *runQueue) next() (l *Lane, waited bool) {
 	l = q.pick()
 	for l == nil || q.closed {
@@ -130,8 +129,8 @@ func (q *runQueue) close() {
 	q.work.Broadcast()
 }
 
-// A Slot is the right to make one attempt at a time, with the delivery that is being attempted.
-// Each worker has one Slot, which is empty at first.
+// A Slot is the right of a worker to make one attempt at a time, with its delivery. It is empty at
+// first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
@@ -142,8 +141,8 @@ type Slot struct {
 }
 
 // Next ends the attempt of t, if t has a delivery. answered says that the destination answered,
-// even if it refused the delivery. Then Next waits for the next delivery, and puts it into t. It
-// returns false when the worker must end.
+// even with a refusal. Then Next waits for the next delivery, and puts it into t. It returns false
+// when the worker must end.
 func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,10 +190,10 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 	s.places.refill()
 }
 
-// Overdue returns deliveries that have taken longer than limit, so that the caller can return them
-// to the store: hanging has those whose attempt still runs, and ready those of lanes whose first
-// ready delivery waits that long for a slot. Overdue returns each delivery once. An attempt that
-// hangs keeps its slot, and still uses its delivery. Overdue also drops the lanes that are idle.
+// Overdue returns each delivery once that has taken longer than limit, and goes back to the store:
+// hanging has those whose attempt still runs, ready those of lanes whose first ready delivery waits
+// that long for a slot. An attempt that hangs keeps its slot, and still uses its delivery. Overdue
+// also drops idle lanes.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,23 +20,14 @@ import (
 
 // Config configures a Scheduler.
 type Config struct {
-	// Slots bounds the concurrent attempts. In addition, up to Slots deliveries may be ready, that
-	// is, claimed and waiting in memory for a slot.
-	Slots int
-	// Bytes bounds the bodies of the deliveries that are claimed and not settled, in bytes.
-	Bytes int64
-	// Window is the retry window.
-	Window time.Duration
-	// NewData returns the Lane.Data of a new lane.
-	NewData func(*Lane) any
-	// Start starts a worker: a goroutine that calls Next until Next returns false.
-	Start func()
-	// Wake asks the forwarder to call Plan. It must not block.
-	Wake func()
-	// Now returns the time by the clock of the store.
-	Now func() time.Time
-	// Jitter returns a random duration below n.
-	Jitter func(n time.Duration) time.Duration
+	Slots   int                                 // bounds the concurrent attempts; as many further deliveries may be ready
+	Bytes   int64                               // bounds the bodies of the deliveries that are claimed and not settled
+	Window  time.Duration                       // the retry window
+	NewData func(*Lane) any                     // returns the Lane.Data of a new lane
+	Start   func()                              // starts a worker: a goroutine that calls Next until Next returns false
+	Wake    func()                              // asks the forwarder to call Plan; must not block
+	Now     func() time.Time                    // returns the time by the clock of the store
+	Jitter  func(n time.Duration) time.Duration // returns a random duration below n
 }
 
 // A Scheduler decides which delivery is attempted when. Its methods may be called concurrently.
@@ -100,8 +91,8 @@ func (s *Scheduler) lane(destination string, now time.Time) *Lane {
 }
 
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
-// may claim the delivery at once, and the caller must end the reservation by Start. If it returns
-// false, the delivery has to wait in the store.
+// may claim the delivery at once, and the caller must end the reservation by Start. Otherwise the
+// delivery has to wait in the store.
 func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,10 +115,9 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	return true
 }
 
-// Start ends a reservation, and makes the delivery ready if the store has claimed it. If the
-// destination was paused, held or found failing since Reserve, or the scheduler was closed, Start
-// returns false, and the caller must return the delivery to the store. Without a claim, Start
-// returns false, too.
+// Start ends a reservation, and makes the delivery ready if the store has claimed it. It returns
+// false without a claim. It also does so if the destination was paused, held or found failing since
+// Reserve, or the scheduler was closed: then the caller must return the delivery to the store.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +137,8 @@ func (s *Scheduler) Start(it Item) bool {
 	return true
 }
 
-// Note tells the scheduler when unclaimed deliveries of a destination in the store are due: a fresh
-// one, a retry, or both. It ignores a zero time.
+// Note notes when unclaimed deliveries of a destination are due: a fresh one, a retry, or both. It
+// ignores a zero time.
 func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +151,7 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
-// Settled tells the scheduler that the outcomes of deliveries are stored. bytes is the total size
-// of their bodies, which no longer counts towards Config.Bytes.
+// Settled says that the outcomes of deliveries are stored, whose bodies have so many bytes in all.
 func (s *Scheduler) Settled(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +160,7 @@ func (s *Scheduler) Settled(bytes int64) {
 }
 
 // Fail records that an attempt of l failed because of the destination. If that opens the breaker,
-// Fail returns true and the ready deliveries of l, which the caller returns to the store. A timeout
+// it returns true and the ready deliveries of l, which the caller returns to the store. A timeout
 // costs the lane an eighth of its slots. So a hanging destination soon has a single slot, while one
 // that is slow now and then keeps most of its slots.
 func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
@@ -193,8 +182,8 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use says that the destination of l can be used, with these limits. It ends a hold. An attempt of l
-// calls it.
+// Use says that the destination of l can be used, with these limits. It ends a hold. An attempt of
+// l calls it.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,9 +237,8 @@ func (s *Scheduler) Load() (active, ready int) {
 	return s.shares.active, s.shares.waiting() - s.shares.reserved
 }
 
-// Loads calls f for each destination, with the number of deliveries that are being attempted, and
-// the number that are ready. It leaves out destinations without either. f must not call the
-// scheduler.
+// Loads calls f for each destination with deliveries that are being attempted or ready, with their
+// numbers. f must not call the scheduler.
 func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,22 +51,22 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.freed = s.freed || to != doubtful
 }
 
-// room returns how many more deliveries l may have in memory, and the place where l belongs if it has
-// deliveries that are due. If that is inLater, the rate limit gives l room at the time again.
+// room returns how many more deliveries l may have in memory, and its place if it has due
+// deliveries. If that is inLater, the rate limit gives l room at the time again.
 //
 // The division of the slots ensures that no number of hanging destinations takes all of them, not
 // even in the seconds before their first attempts time out:
 //
-//   - A lane that has had no answer yet has firstSlots slots. Each answer adds one, as long as the
-//     lane uses them.
-//   - All unproven and doubtful lanes together get at most half of Config.Slots, and the doubtful
-//     ones at most a quarter. Such a lane has no more deliveries in memory than slots.
+//   - A lane without an answer yet has firstSlots slots. Each answer adds one, as long as the lane
+//     uses them.
+//   - All unproven and doubtful lanes together get at most half of Config.Slots, the doubtful ones
+//     at most a quarter. Such a lane has no more deliveries in memory than slots.
 //   - While several lanes are busy, each gets at most its share of three quarters of the slots. A
 //     lane that is being answered may have more: an eighth of the free slots in these three
-//     quarters. A lane that is not being answered gets at most firstSlots of the last quarter, and
-//     fewer when that is almost used up.
-//   - Only a lane that is being answered may have twice as many deliveries in memory as it has
-//     slots. So hanging destinations do not fill the memory.
+//     quarters. Any other lane gets at most firstSlots of the last quarter, and fewer when that is
+//     almost used up.
+//   - Only a lane that is being answered may have twice as many deliveries in memory as slots. So
+//     hanging destinations do not fill the memory.
 func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time) {
 	held := l.holds()
 	switch {
@@ -107,14 +107,14 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 }
 
 // short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
-// Only a lane that is short wakes the fetcher. The fetch then fills all other lanes that have room,
-// too, so that each fetch brings many deliveries.
+// Only such a lane wakes the fetcher. The fetch then fills all lanes that have room, so that it
+// brings many deliveries.
 func (s *shares) short(l *Lane) bool {
 	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
 }
 
-// allowance returns how many more deliveries l may have because of its standing. l is unproven or
-// doubtful.
+// allowance returns how many more deliveries l, which is unproven or doubtful, may have by its
+// standing.
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
