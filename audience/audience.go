@@ -1,5 +1,5 @@
-// Package audience tells destinations which users are members of an audience, and which
-// users must be deleted. It makes events for this, which a webhook.Forwarder forwards.
+// Package audience tells destinations which users are members of an audience, and which users must
+// be deleted. It makes events for this, which a webhook.Forwarder forwards.
 //
 //	announcer := audience.New(forwarder, store)
 //	vips, err := announcer.Audience("crm", "VIP Users")
@@ -11,8 +11,8 @@
 // leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
 // the queue is full, Sync and Delete wait. After an error, call them again with the same list.
 //
-// A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
-// Rosters. Package rostertest tests them, and can test Rosters of your own.
+// A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are Rosters.
+// Package rostertest tests them, and can test Rosters of your own.
 package audience
 
 import (
@@ -30,11 +30,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Forwarder forwards announcements. A *webhook.Forwarder is a Forwarder.
+// A Forwarder, such as a *webhook.Forwarder, forwards announcements.
 type Forwarder interface {
-	// Announce either accepts all events for all destinations, or accepts none and returns an
-	// error. It returns nil once the events are durable. The filters of destinations do not apply.
-	// A call without events checks the destinations: it returns the error that an event would get.
+	// Announce accepts all events for all destinations and returns nil once they are durable, or
+	// accepts none and returns an error. Filters of destinations do not apply. A call without events
+	// only returns the error that an event would get.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
@@ -45,8 +45,7 @@ type Announcer struct {
 	syncing   sync.Map // the ids of the audiences that are being synced
 }
 
-// New returns an Announcer that keeps audiences in roster. If roster is nil, the Announcer
-// has no audiences and only Delete works.
+// New returns an Announcer that keeps audiences in roster. Without a roster, only Delete works.
 func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
@@ -54,9 +53,9 @@ func New(f Forwarder, roster Roster) *Announcer {
 // Audience returns the audience of a destination that has the given name. Two names with the same
 // TraitName stand for the same audience. The first Sync of an audience creates it.
 //
-// The error is webhook.ErrUnsupported if there is no Roster, and webhook.ErrUnknownDestination if
-// the forwarder does not know the destination. It is an error, too, if the TraitName is empty or
-// has more than 255 bytes, or if the id of the destination has a zero byte.
+// The error is webhook.ErrUnsupported without a Roster, and webhook.ErrUnknownDestination if the
+// forwarder does not know the destination. The TraitName must have 1 to 255 bytes, and the id of
+// the destination no zero byte.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if a.roster == nil {
 		return nil, webhook.ErrUnsupported
@@ -85,7 +84,7 @@ const separator = "\x00" // between the destination and the trait in the id of a
 
 // An Audience is a named set of users at a destination. An identify announces each user who joins,
 // with a trait that is true, and each user who leaves, with the same trait set to false. The
-// methods of an Audience may be called concurrently.
+// methods may be called concurrently.
 type Audience struct {
 	announcer   *Announcer
 	id          string // in the Roster
@@ -97,8 +96,8 @@ type Audience struct {
 // Trait returns the name of the trait that is true for members.
 func (a *Audience) Trait() string { return a.trait }
 
-// Create stores the audience without members, so that Announcer.Audiences yields it. If the
-// audience was synced or created before, Create changes nothing. It returns what is stored.
+// Create stores the audience without members, so that Announcer.Audiences yields it, unless it was
+// synced or created before. It returns what is stored.
 func (a *Audience) Create(ctx context.Context) (Info, error) {
 	info := Info{Destination: a.destination, Trait: a.trait}
 	if err := a.announcer.forwarder.Announce(ctx, []string{a.destination}); err != nil { // only a check
@@ -121,17 +120,14 @@ func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
 
 // Info describes an audience, without its members.
 type Info struct {
-	// Destination and Trait identify the audience; see Announcer.Audience and TraitName.
-	Destination, Trait string
-	// Name is the name given to the first Sync or Create, or Trait if it has more than 255 bytes.
-	Name string
-	// Generation counts the syncs of the audience. A Create counts as a sync.
-	Generation uint64
+	Destination, Trait string // identify the audience; see Announcer.Audience and TraitName
+	Name               string // given to the first Sync or Create, or Trait if it has more than 255 bytes
+	Generation         uint64 // counts the syncs of the audience; a Create counts as a sync
 }
 
-// Audiences yields the audiences that were synced or created, sorted by destination and trait. It
-// includes those of destinations that the forwarder no longer knows. An error ends the sequence.
-// Without a Roster the error is webhook.ErrUnsupported.
+// Audiences yields the audiences that were synced or created, sorted by destination and trait, even
+// if the forwarder no longer knows the destination. An error ends the sequence: without a Roster
+// webhook.ErrUnsupported.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {
@@ -147,9 +143,9 @@ func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	}
 }
 
-// messageID returns the message id of an event about a user. The arguments say what happens to the
-// user: nth is the generation of an audience, or the number of a source, and of is the id of the
-// audience or the deletion. A repeated event gets the same id. The id does not reveal the user.
+// messageID returns the message id of an event about a user, always the same for the same event.
+// nth is the generation of an audience, or the number of a source, and of is the id of the audience
+// or the deletion. The message id does not reveal the user.
 func messageID(what string, nth uint64, of, user string) string {
 	b := append(make([]byte, 0, 1024), what...)
 	b = binary.AppendUvarint(b, nth)

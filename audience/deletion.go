@@ -13,13 +13,12 @@ import (
 
 // A Deletion is a request to delete users.
 type Deletion struct {
-	// ID identifies the deletion request, in up to 255 bytes. Calls of Delete with the same ID
-	// belong to the same request. Each call without an ID is a new request.
+	// ID identifies the request, in up to 255 bytes. Calls of Delete with the same ID belong to the
+	// same request. Each call without an ID is a new one.
 	ID string
-	// Destinations lists the destinations that get an event for each user. A destination is listed
-	// once for each affected source that has webhooks enabled. So a destination of several sources
-	// is listed several times, and gets several events for each user. The events for a disabled or
-	// paused destination wait until it is enabled or resumed.
+	// Destinations lists the destinations that get an event for each user: each of them once for each
+	// affected source that has webhooks enabled, so that it gets several events for a user. The events
+	// for a disabled or paused destination wait until it is enabled or resumed.
 	Destinations []string
 }
 
@@ -28,14 +27,14 @@ type Deletion struct {
 // memory. A user id has 1 to 8192 bytes. Any other id ends the call with a *UserError. If the ID of
 // the Deletion is too long, or the forwarder does not know a destination, Delete forwards nothing.
 //
-// After an error or a crash, the events that were forwarded before remain. Of the users that the
-// list yielded before the error, at most the last 2048 may lack events. Call Delete again with the
-// same ID and all users, in any order. Delete leaves out an event if the dedup window of the store
-// remembers its ID, so a user who is in the list twice gets only one event.
+// After an error or a crash, the events that were forwarded before remain. Of the users before the
+// error, at most the last 2048 may lack events. Call Delete again with the same ID and all users,
+// in any order. It leaves out events whose ids the dedup window of the store remembers, so a user
+// who is in the list twice gets only one event.
 //
-// While the queue is full, Delete waits for room until ctx ends. Then the error wraps the error of
-// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Delete returns webhook.ErrClosed,
-// even in the middle of a list. Delete may be called concurrently.
+// While the queue is full, Delete waits for room until ctx ends. Then the error wraps that of ctx
+// and webhook.ErrQueueFull. After Shutdown of the forwarder it is webhook.ErrClosed, even in the
+// middle of a list. Delete may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
 	if err := a.forwarder.Announce(ctx, d.Destinations); err != nil { // only a check
 		return err
@@ -46,8 +45,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	if len(d.ID) > maxName {
 		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxName)
 	}
-	// A destination that occurs k times in d.Destinations has k affected sources, and is in
-	// rounds[0] to rounds[k-1]. Round n forwards the events for the source n of its destinations.
+	// A destination that occurs k times in d.Destinations has k affected sources, and is in rounds[0]
+	// to rounds[k-1]. Round n forwards the events for the source n of its destinations.
 	var rounds [][]string
 	for _, destination := range d.Destinations {
 		n := slices.IndexFunc(rounds, func(round []string) bool { return !slices.Contains(round, destination) })

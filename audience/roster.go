@@ -16,47 +16,45 @@ const (
 	maxName = 255 // of the name of an audience, and of the ID of a Deletion
 )
 
-// A Roster keeps the members of audiences, durably if its store is durable. It decides nothing: the
-// Announcer does that. All methods may be called concurrently, and by several nodes if the store is
-// shared. After Close of the store they return webhook.ErrClosed.
+// A Roster keeps the members of audiences, durably if its store is durable. It decides nothing. All
+// methods may be called concurrently, and by several nodes if the store is shared. After Close of
+// the store they return webhook.ErrClosed. A list holds no lock between two yields. An error ends
+// it.
 //
-// An audience has an id of 1 to 767 bytes, a Record and members. A member is a user id of 1 to 255
-// bytes, which is stored with a generation.
+// An audience has an id of 1 to 767 bytes, a Record and members: user ids of 1 to 255 bytes, each
+// with a generation.
 type Roster interface {
 	// UpdateAudience calls f with the record and the members of an audience. It stores either all
 	// changes that f makes to both, or none of them. An unknown audience has the zero Record and no
 	// members. f calls Set at most once, and last. If f returns an error, the audience stays as it
-	// was, and UpdateAudience returns an error that wraps the error of f. On a shared store it may
-	// call f again, after another node has changed the audience.
+	// was, and the error of UpdateAudience wraps it. On a shared store it may call f again, after
+	// another node has changed the audience.
 	//
-	// If a store cannot make all changes at once, it must change the members before the record. Then
-	// the same update can be repeated after a crash.
+	// A store that cannot make all changes at once must change the members before the record. Then the
+	// same update can be repeated after a crash.
 	UpdateAudience(ctx context.Context, audience string, f func(*Record, Members) error) error
 
-	// Members yields the members, in the order of their bytes. It holds no lock between two yields.
-	// An error ends the sequence.
+	// Members yields the members, in the order of their bytes.
 	Members(ctx context.Context, audience string) iter.Seq2[string, error]
 
-	// Audiences yields the audiences for which UpdateAudience has stored a record, in the order of
-	// the bytes of their ids. It holds no lock between two yields. An error ends the sequence.
+	// Audiences yields the audiences with a stored record, in the order of the bytes of their ids.
 	Audiences(ctx context.Context) iter.Seq2[Entry, error]
 }
 
-// Members gives access to the members of an audience during an UpdateAudience. All lists of users
-// and members are sorted by the bytes of the users, with each user once.
+// Members gives access to the members of an audience during an UpdateAudience. All lists are sorted
+// by the bytes of the users, with each user once.
 type Members interface {
-	// Get returns a Member for each user in the argument users, even if the user is not a member.
+	// Get returns a Member for each of users, even if the user is not a member.
 	Get(users []string) ([]Member, error)
-	// Next returns the first max members whose ids are greater than the argument after, or fewer if
-	// there are no more.
+	// Next returns the first max members whose ids are greater than after, or fewer if there are no
+	// more.
 	Next(after string, max int) ([]Member, error)
-	// Set stores the generation for each user in the argument users, which is never empty. The
-	// generation 0 removes the users.
+	// Set stores the generation for each of users, which is never empty. Zero removes them.
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user, with the generation of the latest sync whose list had the user. A user with
-// the generation 0 is not a member.
+// A Member is a user, with the generation of the latest sync whose list had the user: zero for a
+// user who is not a member.
 type Member struct {
 	User       string
 	Generation uint64
@@ -71,12 +69,10 @@ type Entry struct {
 
 // A Record is the state of an audience in a Roster, without its members.
 type Record struct {
-	// Generation is the number of the latest sync, which owns the audience.
-	Generation uint64
-	// Name is the name of the audience, of up to 255 bytes.
-	Name string
-	// InFlight has the users who are about to join or to leave. The Announcer announces them before
-	// it changes the members. So the sync after a crash knows which announcements to repeat.
+	Generation uint64 // the number of the latest sync, which owns the audience
+	Name       string // up to 255 bytes
+	// InFlight has the users who are about to join or to leave. The Announcer announces them before it
+	// changes the members. So the sync after a crash knows which announcements to repeat.
 	InFlight Chunk
 }
 

@@ -12,14 +12,12 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-var (
-	// ErrSyncing says that a sync of the same audience is in progress.
-	ErrSyncing = errors.New("audience: a sync of this audience is in progress")
+// ErrSyncing says that a sync of the same audience is in progress.
+var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 
-	// ErrSuperseded says that a later sync of the same audience has begun, on this node or another
-	// node. The later sync continues where the earlier one stopped.
-	ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
-)
+// ErrSuperseded says that a later sync of the same audience, perhaps on another node, has begun. It
+// continues where the earlier one stopped.
+var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
 
 // A SyncResult counts the changes that a Sync has announced.
 type SyncResult struct {
@@ -27,37 +25,34 @@ type SyncResult struct {
 	Left   int // users who were announced with the trait false
 }
 
-// Sync replaces the members of the audience by the users that the argument members yields. It
-// forwards an identify for every user who joins, and then for every user who leaves. It returns
-// when these events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a
-// *UserError.
+// Sync replaces the members of the audience by the users that members yields. It forwards an
+// identify for every user who joins, and then for every user who leaves. It returns when these
+// events are durable. A user id that does not have 1 to 255 bytes ends the Sync with a *UserError.
 //
 // Users may come in any order and more than once. Sync does not keep them in memory. With
 // filequeue, Sync is several times as fast if the users are sorted by their bytes, as sort -u with
-// LC_ALL=C sorts them: users next to each other in the list are then in the same page of the file.
+// LC_ALL=C sorts them: neighbours in the list are then in the same page of the file.
 //
 // Sync announces the users who leave only after members has yielded its last id. If members yields
 // an error, or ctx ends, Sync returns that error. If members cannot yield the complete list, it
 // must yield an error: otherwise Sync would announce that the missing users leave.
 //
-// Sync announces users in chunks of up to 2048. It stores a chunk in the Roster as in flight,
-// announces it, and only then changes the members. After an error or a crash, call Sync again with
-// all members. The new Sync announces the chunk in flight once more, and continues with the rest.
-// Repeated announcements have the same message ids, so receivers can deduplicate. The ids stay out
-// of the dedup window of the store, so that even a huge audience takes no room there. A user of the
-// chunk in flight is announced, and counted, even if the new list says the opposite. Then the same
-// Sync also announces the opposite.
+// Sync stores a chunk of up to 2048 users in the Roster as in flight, announces it, and only then
+// changes the members. After an error or a crash, call Sync again with all members. It announces
+// the chunk in flight once more, and continues with the rest. Repeated announcements have the same
+// message ids, so receivers can deduplicate. The ids stay out of the dedup window of the store, so
+// that even a huge audience takes no room there. A user of the chunk in flight is announced, and
+// counted, even if the new list says the opposite, which the same Sync then announces, too.
 //
-// While the queue is full, Sync waits for room until ctx ends. Then the error wraps the error of
-// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns webhook.ErrClosed.
+// While the queue is full, Sync waits for room until ctx ends. Then the error wraps that of ctx and
+// webhook.ErrQueueFull. After Shutdown of the forwarder it is webhook.ErrClosed.
 //
-// Different audiences may be synced concurrently. While a Sync of an audience runs, a second Sync
-// of the same audience by the same Announcer returns ErrSyncing at once. A Sync on another node
-// takes over: it finishes the chunk in flight of the earlier Sync, and the earlier Sync ends with
-// ErrSuperseded.
+// Different audiences may be synced concurrently. While a Sync runs, a second one of the same
+// audience by the same Announcer returns ErrSyncing at once. One on another node takes over: it
+// finishes the chunk in flight, and the earlier Sync ends with ErrSuperseded.
 //
 // The announcements of one user may arrive in any order, like all deliveries. The receiver should
-// use the announcement with the latest timestamp.
+// use the one with the latest timestamp.
 func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (SyncResult, error) {
 	if _, busy := a.announcer.syncing.LoadOrStore(a.id, true); busy {
 		return SyncResult{}, ErrSyncing
@@ -84,9 +79,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return s.result, err
 }
 
-// A syncer does the work of one Sync, which is one generation of the audience. A user who is in the
-// list of the Sync gets its generation. When the list is complete, the members with an older
-// generation leave.
+// A syncer does the work of one Sync, which is one generation of the audience. The users in its
+// list get this generation. When the list is complete, the members with an older one leave.
 type syncer struct {
 	*Audience
 	generation uint64
@@ -140,8 +134,7 @@ func (s *syncer) join(ctx context.Context, users []string) error {
 // leave announces the members who were not in the list, and removes them.
 func (s *syncer) leave(ctx context.Context) error {
 	for after := ""; ; {
-		// If ctx has ended, the list may have stopped early without yielding an error. Then it is
-		// not complete, and no user may leave.
+		// If ctx has ended, the list may have stopped early without an error. Then no user may leave.
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -20,8 +20,7 @@ func (e *UserError) Error() string {
 	return fmt.Sprintf("audience: user %d: an id of %d bytes, want 1 to %d", e.Position, e.Size, e.Limit)
 }
 
-// Users returns a sequence for Sync and Delete that yields the given user ids, and no errors. For
-// the ids in a slice, pass slices.Values(slice).
+// Users makes a list for Sync and Delete of user ids; those in a slice are slices.Values(slice).
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -32,17 +31,16 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// One commit stores maxChunk deliveries, or deliveries for about maxChunkBytes of user ids, at most.
+// One commit stores at most maxChunk deliveries, or deliveries for about maxChunkBytes of user ids.
 // Larger commits would save little, and keep other calls waiting.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// inChunks passes the users in a list to store, in chunks for one commit. Each user becomes as many
-// deliveries as the argument deliveries says. The array of a chunk is used again for the next one.
-// inChunks stops at the first error, such as a *UserError for an id that does not have 1 to limit
-// bytes.
+// inChunks passes the users in a list to store, in chunks for one commit, which use the same array.
+// Each user becomes as many deliveries as deliveries says. inChunks stops at the first error, such
+// as a *UserError for an id that does not have 1 to limit bytes.
 func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(chunk []string) error) error {
 	var chunk []string
 	position, size := 0, 0
@@ -65,21 +63,20 @@ func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(
 	return store(chunk)
 }
 
-// The first and the longest wait while the queue is full.
 const (
-	firstRoomWait = 50 * time.Millisecond
+	firstRoomWait = 50 * time.Millisecond // the first and the longest wait while the queue is full
 	maxRoomWait   = 5 * time.Second
 )
 
 // A backpressure slows a caller down to the pace of a full queue. It is how often the number of
-// elements that are offered at once, maxChunk at first, has been halved. Each time the queue refuses
-// several elements, it is offered half as many next. If the queue refuses a single element, it is
-// offered the element again after a wait, which doubles each time.
+// elements that are offered at once, maxChunk at first, has been halved. Each time the queue
+// refuses several elements, it is offered half as many next. It is offered a single element again
+// after a wait, which doubles each time.
 type backpressure int
 
-// inParts passes a list to the function store, part after part. A call of store either stores the
-// part, or returns an error and stores nothing. After each part inParts calls stored with its size.
-// While the queue is full, inParts waits until ctx ends. It stops at the first other error.
+// inParts passes a list to store, part after part. A call of store either stores the part, or
+// returns an error and stores nothing. After each part inParts calls stored with its size. While
+// the queue is full, it waits until ctx ends. It stops at the first other error.
 func inParts[T any](ctx context.Context, p *backpressure, list []T, store func(part []T) error, stored func(n int) error) error {
 	pause := firstRoomWait
 	for len(list) > 0 {

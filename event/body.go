@@ -34,8 +34,8 @@ var layout = [...]struct {
 	{all, "sentAt", sentAt, ""},
 }
 
-// appendBody appends the body of the call, in the canonical form of esjson. The times and the context
-// must be those of the body; see setTimes and setContext.
+// appendBody appends the body of the call, in the canonical form of esjson, after setTimes and
+// setContext.
 func (c *fields) appendBody(b []byte) []byte {
 	b = append(append(append(b, `{"version":1,"type":"`...), c.kind...), '"')
 	for i := range layout {
@@ -54,7 +54,7 @@ func (c *fields) appendBody(b []byte) []byte {
 }
 
 // setTimes replaces the times of the call by those of the body. All are in whole milliseconds, so a
-// receiver can compute the timestamp from the other times.
+// receiver can compute the timestamp from the others.
 func (c *fields) setTimes(received, sent time.Time) {
 	if !c.sent.IsZero() {
 		sent = c.sent
@@ -89,7 +89,7 @@ func appendTime(b []byte, t time.Time) []byte {
 }
 
 // setContext replaces the context of the call by that of the body: the client's IP address, if the
-// Envelope or a context allows it, the members of the Envelope's context, and those of the call's.
+// Envelope or a context allows it, and the members of the Envelope's context and of the call's.
 func (e *Encoder) setContext(c *fields) {
 	own, ip := c.v[callContext], e.env.IP
 	if !e.env.Browser && string(find(own, "direct", e.direct)) != "true" {

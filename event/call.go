@@ -61,8 +61,8 @@ const (
 	all kindSet = 1<<iota - 1
 )
 
-// kinds has the types of call, in the order of the constants. fields.kind gets one of its strings: a
-// part of the call's text would keep the whole call in memory.
+// kinds has the types of call, in the order of the constants. fields.kind is one of these strings:
+// a part of the call's text would keep the whole call in memory.
 var kinds = [...]string{"identify", "track", "page", "screen", "group", "alias"}
 
 // table describes the members, by their index.
@@ -96,8 +96,7 @@ func (m member) wrong(code Code, problem string) error {
 	return &CallError{Field: table[m].key, Code: code, Problem: problem}
 }
 
-// memberOf returns the member with this key. A map would be slower, because most keys differ in
-// length.
+// memberOf returns the member with this key. A map is slower, because most keys differ in length.
 func memberOf(key []byte) (member, bool) {
 	for m := range members {
 		if table[m].key == string(key) {
@@ -107,17 +106,16 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson. A
-// value is nil if the member is missing or null. An id is a string that is not empty, and there
+// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson.
+// A value is nil if the member is missing or null. An id is a string that is not empty, and there
 // always is a messageId. A number in a timestamp keeps its form. The values share the memory of the
 // call, of the Encoder or of forms.
 type fields struct {
-	forms *[]byte
-	kind  string
-	is    kindSet // the set that contains only kind
-	v     [members][]byte
-	// original and sent are the times of the call, zero if they are not known.
-	original, sent time.Time
+	forms          *[]byte
+	kind           string
+	is             kindSet // the set that contains only kind
+	v              [members][]byte
+	original, sent time.Time // the times of the call, zero if they are not known
 }
 
 // set sets a member to the end of forms, which the caller has extended by a value.
@@ -126,8 +124,8 @@ func (c *fields) set(m member, forms []byte) {
 	*c.forms = forms
 }
 
-// read parses call and finds all that may be wrong with it. kind is the type of call, or empty if
-// the call itself says its type.
+// read parses call and finds all that may be wrong with it. kind is the type of call, empty if the
+// call itself says its type.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		problem := fmt.Sprintf("the call has %d bytes, more than the limit of %d", len(call), analytics.MaxCallSize)
@@ -174,8 +172,7 @@ func (c *fields) read(call []byte, kind string) error {
 	return err
 }
 
-// readKind sets the type of the call to the argument known. If known is empty, readKind sets it to
-// the value of the call's member "type".
+// readKind sets the type of the call to known or, if that is empty, to the call's member "type".
 func (c *fields) readKind(known string) error {
 	name := []byte(known)
 	if typ := c.v[callType]; known == "" {
@@ -225,8 +222,8 @@ func (c *fields) readMember(m member) error {
 	return nil
 }
 
-// appendNumber appends a number as a string, which is "null" if the number is out of range. An
-// integer keeps all its digits: rounded to a double, the ids of two users could become the same.
+// appendNumber appends a number as a string, "null" if it is out of range. An integer keeps all its
+// digits: rounded to a double, the ids of two users could become the same.
 func appendNumber(b, number []byte) []byte {
 	b = append(b, '"')
 	if string(number) == "-0" || bytes.ContainsAny(number, ".eE") {

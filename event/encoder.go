@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// JSON is an analytics.Message that consists of the JSON of one call, as clients of the HTTP
-// tracking API send it, for webhook.Forwarder.Forward and Encoder.Encode.
+// JSON is the JSON of one call, as clients of the HTTP tracking API send it. It is an
+// analytics.Message for webhook.Forwarder.Forward and Encoder.Encode.
 type JSON []byte
 
 var _ analytics.Message = JSON(nil)
@@ -24,8 +24,8 @@ func (j JSON) Validate() error {
 	return err
 }
 
-// AppendJSON implements [analytics.Message]. It appends the call unchanged: Encode adds a messageId
-// and a timestamp if they are missing.
+// AppendJSON implements [analytics.Message]. It appends the call unchanged: Encode adds what is
+// missing.
 func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	if err := j.Validate(); err != nil {
 		return dst, err
@@ -33,44 +33,39 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, j...), nil
 }
 
-// An Envelope holds the properties of a request that apply to all of its calls. The zero Envelope
-// adds no properties to a call, and says that the call comes in now.
+// An Envelope holds what applies to all calls of a request. The zero Envelope adds nothing.
 type Envelope struct {
-	// Source names the sender. Set it if several senders share destinations: otherwise a sender
-	// could suppress events of another sender by using their messageIds first. The Source must be
-	// the same after a restart, and no secret, because it is stored and shown.
+	// Source names the sender. Set it if several senders share destinations: otherwise one could
+	// suppress events of another by using their messageIds first. The Source must be the same after a
+	// restart, and no secret, because it is stored and shown.
 	Source string
-	// Type is the type of the calls if the request says it, for example by its path. It replaces
-	// the member "type" of a call. If Type is empty, each call must have the member.
-	Type string
-	// ReceivedAt is when the call came in. Zero means now.
-	ReceivedAt time.Time
-	// SentAt is when the request was sent, by the sender's clock. It is zero if that is not known.
-	// The call's own sentAt takes precedence.
+	// Type is the type of the calls if the request says it, for example by its path. It replaces the
+	// member "type" of a call, which is required if Type is empty.
+	Type       string
+	ReceivedAt time.Time // when the call came in; zero means now
+	// SentAt is when the request was sent, by the sender's clock, zero if that is not known. The
+	// call's own sentAt takes precedence.
 	SentAt time.Time
-	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty.
-	// They are merged into the context and the integrations of the call. If both have a member of
-	// the same name, the call's member counts.
+	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty,
+	// and is merged into that of the call, whose members take precedence.
 	Context, Integrations []byte
-	// IP is the address of the client that sent the request. It becomes the context.ip of a call
-	// that has none, if a Browser sent the call or the call's context has "direct":true.
-	IP string
-	// Browser says that the user's own browser sent the request.
-	Browser bool
+	// IP is the address of the client that sent the request. It becomes the context.ip of a call that
+	// has none, if a Browser sent the call or its context has "direct":true.
+	IP      string
+	Browser bool // the user's own browser sent the request
 }
 
-// An Encoder makes events of the calls of one request, which share an Envelope. It parses the
-// Envelope only once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
+// An Encoder makes events of the calls of one request, and parses their Envelope only once. It may
+// be used concurrently. The zero Encoder has an empty Envelope.
 type Encoder struct {
 	env Envelope // with Context and Integrations in canonical form; nil if there are none
-	// The values of some members of Context and Integrations, nil if there are none.
+	// Members of Context and Integrations, nil if there are none.
 	direct, webhooks, all []byte
 }
 
-// NewEncoder returns an Encoder for calls with an Envelope, which it copies.
-//
-// The error is a *CallError for the field context or integrations of the Envelope: the field is not
-// a JSON object, or the context takes more than analytics.MaxCallSize bytes in a body.
+// NewEncoder returns an Encoder for calls with an Envelope, which it copies. The error is a
+// *CallError for the field context or integrations: it is not a JSON object, or the context takes
+// more than analytics.MaxCallSize bytes in a body.
 func NewEncoder(env Envelope) (*Encoder, error) {
 	context, err := shared("context", env.Context)
 	if err != nil {
@@ -96,8 +91,8 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 // ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
 func (e *Encoder) ContextSize() int { return len(e.env.Context) }
 
-// Encode returns the event of a message. It returns the error of Append, or the error of the
-// message, such as an *analytics.FieldError.
+// Encode returns the event of a message. It returns the error of Append, or of the message, such as
+// an *analytics.FieldError.
 func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
@@ -118,18 +113,18 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	return event, err
 }
 
-// Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it,
-// and keeps no reference to call. It appends the body to dst and returns the extended slice,
-// so that a caller can keep the bodies of many events in one array. The Body of the event is
-// the appended part. On error Append returns dst as it was.
+// Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it, and
+// keeps no reference to call. It appends the body, which is the Body of the event, to dst and
+// returns the extended slice, so that a caller can keep many bodies in one array. On error it
+// returns dst as it was.
 //
 // The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
 // a field that its type requires is missing, or a field has the wrong type.
 //
 //   - Names of fields match exactly. Of fields with the same name the last one counts. null counts
 //     as missing.
-//   - An id that is a number becomes a string. An integer keeps all its digits. Any other
-//     number gets the form that ECMAScript gives it.
+//   - An id that is a number becomes a string. An integer keeps all its digits. Any other number
+//     gets the form that ECMAScript gives it.
 //   - A missing messageId becomes a random UUID.
 //   - Fields that are unknown, or belong to another type of call, are left out.
 //
@@ -149,10 +144,9 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 // milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
-// originalTimestamp. The timestamp of the body is receivedAt - (sentAt - originalTimestamp), which
-// removes the error of the sender's clock. Without a sentAt, the timestamp is originalTimestamp.
-// Without an originalTimestamp, it is receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts
-// as missing.
+// originalTimestamp. The timestamp is receivedAt - (sentAt - originalTimestamp), which removes the
+// error of the sender's clock. Without a sentAt it is originalTimestamp, and without that
+// receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts as missing.
 func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)
@@ -176,8 +170,8 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	return b, event, nil
 }
 
-// off reports whether the integrations of the call or of the Envelope switch webhooks off. A switch
-// of the call overrides the Envelope's switch of the same name.
+// off reports whether the integrations of the call, or else those of the Envelope, switch webhooks
+// off.
 func (e *Encoder) off(own []byte) bool {
 	value := find(own, integrations.Webhooks, e.webhooks)
 	if value == nil {
@@ -186,8 +180,7 @@ func (e *Encoder) off(own []byte) bool {
 	return string(value) == "false"
 }
 
-// find returns the value that an object has under a name, or missing if it has none. The object is
-// nil or in canonical form, so the name has no escapes.
+// find returns the value that an object, in canonical form or nil, has under a name, or missing.
 func find(object []byte, name string, missing []byte) []byte {
 	if bytes.Contains(object, []byte(name)) { // nearly no object has it, and the others need no parsing
 		_ = esjson.Members(object, func(key, value []byte) error {
@@ -219,7 +212,7 @@ func shared(field string, object []byte) ([]byte, error) {
 	return bytes.Clone(form), nil // without the white space and the duplicates of object
 }
 
-// buffers is a pool of scratch space for calls and bodies, of type *[]byte.
+// buffers is a pool of *[]byte for calls and bodies.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // recycle puts scratch space back into the pool, unless a rare huge call has made it grow.

@@ -1,35 +1,23 @@
 package event
 
-// A Code says what is wrong with a call. There are no codes but those below, so a
-// Code can be a label of a metric.
+// A Code says what is wrong with a call. There are no others, so a Code can be a label of a metric.
 type Code string
 
-// The codes.
 const (
-	// CodeMalformed: not JSON, or nested too deeply.
-	CodeMalformed Code = "malformed_json"
-	// CodeTooLarge: larger than analytics.MaxCallSize.
-	CodeTooLarge Code = "too_large"
-	// CodeType: the type of call is missing or unknown.
-	CodeType Code = "unknown_type"
-	// CodeMissing: a field that the type requires is missing or empty.
-	CodeMissing Code = "missing_field"
-	// CodeWrongType: a field, or the call, is JSON of the wrong type.
-	CodeWrongType Code = "wrong_type"
-	// CodeTimestamp: a timestamp has none of the accepted forms.
-	CodeTimestamp Code = "invalid_timestamp"
-	// CodeMessageID: the messageId has more than analytics.MaxMessageID characters.
-	CodeMessageID Code = "invalid_message_id"
+	CodeMalformed Code = "malformed_json"     // not JSON, or nested too deeply
+	CodeTooLarge  Code = "too_large"          // larger than analytics.MaxCallSize
+	CodeType      Code = "unknown_type"       // the type of call is missing or unknown
+	CodeMissing   Code = "missing_field"      // a field that the type requires is missing or empty
+	CodeWrongType Code = "wrong_type"         // a field, or the call, is JSON of the wrong type
+	CodeTimestamp Code = "invalid_timestamp"  // a timestamp has none of the accepted forms
+	CodeMessageID Code = "invalid_message_id" // more than analytics.MaxMessageID characters
 )
 
 // A CallError says why a call is refused. Its text holds no value of the call.
 type CallError struct {
-	// Field is the name of the field, such as "userId". It is "" for the call as a whole.
-	Field string
-	// Code says what is wrong.
-	Code Code
-	// Problem says what is wrong in words, such as "is required".
-	Problem string
+	Field   string // such as "userId", "" for the call as a whole
+	Code    Code
+	Problem string // what is wrong in words, such as "is required"
 }
 
 func (e *CallError) Error() string { return "event: call: " + e.Message() }

@@ -1,5 +1,5 @@
-// Package event turns calls into events, whose bodies are sent as webhooks. A call is a
-// message of the root package, or the JSON that clients of the HTTP tracking API send.
+// Package event turns calls into events, whose bodies are sent as webhooks. A call is a message of
+// the root package, or the JSON that clients of the HTTP tracking API send.
 //
 //	var encoder event.Encoder
 //	e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Signed Up"})
@@ -19,43 +19,38 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// An Event is a call that is ready to be forwarded. All endpoints of all destinations get
-// the same body. Events do not change, so they may be shared.
+// An Event is a call that is ready to be forwarded. All endpoints of all destinations get the same
+// body. Events do not change, so they may be shared.
 //
-// ID, Source, User and Name have at most 255 bytes each. A digest replaces a longer text:
-// "sha256:" and its SHA-256 in hexadecimal.
+// ID, Source, User and Name have at most 255 bytes each. A longer text is replaced by "sha256:" and
+// its SHA-256 in hexadecimal.
 type Event struct {
-	// ID is the call's messageId, or a digest of it if it has lone surrogates. A destination gets
-	// each ID of a Source once.
+	// ID is the call's messageId, or a digest of it if it has lone surrogates. A destination gets each
+	// ID of a Source once.
 	ID string
-	// Source is the Source of the Envelope. Events of different sources may have the same ID, and
-	// are different events all the same.
+	// Source is that of the Envelope. Events of different sources are different even with the same ID.
 	Source string
 	// User is the call's userId, empty if it has none. For an alias it is the new user id.
 	User string
-	// Name is the event of a track, or the name of a page or a screen.
-	Name string
-	// Type is "identify", "track", "page", "screen", "group", "alias" or "delete".
-	Type string
-	// Body is the webhook's body, a fixed point of ECMAScript's
-	// JSON.stringify(JSON.parse(Body)). It is nil if the event is Off.
-	Body []byte
-	// Received is when the call came in. The body has it as "receivedAt".
-	Received time.Time
-	// Off says that the call's integrations switch Webhooks off, so the event is not forwarded.
-	Off bool
+	Name string // of the event of a track, or of a page or a screen
+	Type string // "identify", "track", "page", "screen", "group", "alias" or "delete"
+	// Body is the webhook's body, a fixed point of ECMAScript's JSON.stringify(JSON.parse(Body)), nil
+	// if the event is Off.
+	Body     []byte
+	Received time.Time // when the call came in; the body has it as "receivedAt"
+	Off      bool      // the call's integrations switch Webhooks off, so the event is not forwarded
 	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was
-	// forwarded before, and the store does not remember the ID. It is for large numbers of events
-	// that are never sent twice.
+	// forwarded before, and the store does not remember it. It is for large numbers of events that are
+	// never sent twice.
 	NoDedup bool
 }
 
 // MaxUserID bounds the user id of a deletion, in bytes.
 const MaxUserID = 8 << 10
 
-// Delete returns the event that asks a destination to delete a user. The argument at is the time of
-// the request. The body has type, userId and timestamp. The error is a *CallError for a user id
-// that does not have 1 to MaxUserID bytes.
+// Delete returns the event that asks a destination to delete a user, at the time of the request.
+// The body has type, userId and timestamp. The error is a *CallError for a user id that does not
+// have 1 to MaxUserID bytes.
 func Delete(userID string, at time.Time) (Event, error) {
 	if userID == "" {
 		return Event{}, &CallError{Field: "userId", Code: CodeMissing, Problem: "is required"}
@@ -69,9 +64,9 @@ func Delete(userID string, at time.Time) (Event, error) {
 	return Event{ID: string(uuid.Append(nil)), User: label(userID), Type: "delete", Body: b, Received: at}, nil
 }
 
-// labels returns the ID, the User and the Name of the event, in one allocation. The ID is a digest if
-// the messageId has lone surrogates: in UTF-8 they all become the same character, so two messageIds
-// that a receiver tells apart could get the same ID.
+// labels returns the ID, the User and the Name of the event, in one allocation. The ID is a digest
+// if the messageId has lone surrogates: in UTF-8 they all become the same character, so two
+// messageIds that a receiver tells apart could get the same ID.
 func (c *fields) labels() (id, user, name string) {
 	b, start := *c.forms, len(*c.forms)
 	if id := c.v[messageID]; bytes.Contains(id, []byte(`\ud`)) { // or an escaped backslash before "ud"
@@ -89,8 +84,8 @@ func (c *fields) labels() (id, user, name string) {
 	return text[:idEnd], text[idEnd:userEnd], text[userEnd:]
 }
 
-// appendLabel appends the text of a string of a parsed call, or a digest of the text if it has more
-// than maxLabel bytes. If value is nil, appendLabel appends nothing.
+// appendLabel appends the text of a string of a parsed call, or its digest if it has more than
+// maxLabel bytes. If value is nil, it appends nothing.
 func appendLabel(dst, value []byte) []byte {
 	b := appendText(dst, value)
 	if text := b[len(dst):]; len(text) > maxLabel {
@@ -99,7 +94,7 @@ func appendLabel(dst, value []byte) []byte {
 	return b
 }
 
-// maxLabel is the longest ID, Source, User or Name, in bytes. A digest replaces a longer one.
+// maxLabel is the longest ID, Source, User or Name, in bytes.
 const maxLabel = 255
 
 // appendDigest appends "sha256:" and the digest of a text, in hexadecimal.

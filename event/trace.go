@@ -12,8 +12,8 @@ type Trace struct {
 	State  string // the value of the header tracestate, at most MaxTraceState bytes
 }
 
-// MaxTraceState is the longest tracestate that is kept, in bytes. ParseTrace cuts a
-// longer one off before the first member that does not fit.
+// MaxTraceState is the longest tracestate that is kept, in bytes. ParseTrace cuts a longer one off
+// before the first member that does not fit.
 const MaxTraceState = 512
 
 const traceParentLen = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
@@ -22,9 +22,9 @@ const traceParentLen = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef
 // 3.3). If a request has several tracestate headers, the caller joins them with commas.
 //
 // ParseTrace returns false, and no Trace, for a traceparent that is malformed, has the version ff,
-// or has a trace id or parent id of zeros. If the version is later than 00, ParseTrace reads the
-// fields that version 00 has, and ignores the rest. It does not check the members of a tracestate,
-// which is passed on unchanged. It drops a tracestate with a byte that is not printable ASCII.
+// or has a trace id or parent id of zeros. Of a later version than 00, it reads the fields that
+// version 00 has, and ignores the rest. It passes the members of a tracestate on unchanged, but
+// drops a tracestate with a byte that is not printable ASCII.
 func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 	if len(traceparent) > traceParentLen && traceparent[:2] != "00" && traceparent[traceParentLen] == '-' {
 		traceparent = traceparent[:traceParentLen]
@@ -58,8 +58,8 @@ func isTraceParent(s string) bool {
 	return s[:2] != "ff" && strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
-// cleanTraceState returns the part of a tracestate that may be sent. It removes commas
-// and spaces at both ends.
+// cleanTraceState returns the part of a tracestate that may be sent, without commas and spaces at
+// its ends.
 func cleanTraceState(s string) string {
 	if len(s) > MaxTraceState {
 		s = s[:max(0, strings.LastIndexByte(s[:MaxTraceState+1], ','))]
@@ -74,10 +74,10 @@ func cleanTraceState(s string) string {
 
 type traceKey struct{}
 
-// ContextWithTrace returns a context with a trace. A webhook.Forwarder that accepts events with
-// this context stores the trace with them, and sends it. The arguments are the values of the
-// headers traceparent and tracestate, such as those of the request that the caller serves. If
-// traceparent is not valid, ContextWithTrace returns ctx itself.
+// ContextWithTrace returns a context with the trace of the headers traceparent and tracestate, such
+// as those of the request that the caller serves. A webhook.Forwarder that accepts events with this
+// context stores the trace with them, and sends it. If traceparent is not valid, ContextWithTrace
+// returns ctx.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {
