@@ -126,8 +126,7 @@ type Info struct {
 }
 
 // Audiences yields the audiences that were synced or created, sorted by destination and trait, even
-// if the forwarder no longer knows the destination. An error ends the sequence: without a Roster
-// webhook.ErrUnsupported.
+// of unknown destinations. An error ends the list: without a Roster webhook.ErrUnsupported.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {

@@ -16,13 +16,12 @@ const (
 	maxName = 255 // of the name of an audience, and of the ID of a Deletion
 )
 
-// A Roster keeps the members of audiences, durably if its store is durable. It decides nothing. All
-// methods may be called concurrently, and by several nodes if the store is shared. After Close of
-// the store they return webhook.ErrClosed. A list holds no lock between two yields. An error ends
-// it.
+// A Roster keeps the members of audiences, as durably as its store. It decides nothing. All methods
+// may be called concurrently, and by several nodes if the store is shared. After Close of the store
+// they return webhook.ErrClosed. A list holds no lock between two yields. An error ends it.
 //
-// An audience has an id of 1 to 767 bytes, a Record and members: user ids of 1 to 255 bytes, each
-// with a generation.
+// An audience has an id of 1 to 767 bytes, a Record and members, which are user ids of 1 to 255
+// bytes.
 type Roster interface {
 	// UpdateAudience calls f with the record and the members of an audience. It stores either all
 	// changes that f makes to both, or none of them. An unknown audience has the zero Record and no
@@ -46,8 +45,7 @@ type Roster interface {
 type Members interface {
 	// Get returns a Member for each of users, even if the user is not a member.
 	Get(users []string) ([]Member, error)
-	// Next returns the first max members whose ids are greater than after, or fewer if there are no
-	// more.
+	// Next returns the first members, up to max, whose ids are greater than after.
 	Next(after string, max int) ([]Member, error)
 	// Set stores the generation for each of users, which is never empty. Zero removes them.
 	Set(users []string, generation uint64) error

@@ -34,8 +34,7 @@ var layout = [...]struct {
 	{all, "sentAt", sentAt, ""},
 }
 
-// appendBody appends the body of the call, in the canonical form of esjson, after setTimes and
-// setContext.
+// appendBody appends the body of the call, after setTimes and setContext, in the form of esjson.
 func (c *fields) appendBody(b []byte) []byte {
 	b = append(append(append(b, `{"version":1,"type":"`...), c.kind...), '"')
 	for i := range layout {

@@ -24,8 +24,7 @@ func (j JSON) Validate() error {
 	return err
 }
 
-// AppendJSON implements [analytics.Message]. It appends the call unchanged: Encode adds what is
-// missing.
+// AppendJSON implements [analytics.Message]. It appends the call unchanged.
 func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	if err := j.Validate(); err != nil {
 		return dst, err
@@ -114,9 +113,8 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 }
 
 // Append makes an event of the JSON of one call, as clients of the HTTP tracking API send it, and
-// keeps no reference to call. It appends the body, which is the Body of the event, to dst and
-// returns the extended slice, so that a caller can keep many bodies in one array. On error it
-// returns dst as it was.
+// keeps no reference to call. It appends the event's Body to dst and returns the extended slice, so
+// that a caller can keep many bodies in one array. On error it returns dst as it was.
 //
 // The error is a *CallError: the JSON is malformed, the call is larger than analytics.MaxCallSize,
 // a field that its type requires is missing, or a field has the wrong type.
@@ -140,7 +138,7 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
 //
 // Members in brackets are present if the call has them. The context of a screen is only where its
-// line has it. A missing userId is null, and a missing object is {}. Times are in UTC, in
+// line has it. A missing userId is null, and a missing object {}. Times are in UTC, in
 // milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
@@ -170,8 +168,7 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	return b, event, nil
 }
 
-// off reports whether the integrations of the call, or else those of the Envelope, switch webhooks
-// off.
+// off reports whether the integrations of the call, or else of the Envelope, switch webhooks off.
 func (e *Encoder) off(own []byte) bool {
 	value := find(own, integrations.Webhooks, e.webhooks)
 	if value == nil {

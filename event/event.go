@@ -25,8 +25,8 @@ import (
 // ID, Source, User and Name have at most 255 bytes each. A longer text is replaced by "sha256:" and
 // its SHA-256 in hexadecimal.
 type Event struct {
-	// ID is the call's messageId, or a digest of it if it has lone surrogates. A destination gets each
-	// ID of a Source once.
+	// ID is the call's messageId, or its digest if it has lone surrogates. A destination gets an ID
+	// once.
 	ID string
 	// Source is that of the Envelope. Events of different sources are different even with the same ID.
 	Source string
@@ -34,14 +34,12 @@ type Event struct {
 	User string
 	Name string // of the event of a track, or of a page or a screen
 	Type string // "identify", "track", "page", "screen", "group", "alias" or "delete"
-	// Body is the webhook's body, a fixed point of ECMAScript's JSON.stringify(JSON.parse(Body)), nil
-	// if the event is Off.
+	// Body is the webhook's body, as ECMAScript's JSON.stringify makes it, or nil if the event is Off.
 	Body     []byte
 	Received time.Time // when the call came in; the body has it as "receivedAt"
 	Off      bool      // the call's integrations switch Webhooks off, so the event is not forwarded
-	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was
-	// forwarded before, and the store does not remember it. It is for large numbers of events that are
-	// never sent twice.
+	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was before,
+	// and the store does not remember it. It is for large numbers of events that are never sent twice.
 	NoDedup bool
 }
 

@@ -58,8 +58,7 @@ func isTraceParent(s string) bool {
 	return s[:2] != "ff" && strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
-// cleanTraceState returns the part of a tracestate that may be sent, without commas and spaces at
-// its ends.
+// cleanTraceState returns the part of a tracestate that may be sent, without commas at its ends.
 func cleanTraceState(s string) string {
 	if len(s) > MaxTraceState {
 		s = s[:max(0, strings.LastIndexByte(s[:MaxTraceState+1], ','))]
@@ -74,10 +73,9 @@ func cleanTraceState(s string) string {
 
 type traceKey struct{}
 
-// ContextWithTrace returns a context with the trace of the headers traceparent and tracestate, such
-// as those of the request that the caller serves. A webhook.Forwarder that accepts events with this
-// context stores the trace with them, and sends it. If traceparent is not valid, ContextWithTrace
-// returns ctx.
+// ContextWithTrace returns a context with the trace of these headers, such as those of the request
+// that the caller serves. A webhook.Forwarder that accepts events with this context stores and
+// sends the trace with them. If traceparent is not valid, ContextWithTrace returns ctx.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {

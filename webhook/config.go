@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// The defaults of Config. DefaultTimeout and DefaultWindow are those of the public webhook
-// documentation.
+// The defaults of Config. Those of Timeout and Window are of the public webhook documentation.
 const (
 	DefaultTimeout          = 5 * time.Second
 	DefaultWindow           = 4 * time.Hour
@@ -28,8 +27,7 @@ const (
 	DefaultDeadMaxAge       = 30 * 24 * time.Hour
 	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
 
-	// Unlimited, as the value of Config.DeadMaxAge or Config.DeadMaxBytes, switches that bound off.
-	Unlimited = -1
+	Unlimited = -1 // as the value of DeadMaxAge or DeadMaxBytes, switches that bound off
 )
 
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A
@@ -38,7 +36,6 @@ type Config struct {
 	// Store keeps the deliveries, and is required. The caller closes it after Run has returned. Each
 	// Forwarder on the same store needs a Store value of its own.
 	Store Store
-
 	// Note returns a short text about this node, of at most MaxNote bytes, which Shared.Nodes shows.
 	// The store calls Note for each heartbeat, so Note must not block. Nil means no text.
 	Note func() []byte
@@ -47,47 +44,37 @@ type Config struct {
 	// URLs: it allows any IP address in them, and "localhost". Other host names must resolve to
 	// addresses that are public or in AllowAddresses.
 	Destinations []Destination
-
 	// Lookup finds a destination by its id, in place of Destinations. The forwarder calls it before
-	// every attempt, concurrently, so a change takes effect at once. Returning the same pointer while
-	// a destination has not changed keeps the calls cheap. Nobody may change a destination after
-	// Lookup has returned it.
+	// every attempt, concurrently, so a change takes effect at once. The same pointer for an unchanged
+	// destination keeps the calls cheap. Nobody may change a destination that Lookup has returned.
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder calls Lookup again every 30
 	// s; after failures it waits 1 s first, and then twice as long each time. A call may take as long
-	// as Timeout, and must end with its context. A panic counts as a failure, but Lookup may not call
+	// as Timeout, and ends with its context. A panic counts as a failure, but Lookup may not call
 	// runtime.Goexit.
 	//
 	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
 	// TrustLookup does, because customers may have written them.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
-
 	// TrustLookup makes the guard trust the URLs that Lookup returns like those of Destinations. Set
 	// it if the operator wrote them.
 	TrustLookup bool
-
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then Forward
 	// and its variants call Lookup, too, with their caller's context. If it fails, they store nothing
 	// and return its error. For an unknown destination they store the event unfiltered.
 	LookupFilters bool
 
-	// ServiceName is the product in the User-Agent, before "/1.0". Empty means DefaultServiceName.
-	ServiceName string
-
-	// Timeout bounds an attempt, to the end of the answer's body. Zero means DefaultTimeout.
-	Timeout time.Duration
-
+	ServiceName string        // the product in the User-Agent, before "/1.0"; empty means DefaultServiceName
+	Timeout     time.Duration // bounds an attempt, to the end of the answer's body; zero means DefaultTimeout
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
 	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
-	// outcome of the first attempt is stored, the next attempt begins a new window. Zero means
+	// outcome of the first attempt is stored, the next one begins a new window. Zero means
 	// DefaultWindow.
 	Window time.Duration
-
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
 	// it: it tells the Observer, if that is a DisableObserver, and keeps the deliveries until Resume,
-	// as during a pause. Each node measures on its own, since the start of its process. Zero means
-	// never.
+	// as during a pause. Each node measures on its own, from its start. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone also disables a destination when all endpoints of an attempt answer 410 Gone. The
 	// delivery becomes a dead letter.
@@ -110,7 +97,6 @@ type Config struct {
 	// A fresh delivery that has been due during the probing for as long as Window becomes a dead
 	// letter without an attempt. A restart begins this time anew.
 	MaxConcurrent int
-
 	// MaxInFlight bounds the deliveries attempted at once, over all destinations. As many more may be
 	// claimed and wait in memory. Failing destinations together get at most a quarter of MaxInFlight.
 	// With those that have not answered yet, or not lately, they get at most half, so there is always
@@ -120,22 +106,17 @@ type Config struct {
 	// deliveries were due over a second ago get at most 2,000 attempts a second for each processor
 	// more than they get new deliveries.
 	MaxInFlight int
-
 	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have equal
-	// shares. A body counts until the outcome of its delivery is stored. At the bound nothing more is
-	// fetched, but a single body that is larger is still delivered. Zero means
-	// DefaultMaxBytesInFlight.
+	// shares. A body counts until the outcome of its delivery is stored. At the bound nothing is
+	// fetched, but a larger single body is still delivered. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
-
-	// Poll is how often the forwarder looks for deliveries and pauses that another process has stored.
-	// Zero means DefaultPoll.
+	// Poll is how often to look for deliveries and pauses of other processes. Zero means DefaultPoll.
 	Poll time.Duration
 
 	// AllowAddresses lists addresses that the guard allows although they are not public; see IsPublic.
 	// If it refuses all addresses of a name, the delivery is given up with ReasonAddress. Otherwise
 	// the forwarder tries the allowed ones.
 	AllowAddresses []netip.Prefix
-
 	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
 	// the user and password of the URL. Nil means no proxy, whatever the environment says.
 	//
@@ -143,18 +124,16 @@ type Config struct {
 	// customers may not reach. If it makes no connection for an https URL, or answers 407, the
 	// delivery is retried with ReasonConnection. Any other answer counts as the endpoint's.
 	Proxy *url.URL
-
 	// DialContext opens connections, in place of both a net.Dialer and the guard. It must return when
 	// its context ends. Closing a connection must end its reads and writes. Deadlines are not needed.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
 	// DeadMaxAge is how long dead letters are kept. A minute after its start and then every hour, Run
-	// discards those that exceed DeadMaxAge or DeadMaxBytes. It logs their number, and counts them in
-	// Stats.Forgotten. The store may have lower bounds. Zero means DefaultDeadMaxAge, and Unlimited no
+	// discards those that exceed DeadMaxAge or DeadMaxBytes, logs their number, and counts them in
+	// Stats.Forgotten. The store may have lower bounds. Zero means DefaultDeadMaxAge, Unlimited no
 	// bound.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
@@ -162,9 +141,7 @@ type Config struct {
 	// total size, Unlimited also saves reading all dead letters every hour.
 	DeadMaxBytes int64
 
-	// Observer is told what happens to deliveries. Nil means no observer, which costs nothing.
-	Observer Observer
-
+	Observer Observer // is told what happens to deliveries; nil means none, which costs nothing
 	// Logger gets warnings, failed attempts, dead letters, and the recoveries of destinations. Nil
 	// means no logs. Log lines have only these keys:
 	//
@@ -191,8 +168,8 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 // A ConfigError names a setting that New or Validate refuses.
 type ConfigError struct {
 	Field string // the path of the setting, such as "Endpoints[1].URL"
-	// Problem says what is wrong and what is allowed. It holds no secret, and of a URL only the scheme
-	// and the host.
+	// Problem says what is wrong and what is allowed, without secrets, and of a URL only scheme and
+	// host.
 	Problem string
 }
 
@@ -226,15 +203,6 @@ func (f *faults) refuse(broken bool, field, format string, args ...any) {
 	if broken {
 		*f = append(*f, refuse(field, format, args...))
 	}
-}
-
-// join returns nil if there are no faults, the fault itself if there is one, and otherwise all
-// faults, joined by errors.Join.
-func (f faults) join() error {
-	if len(f) == 1 {
-		return f[0]
-	}
-	return errors.Join(f...)
 }
 
 // orDefault returns an error if *value is below least. If *value is zero, it becomes byDefault.

@@ -22,30 +22,24 @@ var ErrQueueFull = errors.New("webhook: queue is full")
 
 // A Delivery is one event on its way to one destination.
 type Delivery struct {
-	// Destination is the id of the destination, in 1 to 255 bytes.
-	Destination string
+	Destination string // the id of the destination, in 1 to 255 bytes
 	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it, and
 	// requests carry it as webhook-id. For an event without a Source it is the MessageID. Otherwise it
 	// is the base64url, without padding, of the first 18 bytes of a SHA-256 of the length of the
 	// Source as a uvarint, the Source, and the MessageID.
-	ID string
-	// These are the ID, Source, User and Name of the event.Event, each of at most 255 bytes.
-	MessageID, Source, User, Event string
+	ID                             string
+	MessageID, Source, User, Event string // ID, Source, User and Name of the event.Event, of up to 255 bytes
 	Type                           string // of the event, such as "track"
 	Body                           []byte // of the request, exactly as it is signed and sent
 	// Accepted is when Forward took the event. Due is the time before which no attempt starts. Expires
 	// is the end of the retry window, zero before the first attempt.
 	Accepted, Due, Expires time.Time
-	Tries                  int // attempts so far; not negative, nor is any number in Attempts
-	// Closed lists the endpoints, up to MaxEndpoints, that get no request for this delivery.
-	Closed []Closed
-	// Attempts holds the failed requests, the oldest first; see MaxAttempts.
-	Attempts []Attempt
+	Tries                  int       // attempts so far; not negative, nor is any number in Attempts
+	Closed                 []Closed  // endpoints, up to MaxEndpoints, that get no request for this delivery
+	Attempts               []Attempt // the failed requests, the oldest first; see MaxAttempts
 	// Trace is sent with every attempt, unless the endpoint has a static traceparent or tracestate.
 	Trace event.Trace
-
-	// Claim is the handle on a claimed delivery of the Store value that handed it out, not stored.
-	Claim uint64
+	Claim uint64 // the handle on a claimed delivery of the Store value that handed it out; not stored
 }
 
 // Closed is an endpoint that gets no request for a delivery, for some time or never again.
@@ -58,8 +52,7 @@ type Closed struct {
 
 // An Ended is a delivery that was delivered, or given up: then it is a dead letter.
 type Ended struct {
-	// Delivery is as it ended. Its Attempts are the failed requests. The attempt that succeeded does
-	// not count in its Tries.
+	// Delivery is as it ended. Attempts and Tries do not count the attempt that succeeded.
 	Delivery
 	Reason Reason    // why it was given up, "" if it was delivered
 	At     time.Time // when it was delivered or given up; for an Observer, when that was stored
@@ -81,18 +74,16 @@ func (d *Delivery) Size() int64 {
 
 // An EndedFilter selects dead letters, or deliveries of a History. The zero value selects all.
 type EndedFilter struct {
-	// If one of these fields is not empty, the delivery must have the same value. ID may equal the ID
-	// or the MessageID.
+	// If one of these fields is not empty, the delivery must have the same value.
 	Destination string `json:"destination,omitempty"`
-	ID          string `json:"id,omitempty"`
+	ID          string `json:"id,omitempty"` // the ID or the MessageID of the delivery
 	Type        string `json:"type,omitempty"`
 	Reason      Reason `json:"reason,omitempty"`
 	User        string `json:"user,omitempty"`
 	// From and To bound At: From <= At < To. A bound that is zero does not apply.
-	From time.Time `json:"from,omitzero"`
-	To   time.Time `json:"to,omitzero"`
-	// NewestFirst says that lists begin with the delivery that ended last.
-	NewestFirst bool `json:"newestFirst,omitempty"`
+	From        time.Time `json:"from,omitzero"`
+	To          time.Time `json:"to,omitzero"`
+	NewestFirst bool      `json:"newestFirst,omitempty"` // lists begin with the delivery that ended last
 }
 
 // Match reports whether the filter selects d.
@@ -100,6 +91,14 @@ func (f EndedFilter) Match(d *Ended) bool {
 	return matches(f.Destination, d.Destination) && (matches(f.ID, d.ID) || f.ID == d.MessageID) &&
 		matches(f.Type, d.Type) && matches(f.User, d.User) && matches(string(f.Reason), string(d.Reason)) &&
 		(f.From.IsZero() || !d.At.Before(f.From)) && (f.To.IsZero() || d.At.Before(f.To))
+}
+
+// endedBy returns a filter for the deliveries of f that ended before now.
+func (f EndedFilter) endedBy(now time.Time) EndedFilter {
+	if f.To.IsZero() || f.To.After(now) {
+		f.To = now
+	}
+	return f
 }
 
 // matches reports whether a field has the value that a filter asks for, if it asks for one.
@@ -110,9 +109,7 @@ var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are neither done nor buried, Claimed the claimed ones of
-	// them.
-	Waiting, Claimed int
+	Waiting, Claimed int // deliveries that are neither done nor buried, and the claimed ones of them
 	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, -1 if the store does not know
 	// it. OldestDead is when the oldest one died, zero if that is not known.
 	Dead       int

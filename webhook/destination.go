@@ -34,8 +34,8 @@ type Destination struct {
 	// such header. Before you replace it, make the receiver accept both.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with a signature for each
-	// of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty means no
-	// such headers.
+	// of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty means no such
+	// headers.
 	//
 	// A secret is "whsec_" and the base64 of 24 to 64 bytes; see signature.NewStandardSecret. Or it is
 	// "whsk_" and the base64 of an Ed25519 key; see signature.NewStandardPrivateKey. Then the receiver
@@ -50,8 +50,7 @@ type Destination struct {
 	// four times as much CPU, and about 60 allocations. All limits and the address guard still apply.
 	// HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
-	// Timeout bounds an attempt, and is at most Config.Timeout. Zero means Config.Timeout.
-	Timeout time.Duration
+	Timeout time.Duration // bounds an attempt, and is at most Config.Timeout, which zero means
 	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window. A
 	// change applies only to deliveries that were not attempted before.
 	Window   time.Duration
@@ -81,14 +80,11 @@ type Destination struct {
 	// Authorize may take as long as the attempt, and must return when its context ends. If it returns
 	// an error, panics or returns a header that is not allowed, the attempt fails with
 	// ReasonAuthorize, and is repeated as after a 5xx. Up to 256 bytes of the error are stored and
-	// logged, without the returned values. Authorize is called concurrently, also by Try. Nil adds
-	// nothing.
-	Authorize func(ctx context.Context, url string) (map[string]string, error)
-	// MaxConcurrent bounds the deliveries attempted at once. Zero means Config.MaxConcurrent.
-	MaxConcurrent int
-	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, which is one a day, to
-	// 1,000,000. Further deliveries wait in the store; the retry window of a fresh one does not begin.
-	// Zero means no bound.
+	// logged, without the values. Authorize is called concurrently, also by Try. Nil adds nothing.
+	Authorize     func(ctx context.Context, url string) (map[string]string, error)
+	MaxConcurrent int // bounds the deliveries attempted at once; zero means Config.MaxConcurrent
+	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, one a day, to 1,000,000.
+	// Further deliveries wait in the store, before their retry window if fresh. Zero means no bound.
 	MaxRate float64
 	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
 	// + t*MaxRate attempts. It must not exceed the attempts of a day. Zero means the attempts of a
@@ -104,14 +100,13 @@ type Endpoint struct {
 	URL string
 	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
 	// names that differ by more than case. Not allowed are those that carry the message: Host,
-	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature and those of Standard
+	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature, those of Standard
 	// Webhooks; and those about the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE,
-	// Trailer and Upgrade.
+	// Trailer, Upgrade.
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does. It returns all faults as *ConfigErrors, joined by
-// errors.Join.
+// Validate checks the destination as New does. It returns all faults, *ConfigErrors, in one error.
 func (d *Destination) Validate() error {
 	_, err := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,

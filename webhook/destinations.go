@@ -164,10 +164,7 @@ func compile(d *Destination, c *Config, was *target) (*target, error) {
 		e.wire.NetHTTP = d.NetHTTP
 		t.endpoints = append(t.endpoints, e)
 	}
-	if wrong != nil {
-		return nil, wrong.join()
-	}
-	return t, nil
+	return t, errors.Join(wrong...)
 }
 
 // compileEndpoint makes an endpoint of given, whose path is field. If given has faults, it adds

@@ -16,15 +16,13 @@ const overdueTimeouts = 3
 // A fetcher claims deliveries in the store for the scheduler.
 type fetcher struct {
 	*Forwarder
-	started bool // the pauses and all heads of the store were read
-	changed bool // Store.Heads may report changes
-	// buf is space for the next fetch: the part of an array that no lane has pointers into.
-	buf     []Delivery
+	started bool       // the pauses and all heads of the store were read
+	changed bool       // Store.Heads may report changes
+	buf     []Delivery // space for the next fetch: the part of an array that no lane has pointers into
 	trouble outage
 }
 
-// run supplies the scheduler with deliveries until ctx is done. It fails only if the store was
-// closed.
+// run supplies the scheduler until ctx is done. It fails only if the store was closed.
 func (r *fetcher) run(ctx context.Context) error {
 	timer := time.NewTimer(r.config.Poll)
 	defer timer.Stop()
@@ -78,8 +76,7 @@ func (r *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// fetch claims as many deliveries as the scheduler has room for. pause is how long the next call
-// may wait.
+// fetch claims what the scheduler has room for. pause is how long the next call may wait.
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	if !r.started {
 		// The scheduler must know the pauses before anything is attempted.

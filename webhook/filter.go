@@ -21,10 +21,8 @@ import (
 //
 // The zero Filter takes every event. A Filter can be stored, for example as JSON.
 type Filter struct {
-	// Include takes only events that match one of these patterns. If it is empty, it takes all.
-	Include []string `json:"include,omitempty"`
-	// Exclude leaves out events that match one of these patterns, even if Include takes them.
-	Exclude []string `json:"exclude,omitempty"`
+	Include []string `json:"include,omitempty"` // takes only events that match one of these; empty takes all
+	Exclude []string `json:"exclude,omitempty"` // leaves out events that match one of these, even if Include takes them
 }
 
 // MaxPatterns is how many patterns each list of a Filter may have, of up to 512 bytes each.
@@ -61,7 +59,7 @@ func (f *Filter) Validate() error {
 	var wrong faults
 	checkPatterns("Include", f.Include, &wrong)
 	checkPatterns("Exclude", f.Exclude, &wrong)
-	return wrong.join()
+	return errors.Join(wrong...)
 }
 
 func checkPatterns(field string, patterns []string, wrong *faults) {
@@ -88,8 +86,7 @@ const (
 	maxTransformed = 4 * analytics.MaxCallSize // bytes of a body; other bodies have at most half as many
 )
 
-// transform returns the body of e for this destination. left says that Filter or Transform leaves e
-// out.
+// transform returns the body of e for this destination, or that Filter or Transform leaves e out.
 func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
 	if left = !d.Filter.Match(e); left || d.Transform == nil {
 		return e.Body, left, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func New(c Config) (*Forwarder, error) {
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.destinations = destinations{config: &f.config, static: make(map[string]*target), ctx: f.attempts}
 	f.ledger.config = &f.config
-	f.lists = lists{config: &f.config, ledger: &f.ledger, open: f.open, put: f.put}
+	f.lists = lists{ledger: &f.ledger, open: f.open, put: f.put}
 	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.
 	g := &guard{allow: c.AllowAddresses, operator: c.Lookup == nil || c.TrustLookup}
 	f.client = newClient(&f.config, g, f.attempts)
@@ -73,7 +74,7 @@ func New(c Config) (*Forwarder, error) {
 		Window:  c.Window,
 		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
 		Start:   func() { f.workers.Go((&worker{Forwarder: f}).run) },
-		Wake:    f.wake,
+		Wake:    func() { signal(f.news) },
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
@@ -90,7 +91,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		return errors.New("webhook: Run was called before")
 	}
 	defer close(f.ended)
-	if f.open.Err() != nil { // after Shutdown
+	defer f.moved.Store(math.MaxInt64) // see present
+	if f.open.Err() != nil {           // after Shutdown
 		return nil
 	}
 	defer f.client.Close()
@@ -153,9 +155,6 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 	}
 }
 
-// wake makes the fetcher look for deliveries to fetch. It does not block.
-func (f *Forwarder) wake() { signal(f.news) }
-
 // signal puts a value into a channel of capacity 1, unless it has one.
 func signal(c chan<- struct{}) {
 	select {
@@ -170,11 +169,6 @@ func signal(c chan<- struct{}) {
 func (f *Forwarder) present() (note []byte, alive bool) {
 	if f.config.Note != nil {
 		note = f.config.Note()
-	}
-	select {
-	case <-f.ended:
-		return note, true
-	default:
 	}
 	still := time.Since(time.Unix(0, f.moved.Load()))
 	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll

@@ -18,14 +18,12 @@ var ErrUnsupported = errors.New("webhook: the store does not support this")
 
 // lists has the methods of a Forwarder that list stored deliveries, and change them there.
 type lists struct {
-	config *Config
 	*ledger
 	open context.Context                                       // done after Shutdown
 	put  func(context.Context, *batch) (stored int, err error) // of the Forwarder
 }
 
-// Dead yields the dead letters that filter selects; see Keeper.Dead. The loop may replay and
-// discard them.
+// Dead yields the dead letters of filter; see Keeper.Dead. The loop may replay and discard them.
 func (l *lists) Dead(ctx context.Context, filter EndedFilter) iter.Seq2[Ended, error] {
 	return l.config.Store.Dead(ctx, filter, "")
 }
@@ -76,8 +74,7 @@ func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
 	return l.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects, while the caller ranges over the
-// result, as in ReplayAll.
+// DiscardAll is Discard for the dead letters that filter selects, in the way of ReplayAll.
 func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	return l.allDead(ctx, filter, l.Discard)
 }
@@ -85,8 +82,7 @@ func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[in
 // allDead calls do with the keys of the dead letters of filter that died before the loop began.
 func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	keys := func(yield func(string, error) bool) {
-		filter := filter
-		filter.To = earlierEnd(filter.To, l.config.now())
+		filter := filter.endedBy(l.config.now())
 		for d, err := range l.Dead(ctx, filter) {
 			if !yield(d.Key, err) {
 				return
@@ -94,14 +90,6 @@ func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context
 		}
 	}
 	return inChunks(keys, chunk, func(keys []string) (int, error) { return do(ctx, keys...) })
-}
-
-// earlierEnd returns the earlier of the times to and now. A zero to stands for no end.
-func earlierEnd(to, now time.Time) time.Time {
-	if to.IsZero() || to.After(now) {
-		return now
-	}
-	return to
 }
 
 // chunk is how many dead letters one commit replays or discards at most.
@@ -215,8 +203,7 @@ func (l *lists) sweep(ctx context.Context) error {
 	return err
 }
 
-// Delivered is History.Delivered of the store. The error is ErrUnsupported if the store has no
-// History.
+// Delivered is History.Delivered of the store, or ErrUnsupported if the store has no History.
 func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
 	h, ok := l.config.Store.(History)
 	if !ok {
@@ -235,8 +222,7 @@ const resendChunk = 4 << 20 / maxTransformed
 // store has no History, ErrClosed after Shutdown, or another error of Forward.
 func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
 	again := func(yield func(Put, error) bool) {
-		filter := filter
-		filter.To = earlierEnd(filter.To, l.config.now())
+		filter := filter.endedBy(l.config.now())
 		for d, err := range l.Delivered(ctx, filter, "") {
 			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
 				continue // d is a copy that an earlier Resend has made
@@ -330,8 +316,8 @@ func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Chan
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, by Delivery.User.
 // It returns how many it has removed, and how many it has skipped because they are claimed: call it
-// again later. The error is a *event.CallError for a user id that does not have 1 to 8192 bytes, or
-// one of the store.
+// again later. The error is a *event.CallError for a user id without 1 to 8192 bytes, or of the
+// store.
 //
 // EraseUser does not tell the destinations; see package audience. Deliveries of other users that
 // name this user stay, and so do the members of audiences.

@@ -68,8 +68,7 @@ func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err 
 	return stored, err
 }
 
-// learnPauses passes the pauses in the store to the scheduler. After an error these stay as they
-// are.
+// learnPauses passes the pauses in the store to the scheduler, which keeps its own after an error.
 func (f *Forwarder) learnPauses(ctx context.Context) error {
 	reading := f.readings.Add(1)
 	paused := make(map[string]schedule.Pause)
@@ -122,9 +121,8 @@ type Held struct {
 	Since       time.Time // when the hold began, zero if that is not known
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
 	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
-	Until time.Time
-	// Reason is why the latest attempt failed, for HoldFailing and if the forwarder has disabled it.
-	Reason Reason
+	Until  time.Time
+	Reason Reason // why the latest attempt failed, for HoldFailing or if the forwarder has disabled it
 }
 
 // Held returns the destinations that are held now, in the order of their ids. It leaves out one of

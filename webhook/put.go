@@ -67,14 +67,8 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 }
 
 // ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
-// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
-//
-//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-//		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
-//			return err
-//		}
-//		return forwarder.ForwardTx(ctx, tx, "acme", &analytics.Track{UserId: order.User, Event: "Order Placed"})
-//	})
+// forwarded if, and only if, tx commits. With pgqueue, which has examples, tx is a pgx.Tx or a
+// *sql.Tx.
 //
 // ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
 // an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
@@ -87,8 +81,7 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 	return f.ForwardEventsTx(ctx, tx, []string{destination}, events...)
 }
 
-// ForwardEventsTx is ForwardTx for several destinations, and for events that the caller has made
-// with package event.
+// ForwardEventsTx is ForwardTx for several destinations, and for events as in ForwardEvents.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {
@@ -192,8 +185,7 @@ func (ds *destinations) route(ctx context.Context, id string, filter bool) (rout
 }
 
 // appendDeliveries appends the deliveries of events to b. It counts in each route the events that
-// the route leaves out, and returns how many events are Off. It fails only if ctx ends during a
-// Transform.
+// it leaves out, and returns how many events are Off. It fails only if ctx ends during a Transform.
 func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []route, events []event.Event) (off int, err error) {
 	now := f.config.now().UTC()
 	trace := event.TraceOf(ctx)
@@ -231,9 +223,8 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 	return off, nil
 }
 
-// put stores the deliveries of b, and returns how many had not been put before. It asks the store
-// to claim those that the scheduler can attempt at once, and starts them. It notes when the others
-// are due.
+// put stores the deliveries of b, and returns how many are new. It asks the store to claim those
+// that the scheduler can attempt at once, and starts them. It notes when the others are due.
 func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	ps := b.puts
 	for i := range ps {

@@ -14,12 +14,10 @@ const MaxAttempts = 16
 
 // An Attempt is one request that was made to one endpoint.
 type Attempt struct {
-	At   time.Time // when it started
-	Took time.Duration
-	// Try numbers the tries of the delivery from 1. All requests of a try have the same number.
-	Try int
-	// Endpoint is the URL without user, query and fragment.
-	Endpoint string
+	At       time.Time // when it started
+	Took     time.Duration
+	Try      int    // the number of the try, from 1, which all its requests have
+	Endpoint string // the URL without user, query and fragment
 	Status   int    // the HTTP status, 0 if there was none
 	Reason   Reason // why it failed, "" if it succeeded
 	// Error is the error of a request without an answer, Answer the beginning of the response body,
@@ -45,8 +43,7 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	return r.b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote, and keeps no reference to b. After an error the
-// fields are undefined.
+// UnmarshalBinary reads what AppendBinary wrote, and keeps no reference to b.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {
@@ -83,8 +80,7 @@ func (d *Ended) UnmarshalBinary(b []byte) error {
 	return d.Delivery.UnmarshalBinary(r.b)
 }
 
-// Check returns an error if a field of the delivery exceeds its limits. Stores refuse such a
-// delivery.
+// Check returns an error if a field exceeds its limits. Stores refuse such a delivery.
 func (d *Delivery) Check() error {
 	for _, s := range [...]string{d.Destination, d.ID} {
 		if n := len(s); n < 1 || n > maxID {
@@ -124,8 +120,7 @@ const maxCount = 1 << 53
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
 // A record writes or reads a delivery field by field: its methods append to b or, with reading,
-// consume b. After the first malformed field, failed is set, b is empty, and all other fields read
-// as zero.
+// consume b. After a malformed field, failed is set, b is empty, and all other fields read as zero.
 type record struct {
 	b       []byte
 	reading bool
@@ -228,8 +223,7 @@ func (r *record) fixed(v *uint64) {
 	}
 }
 
-// time writes or reads microseconds since 1970, as binary.AppendVarint writes them. The zero time
-// is 0.
+// time writes or reads microseconds since 1970, as binary.AppendVarint writes them, zero as 0.
 func (r *record) time(t *time.Time) {
 	v := int64(0)
 	if !t.IsZero() {

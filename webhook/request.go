@@ -233,8 +233,7 @@ func appendHeader(dst []byte, name, value string) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendTrace appends the header lines of a trace, if it is valid: other programs may write to the
-// store.
+// appendTrace appends the header lines of a trace, unless another program has stored a wrong one.
 func appendTrace(dst []byte, t event.Trace) []byte {
 	if t.Parent == "" || !t.Valid() {
 		return dst

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	const secret = "Bearer 0123456789abcdef"
 	var wrong faults
 	e := compileEndpoint("", &Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry", &wrong)
-	must(t, wrong.join())
+	must(t, errors.Join(wrong...))
 	for at := range maxKept + 1 {
 		answer := strings.Repeat("x", at) + secret + strings.Repeat("y", maxKept)
 		s := clean(answer[:maxKept], e.secrets)
@@ -42,7 +43,7 @@ func TestEverySecretIsRedacted(t *testing.T) {
 			"X-Long":        "prefix-key-1234-suffix",
 		},
 	}, "Hookferry", &wrong)
-	must(t, wrong.join())
+	must(t, errors.Join(wrong...))
 	for _, tt := range []struct{ name, answer, want string }{
 		{"user", "who is user-1234?", "who is [redacted]?"},
 		{"password", "pass-1234 is wrong", "[redacted] is wrong"},

@@ -13,13 +13,11 @@ import (
 type Schedule string
 
 const (
-	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
-	ScheduleDefault Schedule = ""
+	ScheduleDefault Schedule = "" // begins with 1 s, and waits up to 10 minutes
 	// ScheduleEager begins with 1 s, and waits up to 1 minute. After an outage the receiver gets its
 	// deliveries sooner, and up to ten times as many requests as with ScheduleDefault.
 	ScheduleEager Schedule = "eager"
-	// SchedulePatient begins with 30 s, and waits up to 30 minutes, for a receiver that repeated
-	// requests harm.
+	// SchedulePatient begins with 30 s, and waits up to 30 minutes, to spare the receiver repetitions.
 	SchedulePatient Schedule = "patient"
 )
 

@@ -31,9 +31,8 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// After a commit of at least busyOutcomes the settler waits for busyPause. A commit of many
-// outcomes takes hardly more work than one of few: under load the pause saves 1.5 us of a delivery
-// in a store of files.
+// After a commit of at least busyOutcomes the settler waits for busyPause. Many outcomes take
+// hardly more work than few: under load the pause saves 1.5 us of a delivery in a store of files.
 const (
 	busyOutcomes = 8
 	busyPause    = time.Millisecond
@@ -64,7 +63,7 @@ func (s *settler) returnAll(items []schedule.Item) {
 }
 
 // behind reports whether the store stores nothing at all, or more than limit outcomes wait for it.
-// If it does, the settler calls wake when that is over.
+// If it does, the settler wakes the fetcher when that is over.
 func (s *settler) behind(limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +72,8 @@ func (s *settler) behind(limit int) bool {
 	return behind
 }
 
-// run stores outcomes until stop is closed and everything is stored. While the store fails, it
-// keeps trying. It returns an error if not everything is stored Config.Timeout after stop was
+// run stores outcomes until stop is closed and everything is stored, and keeps trying while the
+// store fails. It returns an error if not everything is stored Config.Timeout after stop was
 // closed.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, giveUp := context.WithCancel(ctx)
@@ -153,7 +152,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	s.late = s.late && s.failing
 	s.mu.Unlock()
 	if wake {
-		s.wake()
+		signal(s.Forwarder.news)
 	}
 	switch {
 	case len(s.left) == 0:

@@ -27,8 +27,8 @@ type Stats struct {
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
 
-	// InFlight counts the deliveries being attempted now, Ready those claimed that wait for an
-	// attempt.
+	// InFlight counts the deliveries that are being attempted now, Ready those claimed that wait for
+	// it.
 	InFlight, Ready int
 }
 
@@ -37,12 +37,10 @@ type Counters struct {
 	// Filtered counts what the destination's filter or Transform left out, TransformErrors what was
 	// left out because the Transform failed.
 	Filtered, TransformErrors int64
-	// Delivered counts the deliveries that an endpoint took, Retried the failed attempts that are
-	// repeated.
+	// Delivered counts the deliveries that an endpoint took, Retried the attempts that are repeated.
 	Delivered, Retried int64
-	// Dead counts the deliveries given up, by reason. Reasons that have not occurred are left out.
-	Dead    map[Reason]int64
-	Latency Latency
+	Dead               map[Reason]int64 // deliveries given up, by reason, without reasons that have not occurred
+	Latency            Latency
 }
 
 // Latency says how long requests took, from the dial to the end of the answer, whatever its status.
@@ -57,27 +55,23 @@ type Latency struct {
 // DestinationStats is what a Forwarder and its store know of one destination.
 type DestinationStats struct {
 	Destination string
-
 	// Since is when this node began to count for the destination, zero if there was nothing to count.
 	// The Counters count from then on. If over 16,384 destinations are in use, those used least
 	// recently start again from zero.
 	Since time.Time
 	Counters
-
 	// Outcome is that of the latest attempt whose outcome is stored, empty if there was none after
 	// Since. It is never OutcomeCutOff.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended, or at
 	// least half of the latest eight. Each refused delivery is a dead letter.
 	Refusing bool
-	// Failure is the latest failed attempt, nil if none failed. Others may have succeeded since.
-	Failure *Failure
+	Failure  *Failure // the latest failed attempt, nil if none failed; others may have succeeded since
+	Held     *Held    // nil if the destination is not held
 
-	InFlight, Ready int   // as in Stats
-	Held            *Held // nil if the destination is not held
-
-	Waiting int       // deliveries in the store, including those in flight
-	Oldest  time.Time // the earliest Due of those that are not claimed, zero if there are none
+	InFlight, Ready int       // as in Stats
+	Waiting         int       // deliveries in the store, including those in flight
+	Oldest          time.Time // the earliest Due of those that are not claimed, zero if there are none
 }
 
 // A Failure is an attempt that failed.
@@ -153,8 +147,7 @@ func (l *ledger) count(add func(*Stats)) {
 	add(&l.stats)
 }
 
-// maxAccounts is how many destinations keep their counts. Up to twice as many accounts are in
-// memory.
+// maxAccounts is how many destinations keep their counts. Up to twice as many are in memory.
 const maxAccounts = 16 << 10
 
 // An account holds the statistics of one destination, or of all destinations together. It takes

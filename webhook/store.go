@@ -19,24 +19,22 @@ var ErrConflict = errors.New("webhook: the setting has another version")
 //
 // A claim is the right to settle a delivery. It begins when Fetch returns the delivery, or Put
 // keeps it, and ends when it is settled or the store is closed. Claims do not survive the process.
-// Where several nodes share a store, the claims of a node that died end when its last heartbeat is
-// too old; see Shared.
+// On a shared store, the claims of a node that died end when its last heartbeat is too old.
 //
 // All times are those of Now, kept to the microsecond. A clock that jumps may change which
 // deliveries are due, but never which node has claimed them.
 //
-// Each method returns ErrClosed after Close, and the wrapped cause when the store fails. A store
-// that failed may recover, so callers try again. No method keeps its arguments or anything that
-// they refer to. A list holds no lock between two yields, so its loop may call the store. An error
-// ends a list.
+// Each method returns ErrClosed after Close, and the wrapped cause when the store fails. Callers
+// try again, because it may recover. No method keeps its arguments or anything that they refer to.
+// A list holds no lock between two yields, so its loop may call the store. An error ends a list.
 type Store interface {
 	// Put stores all of ps, or stores none and returns an error. It returns once the deliveries would
 	// survive the loss of the process. It sets out[i] for each ps[i]; out is as long as ps.
 	//
 	// Put leaves out a delivery if one with the same Destination and ID was put before, or is earlier
 	// in ps, unless its NoDedup is set. Settings of the store bound how many puts it remembers, and
-	// for how long. Within these bounds it remembers a put after a restart and after the delivery has
-	// been settled.
+	// for how long. Within these bounds it remembers a put after a restart and after the end of the
+	// delivery.
 	//
 	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. After
 	// an error nothing is claimed, even if the error came too late and some of ps are stored.
@@ -49,8 +47,8 @@ type Store interface {
 	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims
 	// one delivery if any is due. It does not wait for deliveries.
 	//
-	// It sets Next of each want to the earliest Due that is left in the queue and not claimed, zero if
-	// there is none.
+	// It sets Next of each want to the earliest unclaimed Due that is left in the queue, zero if there
+	// is none.
 	//
 	// The caller may keep the deliveries. It must not change their Body, nor the elements of their
 	// slices. With an error nothing is claimed, and wants are as they were.
@@ -66,9 +64,8 @@ type Store interface {
 
 	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
 	// Claimed deliveries do not count. If all is not set, Heads yields only destinations whose heads
-	// have changed since the previous call. Changes by Put, Fetch and Settle do not count, because the
-	// caller knows of them. Changes by another node, a transaction, Revive, Change, or the end of a
-	// node's claims do count.
+	// have changed since the previous call, not by Put, Fetch and Settle, of which the caller knows,
+	// but by another node, a transaction, Revive, Change, or the end of a node's claims.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. One value may stand for
@@ -78,15 +75,14 @@ type Store interface {
 	// Now is the time by the clock of the store.
 	Now() time.Time
 
-	// Close waits for calls in progress and releases the store. All claims end with it. A second Close
-	// returns nil.
+	// Close waits for calls in progress. All claims end with it. A second Close returns nil.
 	Close() error
 
 	Keeper
 }
 
-// A Put is a delivery to store. Its Due must not be zero: in a Want or a Head, that means that
-// nothing is due.
+// A Put is a delivery to store. Its Due must not be zero, which in a Want or a Head means no
+// delivery.
 type Put struct {
 	Delivery
 	Keep    bool // asks the store to claim the delivery for the caller
@@ -139,8 +135,7 @@ const (
 // A Settlement ends the claim of one delivery.
 type Settlement struct {
 	Verdict Verdict
-	// Delivery is the claimed delivery. Only the fields that its Verdict names may have changed. Body
-	// may be nil.
+	// Delivery is the claimed one, with changes only in what its Verdict names. Body may be nil.
 	Delivery Delivery
 	Reason   Reason    // why it is buried
 	At       time.Time // when it was delivered or buried
@@ -166,21 +161,20 @@ type Keeper interface {
 	// first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. If
 	// after is empty, the list begins with the first.
 	Dead(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
-	// Revive turns the dead letters with these keys into fresh deliveries: due now, with no tries
-	// counted, no endpoint closed and their Attempts kept. It returns how many there were; an unknown
-	// key is no error.
+	// Revive turns the dead letters with these keys into fresh deliveries: due now, no tries counted,
+	// no endpoint closed, their Attempts kept. It returns how many there were; an unknown key is no
+	// error.
 	Revive(ctx context.Context, keys ...string) (int, error)
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
 
 	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of
-	// Due. If after is the ID of a delivery that waits, the list begins behind it. Otherwise the list
-	// begins with the first.
+	// Due. It begins behind the delivery whose ID is after, or with the first if there is none.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
 	// Change makes the given change to the waiting deliveries that filter selects, except claimed
 	// ones. It returns how many it has changed, at least n after an error, and how many it has skipped
-	// because they are claimed. A delivery that Change makes due is news for Heads. A filter without a
-	// destination is an error.
+	// because they are claimed. What becomes due is news for Heads. A filter without a destination is
+	// an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters of a user, by their User, in every destination,
 	// except claimed deliveries. It returns how many it has removed, and how many it has skipped
@@ -245,9 +239,8 @@ type Shared interface {
 	// Nodes shows for this node, and whether the node is alive. A text of more than MaxNote bytes is
 	// left out. While the node is not alive, the store sends no heartbeat. A note must not block.
 	Present(note func() (note []byte, alive bool))
-	// Release lets other nodes fetch the deliveries that the store holds ready for this node and has
-	// not handed out, and from then on each delivery whose claim ends. Run calls it before it waits
-	// for the last attempts.
+	// Release lets other nodes fetch the deliveries that the store holds ready for this node, and from
+	// then on each delivery whose claim ends. Run calls it before it waits for the last attempts.
 	Release(ctx context.Context) error
 	// Nodes returns the nodes that are open, in the order in which they were opened; at most 1,000.
 	// One that has died is included until its last heartbeat is too old.

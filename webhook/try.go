@@ -19,11 +19,9 @@ import (
 
 // A Trial is an event to send once, to see how a destination responds to it.
 type Trial struct {
-	// Destination gets the event. The Forwarder need not know it, and it may be disabled.
-	Destination *Destination
-	// Trusted makes the guard trust the URLs of Destination like those of Config.Destinations.
-	Trusted bool
-	Event   event.Event
+	Destination *Destination // gets the event; the Forwarder need not know it, and it may be disabled
+	Trusted     bool         // the guard trusts the URLs like those of Config.Destinations
+	Event       event.Event
 }
 
 // An Exchange is one request of a Trial, and its answer.
@@ -37,8 +35,7 @@ type Exchange struct {
 	Body         []byte
 	AnswerHeader http.Header // nil if there was no answer
 	// These are the times from At until the name was resolved, the connection was open, the TLS
-	// handshake was done, and the first byte of the answer arrived. Zero: that did not happen, or is
-	// not known.
+	// handshake was done, and the first byte of the answer arrived; zero if that is not known.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 

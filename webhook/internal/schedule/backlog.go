@@ -23,9 +23,8 @@ const (
 	backlogRate = 2000 // for each processor; see backlog
 	// A delivery is late if it is claimed more than lateAfter after its Due. A lane is behind if the
 	// delivery that it has claimed last was late.
-	lateAfter = time.Second
-	// backlogFor is how long the limit stays after the latest delivery that was not late.
-	backlogFor = time.Second
+	lateAfter  = time.Second
+	backlogFor = time.Second // how long the limit stays after the latest delivery that was not late
 )
 
 func newBacklog() backlog {

@@ -38,8 +38,7 @@ type Pause struct {
 	Since  time.Time
 	Why    string // for Held
 	Reason string // for Held
-	// Bury says that workers get the deliveries all the same, to turn them into dead letters.
-	Bury bool
+	Bury   bool   // workers get the deliveries all the same, to turn them into dead letters
 }
 
 // holds reports whether the pauses stop the deliveries of a destination.
@@ -49,9 +48,8 @@ func holds(paused map[string]Pause, destination string) bool {
 }
 
 // SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
-// become paused, which the caller returns to the store. The caller numbers its reads of the pauses
-// from 1, in the order in which they began. SetPaused ignores a reading that began before one that
-// it has got.
+// become paused, for the caller to return to the store. The caller numbers its reads of the pauses
+// from 1, as they begin. SetPaused ignores one that began before one that it has got.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +79,7 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 }
 
 // Outlasted reports whether the retry window of a delivery, which ended at expires, ended while the
-// destination of l could not be used, and it can be used again. Then the delivery gets one more
-// attempt.
+// destination of l could not be used, as it can again. Then the delivery gets one more attempt.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

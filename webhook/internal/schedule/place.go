@@ -27,8 +27,7 @@ type places struct {
 	turn   uint64               // counts the moves of lanes to another place
 }
 
-// update moves l to the place where it belongs now, and other lanes that had no room and may have
-// some.
+// update moves l to its place, and other lanes that had no room and may have some now.
 func (p *places) update(l *Lane, now time.Time) {
 	p.move(l, now)
 	if p.shares.freed {
@@ -105,8 +104,7 @@ func (w *wants) limit(n, more int) {
 // lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
 const lapseChunk = 256
 
-// wanted returns how many deliveries l may fetch now, its place and, for inLater, from when l may
-// fetch.
+// wanted returns how many deliveries l may fetch now, its place and, for inLater, its Lane.at.
 func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {
 	if l.paused || l.fetching {
 		return w, nowhere, at
@@ -155,8 +153,7 @@ func notBefore(t, floor time.Time) time.Time {
 	return t
 }
 
-// A laneQueue is a container/heap of lanes, by Lane.at and then by the time when they came to the
-// queue.
+// A laneQueue is a container/heap of lanes, by Lane.at and then by when they came to the queue.
 type laneQueue []*Lane
 
 func (q laneQueue) Len() int { return len(q) }

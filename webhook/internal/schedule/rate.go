@@ -8,8 +8,7 @@ import (
 // A bucket is a token bucket, full at first. It gets a token at a fixed interval, up to burst
 // tokens, and each attempt takes one. The zero bucket has no limit. Its state is the time at which
 // it will be full, which needs no timer and no rounding (see the virtual scheduling form of the
-// generic cell rate algorithm in ITU-T I.371). The rate may change: tokens that were taken before
-// stay taken.
+// generic cell rate algorithm in ITU-T I.371). The rate may change: tokens taken before stay taken.
 type bucket struct {
 	interval time.Duration
 	burst    int

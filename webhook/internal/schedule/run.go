@@ -59,8 +59,7 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next takes a lane out of q, and reports whether it had to wait. Without a lane, the worker must
-// end.
+// next takes a lane out of q, and reports whether it had to wait. On nil the worker must end.
 func (q *runQueue) next() (l *Lane, waited bool) {
 	l = q.pick()
 	for l == nil || q.closed {
@@ -129,8 +128,7 @@ func (q *runQueue) close() {
 	q.work.Broadcast()
 }
 
-// A Slot is the right of a worker to make one attempt at a time, with its delivery. It is empty at
-// first.
+// A Slot is the right of a worker to make one attempt at a time, with its delivery; empty at first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
@@ -192,8 +190,8 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 
 // Overdue returns each delivery once that has taken longer than limit, and goes back to the store:
 // hanging has those whose attempt still runs, ready those of lanes whose first ready delivery waits
-// that long for a slot. An attempt that hangs keeps its slot, and still uses its delivery. Overdue
-// also drops idle lanes.
+// that long. A hanging attempt keeps its slot, and uses its delivery. Overdue also drops idle
+// lanes.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

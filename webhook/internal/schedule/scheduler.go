@@ -137,8 +137,7 @@ func (s *Scheduler) Start(it Item) bool {
 	return true
 }
 
-// Note notes when unclaimed deliveries of a destination are due: a fresh one, a retry, or both. It
-// ignores a zero time.
+// Note notes when a fresh delivery and a retry in the store are due. It ignores a zero time.
 func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +181,7 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use says that the destination of l can be used, with these limits. It ends a hold. An attempt of
-// l calls it.
+// Use says that the destination of l can be used, with these limits. An attempt of l calls it.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -107,14 +107,12 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 }
 
 // short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
-// Only such a lane wakes the fetcher. The fetch then fills all lanes that have room, so that it
-// brings many deliveries.
+// Only such a lane wakes the fetcher, which then fills all lanes that have room.
 func (s *shares) short(l *Lane) bool {
 	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
 }
 
-// allowance returns how many more deliveries l, which is unproven or doubtful, may have by its
-// standing.
+// allowance returns how many more deliveries an unproven or doubtful lane may have by its standing.
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
