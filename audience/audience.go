@@ -53,9 +53,8 @@ func New(f Forwarder, roster Roster) *Announcer {
 // Audience returns the audience of a destination that has the given name. Two names with the same
 // TraitName stand for the same audience. The first Sync of an audience creates it.
 //
-// The error is webhook.ErrUnsupported without a Roster, and webhook.ErrUnknownDestination if the
-// forwarder does not know the destination. The TraitName must have 1 to 255 bytes, and the id of
-// the destination no zero byte.
+// The error is webhook.ErrUnsupported without a Roster, and webhook.ErrUnknownDestination for an
+// unknown destination. TraitName must have 1 to 255 bytes, and the destination's id no zero byte.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if a.roster == nil {
 		return nil, webhook.ErrUnsupported

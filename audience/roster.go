@@ -20,8 +20,7 @@ const (
 // may be called concurrently, and by several nodes if the store is shared. After Close of the store
 // they return webhook.ErrClosed. A list holds no lock between two yields. An error ends it.
 //
-// An audience has an id of 1 to 767 bytes, a Record and members, which are user ids of 1 to 255
-// bytes.
+// An audience has an id of 1 to 767 bytes, a Record and members: user ids of 1 to 255 bytes.
 type Roster interface {
 	// UpdateAudience calls f with the record and the members of an audience. It stores either all
 	// changes that f makes to both, or none of them. An unknown audience has the zero Record and no
@@ -51,8 +50,7 @@ type Members interface {
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user, with the generation of the latest sync whose list had the user: zero for a
-// user who is not a member.
+// A Member is a user, with the generation of the latest sync that had the user, or 0: no member.
 type Member struct {
 	User       string
 	Generation uint64

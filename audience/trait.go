@@ -5,10 +5,9 @@ import (
 	"unicode"
 )
 
-// TraitName returns the name of an audience in snake case. It keeps letters and digits of any
-// script, in lower case, replaces each run of other characters by "_", but drops it at the ends,
-// and puts "_" between a lower-case and an upper-case letter. "VIP Users 2024" gives
-// "vip_users_2024".
+// TraitName returns the name of an audience in snake case: letters and digits of any script in
+// lower case, "_" for each run of other characters except at the ends, and "_" between a lower-case
+// and an upper-case letter. "VIP Users 2024" gives "vip_users_2024".
 func TraitName(name string) string {
 	var b strings.Builder
 	gap, lower := false, false

@@ -106,10 +106,9 @@ func memberOf(key []byte) (member, bool) {
 	return 0, false
 }
 
-// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson.
-// A value is nil if the member is missing or null. An id is a string that is not empty, and there
-// always is a messageId. A number in a timestamp keeps its form. The values share the memory of the
-// call, of the Encoder or of forms.
+// fields holds the members of a parsed call, as JSON values in v, in the canonical form of esjson,
+// nil if missing or null. An id is a string that is not empty, and there always is a messageId. A
+// number in a timestamp keeps its form. The values share the memory of the call, Encoder or forms.
 type fields struct {
 	forms          *[]byte
 	kind           string
@@ -124,8 +123,7 @@ func (c *fields) set(m member, forms []byte) {
 	*c.forms = forms
 }
 
-// read parses call and finds all that may be wrong with it. kind is the type of call, empty if the
-// call itself says its type.
+// read parses call and finds all that may be wrong with it. kind may be empty if the call says it.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		problem := fmt.Sprintf("the call has %d bytes, more than the limit of %d", len(call), analytics.MaxCallSize)

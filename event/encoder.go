@@ -90,8 +90,7 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 // ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
 func (e *Encoder) ContextSize() int { return len(e.env.Context) }
 
-// Encode returns the event of a message. It returns the error of Append, or of the message, such as
-// an *analytics.FieldError.
+// Encode returns the event of a message, or the error of Append or of the message.
 func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
@@ -138,8 +137,7 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
 //
 // Members in brackets are present if the call has them. The context of a screen is only where its
-// line has it. A missing userId is null, and a missing object {}. Times are in UTC, in
-// milliseconds.
+// line has it. A missing userId is null, a missing object {}. Times are in UTC and milliseconds.
 //
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
 // originalTimestamp. The timestamp is receivedAt - (sentAt - originalTimestamp), which removes the

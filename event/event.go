@@ -22,11 +22,9 @@ import (
 // An Event is a call that is ready to be forwarded. All endpoints of all destinations get the same
 // body. Events do not change, so they may be shared.
 //
-// ID, Source, User and Name have at most 255 bytes each. A longer text is replaced by "sha256:" and
-// its SHA-256 in hexadecimal.
+// ID, Source, User and Name have up to 255 bytes. Longer ones become "sha256:" and a hex SHA-256.
 type Event struct {
-	// ID is the call's messageId, or its digest if it has lone surrogates. A destination gets an ID
-	// once.
+	// ID is the call's messageId, or its digest if it has lone surrogates; see NoDedup.
 	ID string
 	// Source is that of the Envelope. Events of different sources are different even with the same ID.
 	Source string

@@ -49,16 +49,15 @@ type Config struct {
 	// destination keeps the calls cheap. Nobody may change a destination that Lookup has returned.
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
-	// returns a destination that is disabled or not valid. The forwarder calls Lookup again every 30
-	// s; after failures it waits 1 s first, and then twice as long each time. A call may take as long
-	// as Timeout, and ends with its context. A panic counts as a failure, but Lookup may not call
-	// runtime.Goexit.
+	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
+	// a failure in 1 s, and then twice as long each time. A call may take as long as Timeout, and ends
+	// with its context. A panic is a failure, but Lookup may not call runtime.Goexit.
 	//
 	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
 	// TrustLookup does, because customers may have written them.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
-	// TrustLookup makes the guard trust the URLs that Lookup returns like those of Destinations. Set
-	// it if the operator wrote them.
+	// TrustLookup makes the guard trust the URLs of Lookup like those of Destinations. Set it if the
+	// operator wrote them.
 	TrustLookup bool
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then Forward
 	// and its variants call Lookup, too, with their caller's context. If it fails, they store nothing
@@ -69,25 +68,22 @@ type Config struct {
 	Timeout     time.Duration // bounds an attempt, to the end of the answer's body; zero means DefaultTimeout
 	// Window is the retry window: how long a delivery is attempted, from the start of its first
 	// attempt. The last attempt starts Timeout before its end. If the process crashes before the
-	// outcome of the first attempt is stored, the next one begins a new window. Zero means
-	// DefaultWindow.
+	// outcome of the first is stored, the next one begins a new window. Zero means DefaultWindow.
 	Window time.Duration
 	// DisableAfter is how long all attempts of a destination may fail before the forwarder disables
 	// it: it tells the Observer, if that is a DisableObserver, and keeps the deliveries until Resume,
 	// as during a pause. Each node measures on its own, from its start. Zero means never.
 	DisableAfter time.Duration
-	// DisableGone also disables a destination when all endpoints of an attempt answer 410 Gone. The
-	// delivery becomes a dead letter.
+	// DisableGone also disables a destination when all endpoints answer 410 Gone to a delivery.
 	DisableGone bool
 	// BuryDisabled turns all deliveries of a destination that the forwarder has disabled into dead
 	// letters with ReasonDisabled. All nodes that share a store need the same setting.
 	BuryDisabled bool
 
-	// MaxConcurrent bounds the concurrent attempts of a destination that sets no MaxConcurrent. A
-	// destination starts with a limit of four. Each answer raises the limit by one if at least half of
-	// it is in use, and each timeout lowers it. While several destinations have deliveries, each may
-	// use an equal share of three quarters of MaxInFlight. Zero means DefaultMaxConcurrent, but at
-	// most a quarter of MaxInFlight.
+	// MaxConcurrent bounds the concurrent attempts of a destination that sets none. It starts with
+	// four. Each answer adds one if at least half are in use, and each timeout lowers the limit. While
+	// several destinations have deliveries, each may use an equal share of three quarters of
+	// MaxInFlight. Zero means DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
 	//
 	// A destination that only fails is probed: from ten timeouts, connection errors, 5xx, 408, 425 and
 	// 429 in a row, of which a timeout counts as three, until any other answer. Meanwhile there is one
@@ -102,9 +98,9 @@ type Config struct {
 	// With those that have not answered yet, or not lately, they get at most half, so there is always
 	// room for destinations that answer. Zero means DefaultMaxInFlight.
 	//
-	// A backlog must not delay fresh deliveries. So while these arrive, the destinations whose
-	// deliveries were due over a second ago get at most 2,000 attempts a second for each processor
-	// more than they get new deliveries.
+	// A backlog must not delay fresh deliveries. While these arrive, destinations whose deliveries
+	// were due over a second ago get at most 2,000 attempts a second for each processor, beside one
+	// for each new delivery.
 	MaxInFlight int
 	// MaxBytesInFlight bounds the bytes of the bodies in memory, of which busy destinations have equal
 	// shares. A body counts until the outcome of its delivery is stored. At the bound nothing is
@@ -132,9 +128,8 @@ type Config struct {
 	TLSClientConfig *tls.Config
 
 	// DeadMaxAge is how long dead letters are kept. A minute after its start and then every hour, Run
-	// discards those that exceed DeadMaxAge or DeadMaxBytes, logs their number, and counts them in
-	// Stats.Forgotten. The store may have lower bounds. Zero means DefaultDeadMaxAge, Unlimited no
-	// bound.
+	// discards those beyond DeadMaxAge or DeadMaxBytes, logs their number, and counts them in
+	// Stats.Forgotten. The store may have lower bounds. Zero means DefaultDeadMaxAge, Unlimited none.
 	DeadMaxAge time.Duration
 	// DeadMaxBytes bounds the total Size of all dead letters. Beyond it, the oldest are discarded.
 	// Zero means DefaultDeadMaxBytes, and Unlimited no bound. With a store that does not know the
@@ -168,7 +163,7 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 // A ConfigError names a setting that New or Validate refuses.
 type ConfigError struct {
 	Field string // the path of the setting, such as "Endpoints[1].URL"
-	// Problem says what is wrong and what is allowed, without secrets, and of a URL only scheme and
+	// Problem says what is wrong and what is allowed. It has no secret, and of a URL only scheme and
 	// host.
 	Problem string
 }

@@ -115,8 +115,7 @@ type Counts struct {
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
-	// Delivered counts the deliveries in the History, DeliveredBytes is the sum of their Sizes. Both
-	// are zero without a History.
+	// Delivered counts the deliveries in the History, of which DeliveredBytes is the sum of the Sizes.
 	Delivered      int
 	DeliveredBytes int64
 	Oldest         time.Time // the earliest Due of the waiting deliveries that are not claimed, or zero

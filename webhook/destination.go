@@ -34,8 +34,8 @@ type Destination struct {
 	// such header. Before you replace it, make the receiver accept both.
 	Secret signature.Secret
 	// StandardSecrets add the headers of Standard Webhooks to every request, with a signature for each
-	// of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty means no such
-	// headers.
+	// of up to MaxStandardSecrets secrets. Use several only while one replaces another. Empty means no
+	// such headers.
 	//
 	// A secret is "whsec_" and the base64 of 24 to 64 bytes; see signature.NewStandardSecret. Or it is
 	// "whsk_" and the base64 of an Ed25519 key; see signature.NewStandardPrivateKey. Then the receiver
@@ -87,8 +87,7 @@ type Destination struct {
 	// Further deliveries wait in the store, before their retry window if fresh. Zero means no bound.
 	MaxRate float64
 	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
-	// + t*MaxRate attempts. It must not exceed the attempts of a day. Zero means the attempts of a
-	// tenth of a second, but at least 1.
+	// + t*MaxRate attempts. It is at most a day's attempts. Zero means those of 0.1 s, but at least 1.
 	MaxBurst int
 }
 
@@ -99,10 +98,9 @@ type Endpoint struct {
 	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
 	URL string
 	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
-	// names that differ by more than case. Not allowed are those that carry the message: Host,
-	// Content-Length, Content-Type, Transfer-Encoding, User-Agent, X-Signature, those of Standard
-	// Webhooks; and those about the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE,
-	// Trailer, Upgrade.
+	// names that differ by more than case. Not allowed are those of the message: Host, Content-Length,
+	// Content-Type, Transfer-Encoding, User-Agent, X-Signature, those of Standard Webhooks; and those
+	// of the connection: Connection, Expect, Keep-Alive, Proxy-Connection, TE, Trailer, Upgrade.
 	Headers map[string]string
 }
 

@@ -106,8 +106,7 @@ type endpoint struct {
 	traced bool        // header has a static traceparent or tracestate
 	wire   *wire.Target
 
-	// secrets are redacted if the endpoint sends them back. The longest come first, because a secret
-	// may contain a shorter one.
+	// secrets are redacted in answers, the longest first, because a secret may contain a shorter one.
 	secrets []string
 }
 
@@ -167,8 +166,7 @@ func compile(d *Destination, c *Config, was *target) (*target, error) {
 	return t, errors.Join(wrong...)
 }
 
-// compileEndpoint makes an endpoint of given, whose path is field. If given has faults, it adds
-// them to wrong and returns nil.
+// compileEndpoint makes an endpoint of given, whose path is field, or adds its faults to wrong.
 func compileEndpoint(field string, given *Endpoint, serviceName string, wrong *faults) *endpoint {
 	before := len(*wrong)
 	u, err := checkURL(field+".URL", given.URL)

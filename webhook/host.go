@@ -56,8 +56,7 @@ func isHostChar(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }
 
-// isInternational reports whether c may be in an internationalised name. net/http applies the exact
-// rules when it translates the name.
+// isInternational reports whether c may be in an internationalised name; net/http checks exactly.
 func isInternational(c rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(c) && !unicode.IsSpace(c) || c == nonJoiner || c == joiner

@@ -129,8 +129,7 @@ type Forgotten struct {
 }
 
 // sweepHourly calls sweep each hour, but first after a minute, because a sweep would slow down the
-// start. The forwarder enforces the bounds, so that they are the same for every store. Several
-// forwarders on one store may do so.
+// start. Only this enforces the bounds, the same for every store, perhaps in several forwarders.
 func (l *lists) sweepHourly(ctx context.Context) {
 	for wait := time.Minute; ; wait = time.Hour {
 		select {
@@ -316,8 +315,7 @@ func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Chan
 
 // EraseUser removes a user's deliveries, dead letters and history from the store, by Delivery.User.
 // It returns how many it has removed, and how many it has skipped because they are claimed: call it
-// again later. The error is a *event.CallError for a user id without 1 to 8192 bytes, or of the
-// store.
+// again later. The error is of the store, or a *event.CallError for an id without 1 to 8192 bytes.
 //
 // EraseUser does not tell the destinations; see package audience. Deliveries of other users that
 // name this user stay, and so do the members of audiences.

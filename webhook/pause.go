@@ -152,8 +152,7 @@ type DisableObserver interface {
 	Enabled(Disabled)
 }
 
-// enabled logs and tells the observer that Resume has enabled a destination, unless Pause had
-// stored the removed setting.
+// enabled logs and tells that Resume has enabled a destination, unless Pause had stored removed.
 func (f *Forwarder) enabled(removed Setting) {
 	was, err := readPause(removed)
 	if err != nil || was.Reason == "" {

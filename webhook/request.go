@@ -124,8 +124,7 @@ func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err err
 	return result{outcome: out, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
 }
 
-// authorize calls Destination.Authorize for one request to e. It appends the headers to s.lines,
-// and their values to s.secrets.
+// authorize appends the headers of Destination.Authorize for e to s.lines, and adds to s.secrets.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
@@ -256,9 +255,8 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id for the ID of a delivery, which may be any text. It
-// percent-encodes bytes that may not be in a header, percent signs, and full stops, which end the
-// webhook-id in the signed text.
+// standardID returns the webhook-id for the ID of a delivery. It percent-encodes bytes that may not
+// be in a header, percent signs, and full stops, which end the webhook-id in the signed text.
 func standardID(id string) string {
 	escaped := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '.' || c == '%' }
 	if !strings.ContainsFunc(id, escaped) {

@@ -44,8 +44,7 @@ func (s Schedule) longestWait(n int) time.Duration {
 }
 
 // nextAttempt returns when a delivery is due again after its attempt n has failed, not before
-// retryAfter. The last attempt starts early enough to end within the window. If it is too late for
-// that, nextAttempt returns false.
+// retryAfter. It returns false if it is too late for an attempt that can end within the window.
 func (t *target) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
 	last := expires.Add(-t.timeout)
 	if !now.Before(last) {

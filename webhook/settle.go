@@ -72,9 +72,8 @@ func (s *settler) behind(limit int) bool {
 	return behind
 }
 
-// run stores outcomes until stop is closed and everything is stored, and keeps trying while the
-// store fails. It returns an error if not everything is stored Config.Timeout after stop was
-// closed.
+// run stores outcomes until stop is closed and everything is stored, even if the store fails now
+// and then. It fails if not everything is stored Config.Timeout after stop was closed.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()

@@ -19,16 +19,14 @@ type Stats struct {
 	Accepted, InTransaction int64
 	Duplicates              int64 // deliveries left out because the store remembers their IDs
 	Off                     int64 // events left out because their integrations switch Webhooks off
-	// Resent counts the requests that were made twice within an attempt, because the receiver closed
-	// the kept connection without an answer, or with the 408 or 400 that some send on an idle one. The
-	// receiver may have got both.
+	// Resent counts the requests made twice within an attempt, because the receiver closed the kept
+	// connection without an answer, or with a 408 or 400 for an idle one. It may have got both.
 	Resent         int64
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
 
-	// InFlight counts the deliveries that are being attempted now, Ready those claimed that wait for
-	// it.
+	// InFlight counts the deliveries that are being attempted, Ready those claimed that wait for it.
 	InFlight, Ready int
 }
 
@@ -56,12 +54,10 @@ type Latency struct {
 type DestinationStats struct {
 	Destination string
 	// Since is when this node began to count for the destination, zero if there was nothing to count.
-	// The Counters count from then on. If over 16,384 destinations are in use, those used least
-	// recently start again from zero.
+	// If over 16,384 destinations are in use, those used least recently start again from zero.
 	Since time.Time
 	Counters
-	// Outcome is that of the latest attempt whose outcome is stored, empty if there was none after
-	// Since. It is never OutcomeCutOff.
+	// Outcome is that of the latest attempt that is stored, empty if there was none after Since.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended, or at
 	// least half of the latest eight. Each refused delivery is a dead letter.

@@ -33,8 +33,8 @@ type Store interface {
 	//
 	// Put leaves out a delivery if one with the same Destination and ID was put before, or is earlier
 	// in ps, unless its NoDedup is set. Settings of the store bound how many puts it remembers, and
-	// for how long. Within these bounds it remembers a put after a restart and after the end of the
-	// delivery.
+	// for how long. Within these bounds it remembers a put after a restart and after the delivery has
+	// been settled.
 	//
 	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. After
 	// an error nothing is claimed, even if the error came too late and some of ps are stored.
@@ -47,8 +47,7 @@ type Store interface {
 	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims
 	// one delivery if any is due. It does not wait for deliveries.
 	//
-	// It sets Next of each want to the earliest unclaimed Due that is left in the queue, zero if there
-	// is none.
+	// It sets Next of each want to the earliest unclaimed Due that is left in the queue, or zero.
 	//
 	// The caller may keep the deliveries. It must not change their Body, nor the elements of their
 	// slices. With an error nothing is claimed, and wants are as they were.
@@ -81,8 +80,7 @@ type Store interface {
 	Keeper
 }
 
-// A Put is a delivery to store. Its Due must not be zero, which in a Want or a Head means no
-// delivery.
+// A Put is a delivery to store. Its Due is not zero, which in a Want or a Head means no delivery.
 type Put struct {
 	Delivery
 	Keep    bool // asks the store to claim the delivery for the caller
@@ -161,9 +159,8 @@ type Keeper interface {
 	// first with NewestFirst. If after is the Key of a dead letter, the list begins behind it. If
 	// after is empty, the list begins with the first.
 	Dead(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error]
-	// Revive turns the dead letters with these keys into fresh deliveries: due now, no tries counted,
-	// no endpoint closed, their Attempts kept. It returns how many there were; an unknown key is no
-	// error.
+	// Revive turns the dead letters with these keys into fresh deliveries: due now, no tries, no
+	// endpoint closed, Attempts kept. It returns how many there were; an unknown key is no error.
 	Revive(ctx context.Context, keys ...string) (int, error)
 	// Discard removes the dead letters with these keys, and returns how many there were.
 	Discard(ctx context.Context, keys ...string) (int, error)
@@ -171,10 +168,9 @@ type Keeper interface {
 	// Waiting yields the waiting deliveries of a destination, including claimed ones, in the order of
 	// Due. It begins behind the delivery whose ID is after, or with the first if there is none.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
-	// Change makes the given change to the waiting deliveries that filter selects, except claimed
-	// ones. It returns how many it has changed, at least n after an error, and how many it has skipped
-	// because they are claimed. What becomes due is news for Heads. A filter without a destination is
-	// an error.
+	// Change makes the given change to the waiting deliveries of filter, except claimed ones. It
+	// returns how many it has changed, at least n after an error, and how many it has skipped because
+	// they are claimed. What becomes due is news for Heads. It fails if filter has no destination.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters of a user, by their User, in every destination,
 	// except claimed deliveries. It returns how many it has removed, and how many it has skipped
@@ -263,8 +259,8 @@ type Node struct {
 // An Outbox is a Store, such as pgqueue, that can store deliveries in a transaction of the caller.
 type Outbox interface {
 	// PutTx stores ps in the transaction tx, as Put would: durably if, and only if, tx commits. It
-	// keeps none of them. It returns how many it has stored. Each store documents which types tx may
-	// have. Any other type is an error.
+	// keeps none, and returns how many it has stored. Each store says which types tx may have; others
+	// fail.
 	PutTx(ctx context.Context, tx any, ps []Put) (stored int, err error)
 	// FirstClaims counts the deliveries of PutTx, on any node, that this node was the first to claim.
 	FirstClaims() int64

@@ -12,10 +12,9 @@ import (
 // The breaker opens after several failures in a row. While it is open, the lane makes one attempt
 // at a time. Retries keep their schedule and their retry window, but any two attempts are at least
 // retrySpace apart. Fresh deliveries wait, and their retry window does not begin. After an interval
-// without an attempt, a fresh delivery is attempted as a probe. The interval doubles with each
-// probe, from firstProbe to lastProbe, with jitter over its second half. If retries come more
-// often, they serve as probes. Any answer closes the breaker, and the lane starts again with one
-// slot.
+// without an attempt, a fresh one is attempted as a probe. The interval doubles with each probe,
+// from firstProbe to lastProbe, with jitter over its second half. If retries come more often, they
+// serve as probes. Any answer closes the breaker, and the lane starts again with one slot.
 //
 // A fresh delivery lapses, and is given up without an attempt, once it has been due for a whole
 // retry window while the breaker was open, so that a dead destination does not fill the store.
@@ -37,9 +36,9 @@ const (
 	lastProbe  = 30 * time.Second
 	retrySpace = time.Second // the least time between two attempts while the breaker is open
 
-	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A failure
-	// counts for one point, a timeout for more: it says more than a refused connection, and keeps a
-	// slot longer.
+	// At doubtPoints the destination is doubtful, and at openPoints the breaker opens. A timeout
+	// counts as timeoutPoints failures: it says more than a refused connection, and keeps a slot for
+	// longer.
 	openPoints    = 10
 	doubtPoints   = 3
 	timeoutPoints = 3

@@ -10,9 +10,8 @@ import (
 const maxHold = 30 * time.Second
 
 // Hold suspends the destination of l, because it cannot be used for the reason why. It returns the
-// ready deliveries of l, which the caller returns to the store, and how long the destination waits:
-// if soon, one second at the first Hold in a row, and twice as long at each further one, up to
-// maxHold; otherwise maxHold.
+// ready deliveries of l, for the store, and how long the destination waits: if soon, one second at
+// first, and twice as long at each further Hold in a row, up to maxHold; otherwise maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

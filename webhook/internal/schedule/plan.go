@@ -64,8 +64,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 }
 
 // Fetched takes the deliveries that were fetched for wants, none if the store has failed. The
-// caller returns those in back to the store, because their lanes have to wait, and gives up the
-// lapsed ones without an attempt.
+// caller returns those in back to the store, as their lanes have to wait, and buries the lapsed
+// ones.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 )
 
 // A runQueue holds the lanes that may begin an attempt, and counts the workers, which take them.
-// The scheduler's mutex guards it.
 type runQueue struct {
 	config *Config
 	mu     *sync.Mutex
@@ -138,9 +137,8 @@ type Slot struct {
 	overdue bool      // Scheduler.Overdue has returned the delivery
 }
 
-// Next ends the attempt of t, if t has a delivery. answered says that the destination answered,
-// even with a refusal. Then Next waits for the next delivery, and puts it into t. It returns false
-// when the worker must end.
+// Next ends the attempt of t, if there is one; answered says that the destination answered, even
+// with a refusal. Then it waits for the next delivery for t. On false the worker must end.
 func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,10 +186,9 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 	s.places.refill()
 }
 
-// Overdue returns each delivery once that has taken longer than limit, and goes back to the store:
-// hanging has those whose attempt still runs, ready those of lanes whose first ready delivery waits
-// that long. A hanging attempt keeps its slot, and uses its delivery. Overdue also drops idle
-// lanes.
+// Overdue returns each delivery once that has taken longer than limit, for the store: hanging those
+// whose attempt still runs, ready those of lanes whose first ready delivery waits that long. A
+// hanging attempt keeps its slot, and still uses its delivery. Overdue also drops idle lanes.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

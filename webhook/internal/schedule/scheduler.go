@@ -91,8 +91,7 @@ func (s *Scheduler) lane(destination string, now time.Time) *Lane {
 }
 
 // Reserve reserves room for a delivery that is about to be stored. If it returns true, the store
-// may claim the delivery at once, and the caller must end the reservation by Start. Otherwise the
-// delivery has to wait in the store.
+// may claim the delivery, and the caller must call Start. Otherwise it has to wait in the store.
 func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +214,7 @@ func (s *Scheduler) take(l *Lane) (items []Item) {
 	return items
 }
 
-// Close makes the workers end, each after its delivery. It returns all ready deliveries, which the
-// caller returns to the store.
+// Close makes the workers end, each after its delivery, and returns all ready deliveries.
 func (s *Scheduler) Close() (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
