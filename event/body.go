@@ -82,7 +82,6 @@ func (c *fields) setTime(m member, t time.Time) {
 	}
 }
 
-// appendTime appends the time t as a JSON string.
 func appendTime(b []byte, t time.Time) []byte {
 	return append(isotime.Append(append(b, '"'), t), '"')
 }

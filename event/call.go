@@ -91,7 +91,6 @@ var table = [members]struct {
 	receivedAt:        {"receivedAt", anything, 0, 0},
 }
 
-// wrong returns the CallError for a member.
 func (m member) wrong(code Code, problem string) error {
 	return &CallError{Field: table[m].key, Code: code, Problem: problem}
 }
@@ -232,7 +231,6 @@ func appendNumber(b, number []byte) []byte {
 	return append(b, '"')
 }
 
-// isNumber reports whether a JSON value is a number.
 func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
 
 // appendText appends the text of a string of a parsed call. If value is nil, it appends nothing.

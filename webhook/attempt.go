@@ -152,14 +152,12 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 	return postpone(&next, due)
 }
 
-// postpone returns the settlement that makes d due again at due.
 func postpone(d *Delivery, due time.Time) Settlement {
 	s := Settlement{Verdict: Retry, Delivery: *d}
 	s.Delivery.Due = due.UTC()
 	return s
 }
 
-// bury returns the settlement that makes d a dead letter.
 func bury(d *Delivery, why Reason, now time.Time) Settlement {
 	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
 }

@@ -170,7 +170,6 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return "webhook: " + e.Field + ": " + e.Problem }
 
-// refuse returns a *ConfigError.
 func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
@@ -193,7 +192,6 @@ func (f *faults) add(err error) {
 	}
 }
 
-// refuse adds a *ConfigError if broken is set.
 func (f *faults) refuse(broken bool, field, format string, args ...any) {
 	if broken {
 		*f = append(*f, refuse(field, format, args...))

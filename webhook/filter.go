@@ -31,7 +31,6 @@ const (
 	maxPattern  = 512
 )
 
-// filterTypes are the types that a pattern may name.
 var filterTypes = []string{"identify", "track", "page", "screen", "group", "alias", "*"}
 
 // Match reports whether the filter takes e.

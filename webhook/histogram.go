@@ -35,7 +35,6 @@ func bucketOf(d time.Duration) int {
 	return min(int(8*math.Log2(us)), histogramBuckets-1)
 }
 
-// endOf returns the end of a bucket.
 func endOf(bucket int) time.Duration {
 	return time.Duration(math.Ceil(math.Exp2(float64(bucket+1)/8) * float64(time.Microsecond)))
 }

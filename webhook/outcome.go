@@ -93,7 +93,6 @@ func errorOutcome(err error) (Outcome, Reason) {
 	return OutcomeRetryable, ReasonProtocol
 }
 
-// isA reports whether err, or an error that it wraps, is an E.
 func isA[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

@@ -160,11 +160,9 @@ func (f *Forwarder) enabled(removed Setting) {
 	}
 	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", was.Destination, "reason", string(was.Reason))
-	f.tell(func(o Observer) {
-		if o, ok := o.(DisableObserver); ok {
-			o.Enabled(was)
-		}
-	})
+	if o, ok := f.config.Observer.(DisableObserver); ok {
+		f.tell(func(Observer) { o.Enabled(was) })
+	}
 }
 
 // disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
@@ -201,9 +199,7 @@ func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
 		_, _, _ = w.config.Store.Change(ctx, WaitingFilter{Destination: l.ID}, DueNow)
 	}
 	w.config.Logger.Warn(text, "destination", l.ID, "reason", string(d.Reason), "status", d.Status, "since", d.FailingSince)
-	w.tell(func(o Observer) {
-		if o, ok := o.(DisableObserver); ok {
-			o.Disabled(d)
-		}
-	})
+	if o, ok := w.config.Observer.(DisableObserver); ok {
+		w.tell(func(Observer) { o.Disabled(d) })
+	}
 }

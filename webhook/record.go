@@ -28,7 +28,6 @@ type Attempt struct {
 // recordVersion is the first byte of every record. Versions 1 and 2 were never released.
 const recordVersion = 3
 
-// errRecord is the error of a record that cannot be read.
 var errRecord = errors.New("webhook: malformed delivery record")
 
 // AppendBinary appends the delivery in the binary form that stores keep: a version byte, then all
@@ -210,7 +209,6 @@ func (r *record) duration(d *time.Duration) {
 	}
 }
 
-// fixed writes or reads eight bytes.
 func (r *record) fixed(v *uint64) {
 	switch {
 	case !r.reading:

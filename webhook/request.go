@@ -224,7 +224,6 @@ const (
 	headerTraceState  = "Tracestate"
 )
 
-// appendHeader appends a header line.
 func appendHeader(dst []byte, name, value string) []byte {
 	dst = append(dst, name...)
 	dst = append(dst, ": "...)

@@ -23,16 +23,10 @@ const (
 
 // schedules has the longest waits of each Schedule: after the first attempt, and after any attempt.
 var schedules = map[Schedule]struct{ first, most time.Duration }{
-	ScheduleDefault: {firstWait, longWait},
+	ScheduleDefault: {time.Second, 10 * time.Minute},
 	ScheduleEager:   {time.Second, time.Minute},
 	SchedulePatient: {30 * time.Second, 30 * time.Minute},
 }
-
-// The longest waits of ScheduleDefault.
-const (
-	firstWait = time.Second
-	longWait  = 10 * time.Minute
-)
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]

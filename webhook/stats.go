@@ -136,7 +136,6 @@ type ledger struct {
 	stats Stats      // only the counts that total does not have
 }
 
-// count calls add, which adds to the counts in its argument.
 func (l *ledger) count(add func(*Stats)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

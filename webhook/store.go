@@ -45,20 +45,16 @@ type Store interface {
 
 	// Fetch claims, for each of wants, up to Max deliveries of its queue that are due, the earliest
 	// first, and appends them to dst in the order of wants. It stops at maxBytes of bodies, but claims
-	// one delivery if any is due. It does not wait for deliveries.
-	//
-	// It sets Next of each want to the earliest unclaimed Due that is left in the queue, or zero.
-	//
-	// The caller may keep the deliveries. It must not change their Body, nor the elements of their
-	// slices. With an error nothing is claimed, and wants are as they were.
+	// one delivery if any is due. It does not wait for deliveries. It sets Next of each want to the
+	// earliest unclaimed Due that is left in the queue, or zero. The caller may keep the deliveries.
+	// It must not change their Body, nor the elements of their slices. With an error nothing is
+	// claimed, and wants are as they were.
 	Fetch(ctx context.Context, wants []Want, maxBytes int64, dst []Delivery) ([]Delivery, error)
 
 	// Settle ends the claims of ss, in their order. There may be any number of them, with bodies of
 	// any size. It returns how many it has settled: the first n are durable, and an error is about
-	// ss[n] alone. It does not look at the bodies of ss.
-	//
-	// If a claim has ended before, its settlement changes nothing, and is no error. On a full disk
-	// Settle may use space that Put may not.
+	// ss[n] alone. It does not look at the bodies of ss. If a claim has ended before, its settlement
+	// changes nothing, and is no error. On a full disk Settle may use space that Put may not.
 	Settle(ctx context.Context, ss []Settlement) (n int, err error)
 
 	// Heads yields, for each destination, when its first fresh delivery and its first retry are due.
@@ -70,10 +66,8 @@ type Store interface {
 	// Changed returns a channel that has a value when Heads may have news. One value may stand for
 	// many changes, or for none.
 	Changed() <-chan struct{}
-
 	// Now is the time by the clock of the store.
 	Now() time.Time
-
 	// Close waits for calls in progress. All claims end with it. A second Close returns nil.
 	Close() error
 

@@ -83,7 +83,6 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	return exchanges, nil
 }
 
-// exchange makes one request of a Trial.
 func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoint) Exchange {
 	var start time.Time
 	var resolved, connected, secured atomic.Int64 // a dial may outlast the request

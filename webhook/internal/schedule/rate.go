@@ -15,7 +15,6 @@ type bucket struct {
 	full     time.Time
 }
 
-// tokens returns how many tokens the bucket has.
 func (b *bucket) tokens(now time.Time) int {
 	if b.interval == 0 {
 		return math.MaxInt
@@ -35,7 +34,6 @@ func (b *bucket) when(n int) time.Time {
 	return b.full.Add(-time.Duration(b.burst-n) * b.interval)
 }
 
-// take takes a token.
 func (b *bucket) take(now time.Time) {
 	if b.full.Before(now) {
 		b.full = now
