@@ -37,8 +37,7 @@ const (
 	members // number of members
 )
 
-// A form says which JSON values a member may have.
-type form int
+type form int // the JSON values that a member may have
 
 const (
 	anything   form = iota
@@ -47,8 +46,7 @@ const (
 	object
 )
 
-// A kindSet is a set of types of call.
-type kindSet uint8
+type kindSet uint8 // a set of types of call
 
 const (
 	identify kindSet = 1 << iota
@@ -65,7 +63,6 @@ const (
 // a part of the call's text would keep the whole call in memory.
 var kinds = [...]string{"identify", "track", "page", "screen", "group", "alias"}
 
-// table describes the members, by their index.
 var table = [members]struct {
 	key   string
 	form  form

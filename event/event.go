@@ -41,8 +41,7 @@ type Event struct {
 	NoDedup bool
 }
 
-// MaxUserID bounds the user id of a deletion, in bytes.
-const MaxUserID = 8 << 10
+const MaxUserID = 8 << 10 // bytes of the user id of a deletion
 
 // Delete returns the event that asks a destination to delete a user, at the time of the request.
 // The body has type, userId and timestamp. The error is a *CallError for a user id that does not
@@ -90,8 +89,7 @@ func appendLabel(dst, value []byte) []byte {
 	return b
 }
 
-// maxLabel is the longest ID, Source, User or Name, in bytes.
-const maxLabel = 255
+const maxLabel = 255 // bytes of the longest ID, Source, User or Name
 
 // appendDigest appends "sha256:" and the digest of a text, in hexadecimal.
 func appendDigest(dst, text []byte) []byte {

@@ -85,7 +85,6 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
-// applies reports whether the endpoint is still closed.
 func (c *Closed) applies(now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
 
 // open appends to dst the endpoints that are open to d. It also returns when the first endpoint is

@@ -183,8 +183,7 @@ func under(field string, err error) error {
 	return err
 }
 
-// faults collects *ConfigErrors.
-type faults []error
+type faults []error // *ConfigErrors
 
 func (f *faults) add(err error) {
 	if err != nil {

@@ -92,8 +92,7 @@ func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context
 	return inChunks(keys, chunk, func(keys []string) (int, error) { return do(ctx, keys...) })
 }
 
-// chunk is how many dead letters one commit replays or discards at most.
-const chunk = 256
+const chunk = 256 // dead letters that one commit replays or discards at most
 
 // inChunks passes the values of seq to do, up to n at a time. After each call it yields the sum of
 // the numbers that do has returned. An error, which it yields with the sum, ends it.
@@ -211,8 +210,7 @@ func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string)
 	return h.Delivered(ctx, filter, after)
 }
 
-// resendChunk is how many deliveries one commit resends at most: 4 MB of bodies.
-const resendChunk = 4 << 20 / maxTransformed
+const resendChunk = 4 << 20 / maxTransformed // deliveries of one commit: 4 MB of bodies
 
 // Resend sends again the deliveries in the store's History that filter selects, in the way of
 // ReplayAll. Each becomes a new delivery with the same body and an ID of its own, so a receiver

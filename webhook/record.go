@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// MaxAttempts bounds the attempts kept with a delivery: the first two and the latest fourteen.
-const MaxAttempts = 16
+const MaxAttempts = 16 // kept with a delivery: the first two and the latest fourteen
 
 // An Attempt is one request that was made to one endpoint.
 type Attempt struct {
@@ -25,8 +24,7 @@ type Attempt struct {
 	Error, Answer string
 }
 
-// recordVersion is the first byte of every record. Versions 1 and 2 were never released.
-const recordVersion = 3
+const recordVersion = 3 // the first byte of every record; versions 1 and 2 were never released
 
 var errRecord = errors.New("webhook: malformed delivery record")
 
@@ -113,8 +111,7 @@ func (d *Delivery) checkRecord() error {
 	return nil
 }
 
-// maxCount bounds the counts in a record, such as Tries. Real counts are far smaller.
-const maxCount = 1 << 53
+const maxCount = 1 << 53 // of counts in a record, such as Tries; real counts are far smaller
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 

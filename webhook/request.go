@@ -182,8 +182,7 @@ func noPanic(name string, f func() error) (err error) {
 	return f()
 }
 
-// maxKept bounds the part of an answer or an error that is stored, in bytes.
-const maxKept = wire.MaxKept
+const maxKept = wire.MaxKept // bytes of an answer or an error that are stored
 
 // clean makes a text safe to store and print: UTF-8 of at most maxKept bytes, without secrets.
 func clean(s string, secrets []string) string {
@@ -209,8 +208,7 @@ func (s *sender) clean(text string) string { return clean(text, s.secrets) }
 
 const redacted = "[redacted]"
 
-// minSecret is the length of the shortest secret that is redacted, in bytes.
-const minSecret = 4
+const minSecret = 4 // bytes of the shortest secret that is redacted
 
 // redactable returns the secrets that are long enough to be redacted, the longest first.
 func redactable(secrets []string) []string {

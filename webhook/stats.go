@@ -142,8 +142,7 @@ func (l *ledger) count(add func(*Stats)) {
 	add(&l.stats)
 }
 
-// maxAccounts is how many destinations keep their counts. Up to twice as many are in memory.
-const maxAccounts = 16 << 10
+const maxAccounts = 16 << 10 // destinations that keep their counts; up to twice as many are in memory
 
 // An account holds the statistics of one destination, or of all destinations together. It takes
 // about 900 bytes, and up to 512 more for the latest failure.

@@ -194,8 +194,7 @@ type Setting struct {
 	Version uint64 // the number that the store gave this version of the setting, above zero
 }
 
-// MaxSetting bounds the Value of a Setting, in bytes.
-const MaxSetting = 64 << 10
+const MaxSetting = 64 << 10 // bytes of the Value of a Setting
 
 // Check returns an error if the Name or the Value is outside its limits.
 func (s *Setting) Check() error {
@@ -237,8 +236,7 @@ type Shared interface {
 	Nodes(ctx context.Context) ([]Node, error)
 }
 
-// MaxNote bounds the Note of a Node, in bytes.
-const MaxNote = 4096
+const MaxNote = 4096 // bytes of the Note of a Node
 
 // A Node is one Store value that is open on a shared store.
 type Node struct {

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// MaxCertificates is how many client certificates a destination may have.
-const MaxCertificates = 5
+const MaxCertificates = 5 // client certificates of a destination
 
 // TLS holds the TLS settings of one destination.
 type TLS struct {

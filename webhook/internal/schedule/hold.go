@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// maxHold is the longest time between two look-ups of a destination that cannot be used.
-const maxHold = 30 * time.Second
+const maxHold = 30 * time.Second // between two look-ups of a destination that cannot be used
 
 // Hold suspends the destination of l, because it cannot be used for the reason why. It returns the
 // ready deliveries of l, for the store, and how long the destination waits: if soon, one second at

@@ -101,8 +101,7 @@ func (w *wants) limit(n, more int) {
 	w.fresh = min(w.fresh, n-w.retries)
 }
 
-// lapseChunk bounds how many lapsed deliveries one fetch takes from a lane.
-const lapseChunk = 256
+const lapseChunk = 256 // lapsed deliveries that one fetch takes from a lane at most
 
 // wanted returns how many deliveries l may fetch now, its place and, for inLater, its Lane.at.
 func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {

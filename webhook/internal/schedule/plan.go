@@ -12,8 +12,7 @@ type Want struct {
 	Next time.Time
 }
 
-// maxWants bounds the queues of one fetch, so that the first results arrive soon.
-const maxWants = 1024
+const maxWants = 1024 // queues of one fetch at most, so that the first results arrive soon
 
 // Plan appends to wants the queues to fetch from now. maxBytes bounds the bodies of the fetch.
 // again is when further deliveries can be fetched, zero if that depends on more than time. If there

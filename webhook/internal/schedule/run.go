@@ -21,8 +21,7 @@ type runQueue struct {
 	closed  bool
 }
 
-// maxIdle is how many idle workers are kept. Further ones end.
-const maxIdle = 64
+const maxIdle = 64 // idle workers that are kept; further ones end
 
 // ready makes it, a delivery that was claimed now, a ready delivery of l.
 func (q *runQueue) ready(l *Lane, it Item, now time.Time) {
