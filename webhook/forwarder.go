@@ -164,14 +164,14 @@ func signal(c chan<- struct{}) {
 }
 
 // present is for Shared.Present. The node is not alive, and other nodes take over its claims, if
-// the fetcher has made no progress for three times Config.Timeout plus Config.Poll. After Run has
-// ended it counts as alive, because it has no claims left.
+// the fetcher has made no progress for three times Config.Timeout, beyond the times that it waits.
+// After Run has ended it counts as alive, because it has no claims left.
 func (f *Forwarder) present() (note []byte, alive bool) {
 	if f.config.Note != nil {
 		note = f.config.Note()
 	}
 	still := time.Since(time.Unix(0, f.moved.Load()))
-	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll
+	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll+longestPause
 }
 
 // now is the time by the clock of the store.

@@ -278,3 +278,27 @@ func TestANodeThatHangsIsNotAlive(t *testing.T) {
 		}
 	})
 }
+
+// A fetchless node cannot fetch.
+type fetchless struct{ *node }
+
+func (fetchless) Fetch(context.Context, []webhook.Want, int64, []webhook.Delivery) ([]webhook.Delivery, error) {
+	return nil, errors.New("disk full")
+}
+
+// A node that waits for its failing store is alive, even if it waits for much longer than Timeout.
+func TestANodeIsAliveWhileItsStoreFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		n := newNode(r.queue)
+		r.queue = fetchless{n}
+		r.start(webhook.Config{Destinations: crm(hook), Timeout: time.Second})
+		r.track("m1")
+		synctest.Wait() // until Run has called Present
+		for second := range 60 {
+			if _, alive := n.note(); !alive {
+				t.Fatalf("alive = false %d s after the store began to fail, want true", second)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
