@@ -10,11 +10,8 @@ import (
 	"time"
 )
 
-// The limits of a Roster, in bytes.
-const (
-	MaxUser = 255 // of the id of a member
-	maxName = 255 // of the name of an audience, and of the ID of a Deletion
-)
+const MaxUser = 255 // bytes of the id of a member
+const maxName = 255 // bytes of the name of an audience, and of the ID of a Deletion
 
 // A Roster keeps the members of audiences, as durably as its store. It decides nothing. All methods
 // may be called concurrently, and by several nodes if the store is shared. After Close of the store
@@ -31,10 +28,8 @@ type Roster interface {
 	// A store that cannot make all changes at once must change the members before the record. Then the
 	// same update can be repeated after a crash.
 	UpdateAudience(ctx context.Context, audience string, f func(*Record, Members) error) error
-
 	// Members yields the members, in the order of their bytes.
 	Members(ctx context.Context, audience string) iter.Seq2[string, error]
-
 	// Audiences yields the audiences with a stored record, in the order of the bytes of their ids.
 	Audiences(ctx context.Context) iter.Seq2[Entry, error]
 }
@@ -50,7 +45,8 @@ type Members interface {
 	Set(users []string, generation uint64) error
 }
 
-// A Member is a user, with the generation of the latest sync that had the user, or 0: no member.
+// A Member is a user, with the generation of the latest sync whose list had the user, zero for a
+// user who is not a member.
 type Member struct {
 	User       string
 	Generation uint64

@@ -33,10 +33,8 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 
 // One commit stores at most maxChunk deliveries, or deliveries for about maxChunkBytes of user ids.
 // Larger commits would save little, and keep other calls waiting.
-const (
-	maxChunk      = 2048
-	maxChunkBytes = 1 << 20
-)
+const maxChunk = 2048
+const maxChunkBytes = 1 << 20
 
 // inChunks passes the users in a list to store, in chunks for one commit, which use the same array.
 // Each user becomes as many deliveries as deliveries says. inChunks stops at the first error, such
@@ -63,10 +61,8 @@ func inChunks(users iter.Seq2[string, error], limit, deliveries int, store func(
 	return store(chunk)
 }
 
-const (
-	firstRoomWait = 50 * time.Millisecond // the first and the longest wait while the queue is full
-	maxRoomWait   = 5 * time.Second
-)
+const firstRoomWait = 50 * time.Millisecond // the first and the longest wait while the queue is full
+const maxRoomWait = 5 * time.Second
 
 // A backpressure slows a caller down to the pace of a full queue. It is how often the number of
 // elements that are offered at once, maxChunk at first, has been halved. Each time the queue

@@ -90,7 +90,8 @@ func NewEncoder(env Envelope) (*Encoder, error) {
 // ContextSize returns the size in bytes of the Envelope's context, which each body repeats.
 func (e *Encoder) ContextSize() int { return len(e.env.Context) }
 
-// Encode returns the event of a message, or the error of Append or of the message.
+// Encode returns the event of a message. It returns the error of Append, or of the message, such as
+// an *analytics.FieldError.
 func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)

@@ -24,7 +24,8 @@ import (
 //
 // ID, Source, User and Name have up to 255 bytes. Longer ones become "sha256:" and a hex SHA-256.
 type Event struct {
-	// ID is the call's messageId, or its digest if it has lone surrogates; see NoDedup.
+	// ID is the call's messageId, or its digest if it has lone surrogates. A destination gets each ID
+	// of a Source once.
 	ID string
 	// Source is that of the Envelope. Events of different sources are different even with the same ID.
 	Source string

@@ -50,8 +50,8 @@ type Config struct {
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
-	// a failure in 1 s, and then twice as long each time. A call may take as long as Timeout, and ends
-	// with its context. A panic is a failure, but Lookup may not call runtime.Goexit.
+	// a failure in 1 s, and then twice as long each time. A call may take Timeout, and must end with
+	// its context. A panic is a failure, but Lookup may not call runtime.Goexit.
 	//
 	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
 	// TrustLookup does, because customers may have written them.

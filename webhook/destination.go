@@ -50,7 +50,7 @@ type Destination struct {
 	// four times as much CPU, and about 60 allocations. All limits and the address guard still apply.
 	// HTTP/2, proxies and internationalised host names use net/http anyway.
 	NetHTTP bool
-	Timeout time.Duration // bounds an attempt, and is at most Config.Timeout, which zero means
+	Timeout time.Duration // bounds an attempt, at most Config.Timeout; zero means Config.Timeout
 	// Window is how long a delivery is attempted, at most Config.Window. Zero means Config.Window. A
 	// change applies only to deliveries that were not attempted before.
 	Window   time.Duration
@@ -62,8 +62,8 @@ type Destination struct {
 	Filter Filter
 	// Transform makes the body that this destination gets for an event that Filter takes. It may
 	// change the event that it is given. The Body of its result must be a JSON object of at most 128
-	// KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the event is
-	// Filtered. Its other fields have no effect.
+	// KB, which is re-encoded as JSON.stringify would. If Off is set in the result, the destination
+	// does not get the event, which counts as Filtered. Other fields of the result have no effect.
 	//
 	// Forward waits for Transform, which has 1 s for an event, and must end with its context. If
 	// Transform returns an error, panics, is late, or returns a wrong result, the destination does not
@@ -84,7 +84,8 @@ type Destination struct {
 	Authorize     func(ctx context.Context, url string) (map[string]string, error)
 	MaxConcurrent int // bounds the deliveries attempted at once; zero means Config.MaxConcurrent
 	// MaxRate bounds the attempts a second of each Forwarder: from 1/86,400, one a day, to 1,000,000.
-	// Further deliveries wait in the store, before their retry window if fresh. Zero means no bound.
+	// Further deliveries wait in the store; the retry window of a fresh one does not begin. Zero means
+	// no bound.
 	MaxRate float64
 	// MaxBurst is the size of the token bucket that MaxRate fills: any t seconds have at most MaxBurst
 	// + t*MaxRate attempts. It is at most a day's attempts. Zero means those of 0.1 s, but at least 1.
@@ -104,7 +105,7 @@ type Endpoint struct {
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does. It returns all faults, *ConfigErrors, in one error.
+// Validate checks the destination as New does, and joins all faults, *ConfigErrors, by errors.Join.
 func (d *Destination) Validate() error {
 	_, err := compile(d, &Config{
 		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,

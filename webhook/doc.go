@@ -53,7 +53,8 @@
 // So the receiver may have taken even an event that became a dead letter, if its answers were lost.
 //
 // No order: events are attempted concurrently, and a retried event may arrive after later ones. A
-// receiver that keeps a state should ignore events with an earlier timestamp than the last one.
+// receiver that keeps a state should ignore an event with an earlier timestamp than the event that
+// it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the transaction that does
 // the work, and answers 2xx after the commit. If the key is there already, it answers 2xx without

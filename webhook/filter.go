@@ -25,11 +25,8 @@ type Filter struct {
 	Exclude []string `json:"exclude,omitempty"` // leaves out events that match one of these, even if Include takes them
 }
 
-// MaxPatterns is how many patterns each list of a Filter may have, of up to 512 bytes each.
-const (
-	MaxPatterns = 100
-	maxPattern  = 512
-)
+const MaxPatterns = 100 // patterns of each list of a Filter at most
+const maxPattern = 512  // bytes
 
 var filterTypes = []string{"identify", "track", "page", "screen", "group", "alias", "*"}
 

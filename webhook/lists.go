@@ -128,7 +128,8 @@ type Forgotten struct {
 }
 
 // sweepHourly calls sweep each hour, but first after a minute, because a sweep would slow down the
-// start. Only this enforces the bounds, the same for every store, perhaps in several forwarders.
+// start. The forwarder enforces the bounds, so that they are the same for every store. Several
+// forwarders on one store may do so.
 func (l *lists) sweepHourly(ctx context.Context) {
 	for wait := time.Minute; ; wait = time.Hour {
 		select {

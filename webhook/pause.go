@@ -152,7 +152,8 @@ type DisableObserver interface {
 	Enabled(Disabled)
 }
 
-// enabled logs and tells that Resume has enabled a destination, unless Pause had stored removed.
+// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause had
+// stored the removed setting.
 func (f *Forwarder) enabled(removed Setting) {
 	was, err := readPause(removed)
 	if err != nil || was.Reason == "" {

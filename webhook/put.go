@@ -67,7 +67,8 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 }
 
 // ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
-// forwarded if, and only if, tx commits: a pgx.Tx or a *sql.Tx with pgqueue, which has examples.
+// forwarded if, and only if, tx commits. With pgqueue, which has examples, tx is a pgx.Tx or a
+// *sql.Tx.
 //
 // ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
 // an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the

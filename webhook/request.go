@@ -217,10 +217,8 @@ func redactable(secrets []string) []string {
 	return secrets
 }
 
-const (
-	headerTraceParent = "Traceparent"
-	headerTraceState  = "Tracestate"
-)
+const headerTraceParent = "Traceparent"
+const headerTraceState = "Tracestate"
 
 func appendHeader(dst []byte, name, value string) []byte {
 	dst = append(dst, name...)

@@ -72,8 +72,9 @@ func (s *settler) behind(limit int) bool {
 	return behind
 }
 
-// run stores outcomes until stop is closed and everything is stored, even if the store fails now
-// and then. It fails if not everything is stored Config.Timeout after stop was closed.
+// run stores outcomes until stop is closed and everything is stored. While the store fails, it
+// keeps trying. It returns an error if not everything is stored Config.Timeout after stop was
+// closed.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -172,10 +173,8 @@ type outage struct {
 	pause time.Duration // zero: the latest call succeeded
 }
 
-const (
-	shortestPause = 50 * time.Millisecond
-	longestPause  = 5 * time.Second
-)
+const shortestPause = 50 * time.Millisecond
+const longestPause = 5 * time.Second
 
 // failed records a failure, and reports whether it is the first in a row.
 func (o *outage) failed() bool {

@@ -57,7 +57,7 @@ type DestinationStats struct {
 	// If over 16,384 destinations are in use, those used least recently start again from zero.
 	Since time.Time
 	Counters
-	// Outcome is that of the latest attempt that is stored, empty if there was none after Since.
+	// Outcome is that of the latest attempt with a stored outcome, empty if there was none since.
 	Outcome Outcome
 	// Refusing says that the destination refused, for good, the latest delivery that ended, or at
 	// least half of the latest eight. Each refused delivery is a dead letter.

@@ -70,7 +70,7 @@ func earlier(a, b time.Time) time.Time {
 // suspended reports whether l makes only one attempt at a time, to find out whether it is usable.
 func (l *Lane) suspended() bool { return l.hold != "" || l.breaker.open }
 
-// touch records that l is used now. After laneRest without use, it has firstSlots again.
+// touch records that l is used now. After laneRest without use, it has at most firstSlots again.
 func (l *Lane) touch(now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
 		l.slots = min(l.slots, firstSlots)

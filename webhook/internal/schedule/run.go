@@ -185,9 +185,10 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 	s.places.refill()
 }
 
-// Overdue returns each delivery once that has taken longer than limit, for the store: hanging those
-// whose attempt still runs, ready those of lanes whose first ready delivery waits that long. A
-// hanging attempt keeps its slot, and still uses its delivery. Overdue also drops idle lanes.
+// Overdue returns, once, each delivery that has taken longer than limit and so goes back to the
+// store: hanging has those whose attempt still runs, ready those of lanes whose first ready
+// delivery waits that long. A hanging attempt keeps its slot and its delivery. Overdue also drops
+// idle lanes.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
