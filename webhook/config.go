@@ -27,7 +27,7 @@ const (
 	DefaultDeadMaxAge       = 30 * 24 * time.Hour
 	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
 
-	Unlimited = -1 // as the value of DeadMaxAge or DeadMaxBytes, switches that bound off
+	Unlimited = -1 // switches a bound off, as the value of a field whose comment names it
 )
 
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A

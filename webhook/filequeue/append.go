@@ -93,10 +93,9 @@ func (w *writer) append(g *group) error {
 		err = a.file.Sync()
 	}
 	if err != nil {
-		// The records may be on the disk or not, although the commit has failed, so Open must not
-		// read them. The next commit begins a new segment, and stores there that the present
-		// segment ends before these records. On a full disk, the next commit overwrites the records
-		// instead.
+		// The records may be on the disk although the commit has failed, so Open must not read them.
+		// The next commit begins a new segment, and stores there that this one ends before these
+		// records. On a full disk, the next commit overwrites the records instead.
 		w.broken = !full(err)
 		return err
 	}
@@ -108,9 +107,8 @@ func (w *writer) append(g *group) error {
 
 var errSealed = errors.New("the active segment takes no more records")
 
-// prepare encodes the records of a group for the active segment, and makes space for them there. The
-// first commit of a segment begins with the list of all others. prepare returns errSealed if the
-// active segment takes no more records.
+// prepare encodes the records of a group for the active segment, and makes space there, or returns
+// errSealed. The first commit of a segment begins with the list of all others.
 func (w *writer) prepare(g *group) (b []byte, err error) {
 	a, rs := w.active, g.records
 	if a == nil || w.broken || a.end >= w.segmentBytes {

@@ -32,7 +32,6 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		if n += moved; err != nil {
 			return n, err
 		}
-		s.changed.give()
 	}
 	return n, nil
 }
@@ -96,9 +95,6 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			return n, held, err
 		}
 		n, held = n+moved, held+len(ts)-moved // the others have been claimed since read
-	}
-	if to == webhook.DueNow {
-		s.changed.give()
 	}
 	return n, held, nil
 }

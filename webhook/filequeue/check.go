@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A Report counts the contents of a store's folder, and describes the parts that cannot be read.
@@ -32,11 +33,10 @@ func (x *index) report(missing []string) Report {
 	return r
 }
 
-// Check reads the whole store in a folder. No process may have the store open. Check
-// writes nothing. It returns ErrDamaged if a part of the store is missing or unreadable. Its other
-// errors are ErrLocked, ErrVersion, the error of ctx, and errors of the file system. Check
-// calls progress now and then, and once at the end, with the number of bytes read and the number of
-// bytes to read. progress may be nil.
+// Check reads the whole store in a folder, which no process may have open, and writes nothing. It
+// returns ErrDamaged if a part of the store is missing or unreadable. Its other errors are ErrLocked,
+// ErrVersion, the error of ctx, and errors of the file system. Unless progress is nil, Check calls it
+// now and then, and once at the end, with the numbers of bytes read and to read.
 func Check(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
 	ld, err := inspect(ctx, dir, progress)
 	if err != nil {
@@ -74,8 +74,8 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 			return nil, fmt.Errorf("%w: %s", err, dir)
 		}
 	}
-	c, _ := Config{HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
-	ld = newLoader(newStore(d, dir, c, lock))
+	c, _ := Config{HistoryAge: webhook.Unlimited, HistoryBytes: webhook.Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
+	ld = newLoader(d, dir, c, lock)
 	ld.lenient, ld.ctx, ld.closed = true, ctx, closed
 	if progress != nil {
 		ld.progress = func(n int64) {

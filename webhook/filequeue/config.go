@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // The defaults of Config.
@@ -15,9 +17,6 @@ const (
 	DefaultHistoryBytes = 1 << 30
 	DefaultLockTimeout  = time.Second
 )
-
-// Unlimited, as the value of a field of Config, switches its bound off.
-const Unlimited = -1
 
 var (
 	// ErrLocked is returned by Open if another process, or another Store of this process, has the
@@ -39,7 +38,7 @@ type Config struct {
 	// MaxBytes bounds the bytes of the records of deliveries, dead letters, the history and
 	// settings that are needed. The files take up to about twice that and the dedup window, and 50
 	// MB more. At the bound Put returns webhook.ErrQueueFull, and stored deliveries can still be
-	// settled. With zero or Unlimited, only the size of the disk is a bound.
+	// settled. With zero or webhook.Unlimited, only the size of the disk is a bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before, also after a
 	// restart. Zero means DefaultDedupWindow, 24 hours.
@@ -49,10 +48,10 @@ type Config struct {
 	// means DefaultDedupMax, 1,000,000.
 	DedupMax int
 	// HistoryAge is how long delivered deliveries are kept; see webhook.History. Zero keeps none.
-	// With Unlimited, only HistoryBytes bounds them.
+	// With webhook.Unlimited, only HistoryBytes bounds them.
 	HistoryAge time.Duration
 	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
-	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). Unlimited means no bound.
+	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). webhook.Unlimited means no bound.
 	HistoryBytes int64
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
@@ -70,14 +69,14 @@ func (c Config) withDefaults() (Config, error) {
 		value   int64
 		minimum int64
 	}{
-		{"MaxBytes", c.MaxBytes, Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0},
-		{"HistoryAge", int64(c.HistoryAge), Unlimited}, {"HistoryBytes", c.HistoryBytes, Unlimited}, {"LockTimeout", int64(c.LockTimeout), 0},
+		{"MaxBytes", c.MaxBytes, webhook.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0},
+		{"HistoryAge", int64(c.HistoryAge), webhook.Unlimited}, {"HistoryBytes", c.HistoryBytes, webhook.Unlimited}, {"LockTimeout", int64(c.LockTimeout), 0},
 	} {
 		if f.value < f.minimum {
 			return c, fmt.Errorf("filequeue: Config.%s is negative: %d", f.name, f.value)
 		}
 	}
-	c.MaxBytes = cmp.Or(c.MaxBytes, Unlimited)
+	c.MaxBytes = cmp.Or(c.MaxBytes, webhook.Unlimited)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.HistoryBytes = cmp.Or(c.HistoryBytes, DefaultHistoryBytes)

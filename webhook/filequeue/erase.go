@@ -27,10 +27,16 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
-	if err = e.run(); err != nil {
-		err = fmt.Errorf("filequeue: %w", err)
+	if err = e.each(e.find); err == nil {
+		err = e.remove()
+	}
+	if err == nil {
+		err = e.each(e.blank)
 	}
 	<-s.janitor.busy
+	if err != nil {
+		err = fmt.Errorf("filequeue: %w", err)
+	}
 	return e.erased, len(e.claimed), err
 }
 
@@ -43,16 +49,6 @@ type eraser struct {
 	puts    map[uint64]bool   // the sequence numbers of the user's deliveries
 	claimed map[uint64]*claim // the claimed ones among them, which are not erased
 	erased  int
-}
-
-func (e *eraser) run() error {
-	if err := e.each(e.find); err != nil {
-		return err
-	}
-	if err := e.remove(); err != nil {
-		return err
-	}
-	return e.each(e.blank)
 }
 
 // each calls the function do once for each segment. It passes those records of the segment that

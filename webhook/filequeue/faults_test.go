@@ -397,3 +397,39 @@ func TestNoHistoryAgeRemovesHistory(t *testing.T) {
 		}
 	})
 }
+
+// A Change that fails at its second page has changed the deliveries of the first one. Changed says so,
+// or nobody would know that they are due.
+func TestFailedChangeIsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		ps := make([]webhook.Put, 300)
+		for i := range ps {
+			ps[i].Delivery = webhook.Delivery{Destination: "crm", ID: fmt.Sprint(i), Body: []byte("{}"), Due: r.s.Now().Add(time.Hour)}
+		}
+		if err := r.s.Put(t.Context(), ps, make([]webhook.Result, len(ps))); err != nil {
+			t.Fatal(err)
+		}
+		var wrote atomic.Bool
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Read && wrote.Load() {
+				return syscall.EIO
+			}
+			wrote.Store(wrote.Load() || op.Kind == simdisk.Write)
+			return nil
+		})
+		n, _, err := r.s.Change(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow)
+		if n == 0 || n == len(ps) || err == nil {
+			t.Fatalf("Change = %d, %v; want some changed, and an error", n, err)
+		}
+		select {
+		case <-r.s.Changed():
+		default:
+			t.Errorf("%d deliveries are due now, and Changed has no value", n)
+		}
+		r.d.OnOp(nil)
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -23,11 +23,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	defer s.gate.Leave()
 	now := s.Now()
 	s.index.mu.Lock()
-	claims := s.index.pick(wants, maxBytes, now)
-	pins := make([]pinned, len(claims))
-	for i, c := range claims {
-		pins[i] = s.index.segs.pin(c.entry, i)
-	}
+	claims, pins := s.index.pick(wants, maxBytes, now)
 	s.index.mu.Unlock()
 	had := len(dst)
 	dst = slices.Grow(dst, len(claims))[:had+len(claims)]
@@ -50,22 +46,21 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	defer s.index.mu.Unlock()
 	for _, c := range unread {
 		s.index.postpone(c, now.Add(readAgain))
-		s.changed.give()
 	}
 	if err != nil && len(unread) == len(claims) {
 		return dst[:had], fmt.Errorf("filequeue: %w", err)
 	}
 	for i := range wants {
 		w := &wants[i]
-		w.Next = dueOf(s.index.queue(where{waitingKind(w.Retries), w.Destination}).first())
+		w.Next = s.index.queue(where{waitingKind(w.Retries), w.Destination}).first().dueAt()
 	}
 	read := slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 })
 	return dst[:had+len(read)], nil
 }
 
-// pick claims due deliveries for wants. Their bodies have at most maxBytes in all, unless the first
-// one alone has more.
-func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claims []*claim) {
+// pick claims and pins due deliveries for wants. Their bodies have at most maxBytes in all, unless the
+// first one alone has more.
+func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claims []*claim, pins []pinned) {
 	var bytes int64
 	for i := range wants {
 		w := &wants[i]
@@ -81,19 +76,19 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claim
 				break
 			}
 			taken, _ := q.remove(e.point())
+			pins = append(pins, x.segs.pin(taken, len(claims)))
 			claims = append(claims, x.claim(l, taken, w.Retries))
 			e = q.first()
 		}
 	}
-	return claims
+	return claims, pins
 }
 
 // readAgain is how long Fetch and the janitor leave alone what the disk could not read.
 const readAgain = time.Minute
 
-// postpone ends the claim of a delivery that the disk could not read. until becomes the due time of
-// the delivery, so that the other deliveries of its queue come first. Only the index has the new
-// due time, not the disk.
+// postpone ends the claim of a delivery that the disk could not read. In the index, but not on the
+// disk, it becomes due at until, so that the other deliveries of its queue come first.
 func (x *index) postpone(c *claim, until time.Time) {
 	x.unclaim(c)
 	c.due = until.UnixMicro()

@@ -19,9 +19,8 @@ func appendHint(b []byte, rs []record, salt uint64) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHint appends the records in the hint b to dst. ok reports whether the hint is valid, and has
-// all records up to the offset end. The payload of each record is only its tag, and shares the
-// memory of b.
+// decodeHint appends the records in the hint b to dst, with only their tags, which share the memory of
+// b. ok reports whether the hint is valid, and has all records up to the offset end.
 func decodeHint(b []byte, id segmentID, end int64, dst []record) (rs []record, ok bool) {
 	n := len(b) - 4
 	if n < recordHeader || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {

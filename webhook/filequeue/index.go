@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
@@ -18,6 +17,7 @@ type index struct {
 	segs      segments
 	lanes     map[string]*lane
 	news      map[string]struct{} // the destinations that the next Heads(false) yields
+	changed   signal              // has a value if there are news
 	claims    map[uint64]*claim   // by id
 	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
 	dead      queue
@@ -49,15 +49,7 @@ func (l *lane) queue(retries bool) *queue {
 
 // head returns when the first unclaimed fresh delivery and the first unclaimed retry are due.
 func (l *lane) head() webhook.Head {
-	return webhook.Head{Destination: l.name, Fresh: dueOf(l.fresh.first()), Retry: dueOf(l.retries.first())}
-}
-
-// dueOf returns when an entry is due, or zero for nil.
-func dueOf(e *entry) time.Time {
-	if e == nil {
-		return time.Time{}
-	}
-	return e.dueAt()
+	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().dueAt(), Retry: l.retries.first().dueAt()}
 }
 
 // A claim is the right to settle a delivery.
@@ -203,7 +195,10 @@ func (x *index) count(e *entry, by int64) {
 
 // announce makes the next Heads(false) yield a destination. It is for changes that the scheduler
 // did not make itself.
-func (x *index) announce(destination string) { x.news[destination] = struct{}{} }
+func (x *index) announce(destination string) {
+	x.news[destination] = struct{}{}
+	x.changed.give()
+}
 
 // keyAt returns the Key of a delivery at a point. Keys sort in the order of points.
 func keyAt(p point) string { return fmt.Sprintf("%016x%016x", uint64(p.due)^1<<63, p.seq) }
@@ -220,5 +215,3 @@ func pointOf(key string) point {
 	}
 	return firstPoint
 }
-
-func keyOf(d *webhook.Delivery) storekit.Key { return storekit.KeyOf(d.Destination, d.ID) }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A janitor works in the background. It writes hints, removes segments without needed records,
@@ -89,27 +91,20 @@ func (j *janitor) tidy() (next time.Time, err error) {
 			return next, err
 		}
 	}
-	j.index.mu.Lock()
-	defer j.index.mu.Unlock()
-	for _, g := range j.index.segs {
-		if time.Now().Before(g.later) && (next.IsZero() || g.later.Before(next)) {
-			next = g.later
-		}
-	}
 	return next, err
 }
 
 // leave makes the janitor leave a segment alone for a while, if err is errBusy or errUnread. It
 // returns any other error.
 func (j *janitor) leave(g *segment, err error) error {
-	switch {
-	case errors.Is(err, errBusy):
-		g.later = time.Now().Add(again)
-	case errors.Is(err, errUnread):
-		g.later = time.Now().Add(readAgain)
-	default:
+	pause := readAgain
+	if errors.Is(err, errBusy) {
+		pause = again
+	} else if !errors.Is(err, errUnread) {
 		return err
 	}
+	g.later = time.Now().Add(pause)
+	time.AfterFunc(pause, j.index.tidy.give)
 	return nil
 }
 
@@ -121,10 +116,10 @@ func (j *janitor) expire() (next time.Time, err error) {
 		j.index.mu.Lock()
 		bytes := j.index.history.bytes
 		for _, e := range j.index.history.after(firstPoint, page) {
-			if j.config.HistoryAge != Unlimited {
+			if j.config.HistoryAge != webhook.Unlimited {
 				next = e.dueAt().Add(j.config.HistoryAge)
 			}
-			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == Unlimited || bytes <= j.config.HistoryBytes) {
+			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == webhook.Unlimited || bytes <= j.config.HistoryBytes) {
 				break
 			}
 			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))

@@ -14,9 +14,8 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// read calls get for a list of entries, and returns their deliveries. It leaves out deliveries that
-// were removed in the meantime, and those that cannot be read. If the disk can read none of them, it
-// returns an error.
+// read returns the deliveries of the entries that get returns. It leaves out those that were removed
+// meanwhile or cannot be read. If the disk can read none of them, it returns an error.
 func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.Ended, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
@@ -124,9 +123,8 @@ func (q *queue) named(keys ...string) (all []entry) {
 	return all
 }
 
-// Waiting implements webhook.Keeper. The index does not have the IDs of deliveries. So to find
-// where to begin, Waiting reads all deliveries from the disk up to the one whose ID is the argument
-// after.
+// Waiting implements webhook.Keeper. The index does not have the IDs of deliveries. So to find where
+// to begin, Waiting reads all deliveries up to the one with the ID after.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	get := func(x *index, from point) []entry { return x.waitingAfter(destination, from) }
 	return func(yield func(webhook.Delivery, error) bool) {

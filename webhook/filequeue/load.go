@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
+	"time"
 
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A loader builds the index from the segments. It reads the records backwards, from the latest to
-// the first. So it knows the outcome of a delivery before it comes to the put. Of several copies of
-// a record, the first that it finds counts.
+// A loader builds the index from the segments. It reads the records backwards, so it knows the outcome
+// of a delivery before it comes to the put. Of several copies of a record, the first found counts.
 type loader struct {
 	*Store
 	gone   seqSet            // records that are gone
@@ -48,7 +50,14 @@ type timedKey struct {
 	at  int64
 }
 
-func newLoader(s *Store) *loader {
+// newLoader returns the loader of an empty Store without goroutines.
+func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
+	x := &index{
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), settings: make(map[string]*setting),
+		news: make(map[string]struct{}), changed: make(signal, 1), tidy: make(signal, 1), seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),
+	}
+	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
+	s.roster = &roster{store: s, dir: dir}
 	return &loader{
 		Store: s, ctx: context.Background(), progress: func(int64) {},
 		gone: make(seqSet), met: make(seqSet), states: make(map[uint64]record),
@@ -236,9 +245,8 @@ func (ld *loader) meet(g *segment, r *record) bool {
 	return !ld.gone.has(r.seq)
 }
 
-// remember notes a key for the dedup window. The loader keeps up to twice DedupMax keys. When it
-// fills the window, the window evicts the oldest of these keys. So the window has the same keys as
-// before the restart.
+// remember notes a key for the dedup window, up to twice DedupMax of them. The window then evicts the
+// oldest ones, so it has the same keys as before the restart.
 func (ld *loader) remember(key storekit.Key, at int64) {
 	if len(ld.keys)/2 < ld.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})
@@ -298,7 +306,7 @@ func (ld *loader) finish() {
 		slices.SortStableFunc(ld.keys, byTime)
 	}
 	for i, k := range ld.keys {
-		x.seen.Restore(k.key, timeOf(k.at), len(ld.keys)-i)
+		x.seen.Restore(k.key, time.UnixMicro(k.at), len(ld.keys)-i)
 	}
 }
 

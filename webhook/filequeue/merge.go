@@ -15,17 +15,15 @@ type move struct {
 	copy record // without a payload if there is nothing to copy; of a setting, moves makes it
 }
 
-// maxMove is the approximate number of bytes that a merge copies in one commit. After each commit
-// the merge pauses movePace times as long as the commit took, so that callers have most of the
-// disk's time.
+// maxMove is about how many bytes a merge copies in one commit. Then it pauses movePace times as long
+// as the commit took, so that callers have most of the disk's time.
 const (
 	maxMove  = 1 << 20
 	movePace = 4
 )
 
-// merge copies the needed records of a segment to the active one. It may miss a delivery that
-// changes meanwhile. Then the segment still has a needed record. The error is errUnread if the
-// disk cannot read one.
+// merge copies the needed records of a segment to the active one. It may miss a delivery that changes
+// meanwhile. The error is errUnread if the disk cannot read one.
 func (j *janitor) merge(g *segment) error {
 	lost := func(m *move, d *webhook.Ended, cause error) {
 		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
@@ -65,9 +63,8 @@ func (x *index) moves(g *segment) (moves []move) {
 	return moves
 }
 
-// copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit.
-// A copy is a whole record, unless the segment g is not nil and does not have the whole record. It
-// calls lost for a damaged delivery.
+// copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit. If
+// g is not nil, a copy is whole only if g has the whole record. lost gets each damaged delivery.
 func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Ended, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Open opens the store in a folder. It creates a missing folder, which only the owner may use. Open
@@ -26,9 +25,9 @@ func Open(dir string, c Config) (*Store, error) {
 	return open(disk.Folder(dir), dir, c)
 }
 
-// makeFolder creates a folder if it is missing, and makes it durable: it syncs the parent of the
-// folder, and all folders above, because these may be new, too. Above the parent, it stops at the
-// first folder that this process may not read.
+// makeFolder creates a missing folder and makes it durable: it syncs the parent, and all folders
+// above, which may be new, too. Above the parent, it stops at the first that this process may not
+// read.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -65,13 +64,13 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(d, dir, c, lock)
+	ld := newLoader(d, dir, c, lock)
+	s := ld.Store
 	defer func() {
 		if err != nil {
 			closeFiles(s)
 		}
 	}()
-	ld := newLoader(s)
 	if ld.closed, err = readManifest(d); err == errEmpty {
 		err = writeManifest(d, mark{})
 	}
@@ -99,17 +98,6 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	s.janitor.ctx, s.janitor.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.janitor.run) // ended by Close
 	return s, nil
-}
-
-// newStore returns an empty Store without its goroutines.
-func newStore(d disk.Disk, dir string, c Config, lock io.Closer) *Store {
-	s := &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), index: &index{
-		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}), settings: make(map[string]*setting),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), tidy: make(signal, 1),
-	}}
-	s.roster = &roster{store: s, dir: dir}
-	s.reader = &reader{index: s.index, logger: c.Logger, told: make(map[uint64]bool)}
-	return s
 }
 
 // acquire locks the folder. It waits up to timeout for another process to release it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // maxPut bounds the bytes of the records of one Put.
@@ -29,7 +30,7 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 		if err != nil {
 			return nil, 0, err
 		}
-		if r.key, r.stored = keyOf(&d.Delivery), now; ps[i].NoDedup {
+		if r.key, r.stored = storekit.KeyOf(d.Destination, d.ID), now; ps[i].NoDedup {
 			r.stored = noDedup
 		}
 		if n := len(b) + len(r.payload); n <= cap(b) {
@@ -47,7 +48,7 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 func (g *group) store(ts []transition, maxBytes int64) error {
 	had := g.bytes
 	g.transit(ts)
-	if bytes := g.bytes - had; maxBytes != Unlimited && bytes > 0 {
+	if bytes := g.bytes - had; maxBytes != webhook.Unlimited && bytes > 0 {
 		switch {
 		case bytes > maxBytes:
 			return webhook.ErrTooLarge

@@ -48,10 +48,13 @@ func (e *entry) setState(r *record) {
 	e.setBytes(int64(r.size))
 }
 
-func (e *entry) dueAt() time.Time { return timeOf(e.due) }
-
-// timeOf returns the time of a number of microseconds since the beginning of 1970.
-func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+// dueAt returns when an entry is due, or zero if e is nil.
+func (e *entry) dueAt() time.Time {
+	if e == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(e.due).UTC()
+}
 
 // A point is a position in a queue: entries are in the order of due, and then of seq.
 type point struct {
@@ -73,9 +76,8 @@ var (
 	lastPoint  = point{math.MaxInt64, math.MaxUint64}
 )
 
-// A queue holds entries in the order of their points, in chunks. If an entry sorts after all
-// others, push appends it to the last chunk. Otherwise push moves a part of one chunk to make room
-// for the entry.
+// A queue holds entries in the order of their points, in chunks. push appends an entry that sorts
+// after all others to the last chunk. For any other entry, it moves a part of one chunk.
 type queue struct {
 	chunks [][]entry // none is empty
 	len    int

@@ -100,10 +100,8 @@ type reader struct {
 
 // load reads deliveries in the order of the files, and unpins them. It calls f for each, with the
 // header of its whole record. f must not keep the pointers. If the error is errDamaged, d has the
-// parts that could be read. load sorts ps.
-//
-// load reads records that are close to each other at once. That takes much less processor time than
-// a read for each.
+// parts that could be read. load sorts ps, and reads records that are close to each other at once,
+// which takes much less processor time than a read for each.
 func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))

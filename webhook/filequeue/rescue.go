@@ -8,15 +8,13 @@ import (
 	"os"
 	"slices"
 
-	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Rescue copies the readable part of one store to a new store. The argument from is the
-// folder of the old store. The argument to is the folder of the new store, and must not exist. No
-// process may have the old store open. Rescue does not change the old store. The Report
-// counts the contents of the new store. Its Missing describes the unreadable parts of the old one.
-// If ctx ends, Rescue removes the new store. It calls progress as Check does, while it reads the old
+// Rescue copies the readable part of the store in the folder from, which no process may have open, to
+// a new store in the folder to, which must not exist. It does not change the old store. The Report
+// counts the contents of the new store. Its Missing describes the unreadable parts of the old one. If
+// ctx ends, Rescue removes the new store. It calls progress as Check does, while it reads the old
 // store.
 func Rescue(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -32,10 +30,7 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 			err = errors.Join(err, os.RemoveAll(to))
 		}
 	}()
-	if err := makeFolder(to); err != nil {
-		return r, fmt.Errorf("filequeue: %w", err)
-	}
-	s, err := open(disk.Folder(to), to, ld.config)
+	s, err := Open(to, ld.config)
 	if err != nil {
 		return r, err
 	}

@@ -55,9 +55,8 @@ type segments map[uint32]*segment
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns a record of kindSegments that lists all segments with a commit, except the one with
-// the number without. The commit of the record may begin a new segment, so the active segment is
-// listed, too.
+// record returns a record of kindSegments that lists all segments with a commit, except the number
+// without. It lists the active one, too, because the commit of the record may begin a new segment.
 func (s segments) record(without uint32) record {
 	var refs []ref
 	for _, n := range s.numbers() {

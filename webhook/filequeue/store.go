@@ -51,7 +51,6 @@ type Store struct {
 	disk    disk.Disk
 	lock    io.Closer
 	gate    storekit.Gate
-	changed signal
 	writer  *writer
 	janitor *janitor
 	running sync.WaitGroup // the janitor
@@ -103,7 +102,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 }
 
 // Changed implements webhook.Store.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
+func (s *Store) Changed() <-chan struct{} { return s.index.changed }
 
 // Now implements webhook.Store.
 func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Microsecond) }
@@ -113,7 +112,7 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 	err = s.view(ctx, func(x *index) {
 		c = webhook.Counts{
 			Waiting: x.waiting(), Claimed: len(x.claims),
-			Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
+			Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: x.dead.first().dueAt(),
 			Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 		}
 		for _, l := range x.lanes {

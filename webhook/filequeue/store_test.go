@@ -62,7 +62,7 @@ func withoutRoster(open queuetest.Open) queuetest.Open {
 // TestStoreInFolder runs the suite in a real folder, and so includes the cases of the Roster.
 func TestStoreInFolder(t *testing.T) {
 	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
-		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: filequeue.Unlimited}),
+		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: webhook.Unlimited}),
 	})
 }
 

@@ -34,9 +34,8 @@ func leaving(from where, at point) transition {
 	return transition{record: record{header: header{kind: kindGone}}, from: spot{from, at}}
 }
 
-// transit adds transitions to the group. It skips a delivery that is no longer where its transition
-// expects it. It returns the number of deliveries that it moves. A claim lasts until the commit is
-// durable.
+// transit adds transitions to the group, and returns how many deliveries it moves. It skips a delivery
+// that is no longer where its transition expects it. A claim lasts until the commit is durable.
 func (g *group) transit(ts []transition) (moved int) {
 	var gone []ref
 	lost := 0

@@ -13,10 +13,9 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An op plans the records of one call, which are stored all or not at all. It adds them to the
-// group, or returns an error. If a commit fails, the writer reverts the transitions of the op, and may
-// then call the op again. The writer holds index.mu during each call of an op, and of the functions
-// that the op gave to then.
+// An op plans the records of one call, which are stored all or not at all. It adds them to the group,
+// or returns an error. If a commit fails, the writer reverts the transitions of the op, and may then
+// call the op again. It holds index.mu while it calls ops, and the functions that they gave to then.
 type op func(g *group) error
 
 // A group collects the records of one commit, from one op or more. If the commit fails, all of its
@@ -109,7 +108,7 @@ type writer struct {
 	seq     uint64    // of the next record
 	number  uint32    // of the latest segment
 	buf     []byte
-	told    trouble   // what the operator was told
+	told    int       // what the operator was told: 1 that puts are refused, 2 that commits fail
 	failed  time.Time // when puts or commits failed last
 }
 
@@ -155,14 +154,12 @@ func (w *writer) serve(rs []*request) {
 	w.gather(len(rs), began)
 }
 
-// pace is the shortest time between the starts of two commits while more requests are likely to
-// come. A commit of a few records takes as much work as a commit of many, so waiting for more
-// requests saves work.
+// pace is the shortest time between the starts of two commits while more requests are likely to come.
+// A commit of many records takes no more work than a commit of a few.
 const pace = time.Millisecond
 
-// gather waits until n requests have arrived, as many as the latest commit had, because the callers
-// of that commit are likely to call again. It stops waiting when the duration pace has passed since
-// that commit began. A single caller never waits.
+// gather waits until n requests have arrived, as many as the latest commit had: its callers are likely
+// to call again. It stops waiting at pace after that commit began. A single caller never waits.
 func (w *writer) gather(n int, began time.Time) {
 	left := pace - time.Since(began)
 	if n < 2 || left <= 0 {
@@ -260,30 +257,21 @@ const calm = time.Minute
 // report logs that puts are refused or that commits fail, and later that the store works again. It
 // logs again only if the state gets worse.
 func (w *writer) report(wrote bool, refused, err error) {
-	trouble, text := working, ""
+	trouble, text := 0, ""
 	switch {
 	case err != nil:
-		trouble, text = failing, "filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk"
+		trouble, text = 2, "filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk"
 	case refused != nil:
-		trouble, text = refusing, "filequeue: the disk is full or fails; new deliveries are refused, and stored ones are delivered as before; check the disk"
+		trouble, text = 1, "filequeue: the disk is full or fails; new deliveries are refused, and stored ones are delivered as before; check the disk"
 	}
 	switch {
-	case trouble != working:
+	case trouble > 0:
 		if w.failed = time.Now(); trouble > w.told {
 			w.told = trouble
 			w.logger.Error(text, "error", cmp.Or(err, refused))
 		}
-	case w.told != working && wrote && time.Since(w.failed) >= calm:
-		w.told = working
+	case w.told > 0 && wrote && time.Since(w.failed) >= calm:
+		w.told = 0
 		w.logger.Info("filequeue: the store can be written again")
 	}
 }
-
-// A trouble is what the operator was told about the disk. A greater one is worse.
-type trouble int
-
-const (
-	working  trouble = iota
-	refusing         // puts are refused
-	failing          // commits fail
-)
