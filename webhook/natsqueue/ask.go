@@ -61,9 +61,8 @@ const (
 	askEvery = 500 * time.Millisecond
 )
 
-// ask returns a part of the answer to q by the node that owns the partition n. If this node is the
-// owner, it answers q itself. Otherwise ask repeats the question until an owner says that it is
-// working on the answer.
+// ask returns a part of the answer to q by the owner of the partition n. If this node is not the
+// owner, ask repeats the question until an owner says that it is working on the answer.
 func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
@@ -171,8 +170,7 @@ func (p *partition) counts(q *question) (a answer) {
 }
 
 // part returns the entries that match, in the order of Due, as many as an answer may have, and the
-// place where the next part begins, if there is one. The first part begins at the place "". The
-// store is locked.
+// place where the next part begins, if any. The first place is "". The store is locked.
 func (p *partition) part(from string, match func(*entry) bool) (some []*entry, next string, err error) {
 	after, epoch := new(entry), p.epoch
 	if from != "" {
@@ -206,9 +204,8 @@ func (p *partition) part(from string, match func(*entry) bool) (some []*entry, n
 // behind returns the place behind an entry.
 func (p *partition) behind(e *entry) string { return fmt.Sprint(p.epoch, e.due, e.order) }
 
-// waiting returns the next waiting deliveries of the lane q.Destination. The first part begins
-// after the delivery q.ID, if it waits. The caller holds the lock of the store; waiting releases it
-// while it asks the server.
+// waiting returns the next waiting deliveries of the lane q.Destination, at first those after q.ID, if
+// that waits. The store is locked; waiting unlocks it while it asks the server.
 func (p *partition) waiting(ctx context.Context, q *question) (a answer, err error) {
 	l := p.lanes[q.Destination]
 	if l == nil {
@@ -235,8 +232,8 @@ func (p *partition) waiting(ctx context.Context, q *question) (a answer, err err
 	return a, err
 }
 
-// change makes q.Change to the next deliveries of p that q selects. The caller holds the lock of the
-// store; change releases it while it asks the server.
+// change makes q.Change to the next deliveries of p that q selects. The store is locked; change
+// unlocks it while it asks the server.
 func (s *node) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter, erase, user := q.WaitingFilter, q.Destination == "", hash(q.User)
 	entries, next, err := p.part(q.From, func(e *entry) bool { // those that may match q, as far as the data in memory tells
@@ -298,7 +295,7 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 			all.Oldest = c.Oldest
 		}
 	}
-	dead, _, err := s.page(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead("*", "*", "*")})
+	dead, err := s.page(ctx, request{Batch: 1, Seq: 1, Next: s.config.deadFilter("*", webhook.EndedFilter{})}, 0)
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}

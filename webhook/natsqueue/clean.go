@@ -56,8 +56,7 @@ func (s *cleaner) runCleaner() {
 }
 
 // clean cleans the logs of all partitions of this node. It moves deliveries until each log is short
-// enough. If the argument short is true, a log may have only 1.25 times the bytes of its waiting
-// deliveries.
+// enough: with short, at most 1.25 times the bytes of its waiting deliveries.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		more = false
@@ -195,7 +194,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
 		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String()))
 	}
-	messages, err := s.messages(ctx, seqs(damaged)...)
+	messages, err := s.contents(ctx, damaged)
 	if err != nil {
 		return err
 	}

@@ -40,18 +40,14 @@ func letterOf(m *jetstream.RawStreamMsg) (d webhook.Ended, err error) {
 // memory.
 const deadBucket = time.Hour
 
-// dead returns the subject of dead letters: their bucket, their destination, and a part of the hash
-// of their user, each as one token. The token "*" stands for all.
-func (c *Config) dead(bucket, destination, user string) string {
-	return c.Stream + ".dead." + bucket + "." + destination + "." + user
-}
-
+// deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the
+// hash of its user, each as one token.
 func (c *Config) deadSubject(d *webhook.Ended) string {
-	return c.dead(decimal(bucketOf(d.At)), token(d.Destination), deadUser(d.User))
+	return c.Stream + ".dead." + decimal(bucketOf(d.At)) + "." + token(d.Destination) + "." + deadUser(d.User)
 }
 
-// deadFilter returns a pattern of the subjects in a bucket. It matches the dead letters that f
-// selects, and may match others.
+// deadFilter returns a pattern of the subjects in a bucket, or in all buckets if bucket is "*". It
+// matches the dead letters that f selects, and may match others.
 func (c *Config) deadFilter(bucket string, f webhook.EndedFilter) string {
 	destination, user := "*", "*"
 	if f.Destination != "" {
@@ -60,7 +56,7 @@ func (c *Config) deadFilter(bucket string, f webhook.EndedFilter) string {
 	if f.User != "" {
 		user = deadUser(f.User)
 	}
-	return c.dead(bucket, destination, user)
+	return c.Stream + ".dead." + bucket + "." + destination + "." + user
 }
 
 func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
@@ -105,9 +101,8 @@ func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after stri
 	}
 }
 
-// buckets returns, in the order of f, the buckets that may have dead letters which f selects. If
-// the argument after is the key of a dead letter, buckets begins with the bucket of that letter. If
-// it is empty, buckets begins with the first one.
+// buckets returns, in the order of f, the buckets that may have dead letters which f selects. They
+// begin with that of the dead letter whose key is the argument after, unless that is empty.
 func (s *conn) buckets(ctx context.Context, f webhook.EndedFilter, after string) ([]uint64, error) {
 	return call(ctx, s, "listing dead letters", func() (all []uint64, _ error) {
 		died, _, ok := parseKey(after)
@@ -203,9 +198,8 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes the dead letters with the given keys, and returns how many it has deleted. It
-// calls the function before with each letter, and then deletes the letter. Revive puts the delivery
-// back in that function. exhume stops at the first error.
+// exhume calls the function before with each of the dead letters with these keys, and then deletes the
+// letter. It stops at the first error, and returns how many it has deleted.
 func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.Ended) error) (int, error) {
 	return call(ctx, s.conn, "removing dead letters", func() (n int, err error) {
 		keys = slices.Compact(slices.Sorted(slices.Values(keys)))

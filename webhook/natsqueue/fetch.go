@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -56,10 +58,10 @@ const loadBlocks = 32
 // waits reports whether e has not ended, and its partition is not lost. The store is locked.
 func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries[e.i] == e }
 
-// load returns the deliveries of entries. An element is nil if its entry no longer waits. load reads
-// deliveries that are not in memory from the stream. It also keeps the other deliveries in these
-// messages that are due soon. If a delivery cannot be read, load ends its entry. The caller holds
-// the lock of the store; load releases it while it asks the server.
+// load returns the deliveries of entries, nil for an entry that no longer waits. It reads those that
+// are not in memory from the stream, and keeps the other deliveries in these messages that are due
+// soon. If a delivery cannot be read, load ends its entry. The store is locked; load unlocks it while
+// it asks the server.
 func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery, error) {
 	ds := make([]*webhook.Delivery, len(entries))
 	var wanted map[*entry]bool // nil until one of them has to be read
@@ -86,10 +88,7 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 			}
 		}
 		s.mu.Unlock()
-		messages, err := s.messages(ctx, seqs(missing)...)
-		if err == nil && slices.Contains(messages, nil) {
-			err = s.reached(ctx, missing)
-		}
+		messages, err := s.contents(ctx, missing)
 		s.mu.Lock()
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: reading waiting deliveries: %w", err)
@@ -125,22 +124,22 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 	}
 }
 
-// reached returns an error if the leader does not have all messages up to those of blocks. It may
-// have been replaced by a server that it cannot reach, and not know it yet. Then it does not know
-// either that a message is lost.
-func (s *conn) reached(ctx context.Context, blocks []*block) error {
-	info, err := s.info(ctx, "")
-	if err == nil && info.State.LastSeq < slices.Max(seqs(blocks)) {
-		err = errBehind
-	}
-	return err
-}
-
-func seqs(blocks []*block) (all []uint64) {
+// contents reads the messages of blocks. An element is nil if the servers have lost the message.
+func (s *conn) contents(ctx context.Context, blocks []*block) ([]*jetstream.RawStreamMsg, error) {
+	var seqs []uint64
 	for _, b := range blocks {
-		all = append(all, b.seq)
+		seqs = append(seqs, b.seq)
 	}
-	return all
+	all, err := s.messages(ctx, seqs...)
+	if err == nil && slices.Contains(all, nil) {
+		// The leader may have been replaced by a server that it cannot reach, and not know it yet. Then
+		// it does not know either that a message is lost.
+		var info *jetstream.StreamInfo
+		if info, err = s.info(ctx, ""); err == nil && info.State.LastSeq < slices.Max(seqs) {
+			err = errBehind
+		}
+	}
+	return all, err
 }
 
 // Heads implements webhook.Store.

@@ -14,9 +14,8 @@ const (
 	consumerBeat = time.Second
 	// consumerIdle is how long the server keeps a consumer that nobody reads.
 	consumerIdle = 30 * time.Second
-	// createSoon is the time limit of the first attempt to create a consumer. It is short, because
-	// the consumer may be assigned to a server that is out of reach. A busy server may need longer, so
-	// the attempts after a failed call of consume have callTimeout.
+	// createSoon is the time limit of the first attempt to create a consumer: its server may be out of
+	// reach. A busy server may need longer, so further attempts have callTimeout.
 	createSoon = time.Second
 )
 

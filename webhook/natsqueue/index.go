@@ -39,9 +39,8 @@ func newIndex(c *conn) *index {
 	}
 }
 
-// lapsed returns an error if the last heartbeat is so old that other nodes may have taken over the
-// partitions of this node. It checks the age by the wall clock and by the monotonic clock. The
-// heartbeat counts as too old if it is too old by one of them. The store is locked.
+// lapsed returns an error if the last heartbeat is so old, by the wall clock or by the monotonic
+// clock, that other nodes may have taken over the partitions of this node. The store is locked.
 func (s *index) lapsed() error {
 	now := time.Now()
 	if !now.After(s.until) && !now.Round(0).After(s.until.Round(0)) {

@@ -13,9 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A node is this process among the processes that share the store. It sends heartbeats, takes
-// partitions and gives them away. It asks other nodes about their partitions, and answers their
-// questions.
+// A node is this process among those that share the store. It sends heartbeats, takes partitions and
+// gives them away. It asks other nodes about their partitions, and answers their questions.
 type node struct {
 	*recorder
 	opened int64         // when the Store was opened, in microseconds
@@ -27,10 +26,6 @@ type node struct {
 	latest  uint64                // the sequence of the latest heartbeat
 	leaving bool                  // the node takes no more partitions
 	note    func() ([]byte, bool) // see Present
-}
-
-func newNode(r *recorder) *node {
-	return &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
 }
 
 // A heartbeat is the message by which a node proves that it is alive. It replaces the node's
@@ -137,9 +132,8 @@ func (s *node) beat(ctx context.Context) error {
 // one.
 const newStream = 1 << 32
 
-// restore creates the stream again if somebody has deleted it. The sequences of the new stream
-// begin far beyond the old ones. So a late purge that was meant for the old stream removes nothing
-// from the new one.
+// restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
+// ones, so that a late purge that was meant for the old stream removes nothing from the new one.
 func (s *node) restore() {
 	ctx, cancel := context.WithTimeout(s.background, callTimeout)
 	defer cancel()
@@ -173,27 +167,20 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 	since = max(since, s.latest)
 	s.mu.Unlock()
 	page, err := s.lasts(ctx, since, s.config.heartbeat("*"))
+	own := slices.IndexFunc(page, func(m *jetstream.RawStreamMsg) bool { return m.Subject == s.config.heartbeat(s.id) })
+	if err == nil && own < 0 {
+		err = errors.New("natsqueue: the stream does not have the heartbeat of this node")
+	}
 	if err != nil {
 		return nil, nil, err
-	}
-	var all []peer
-	var now time.Time // of this node's heartbeat
-	for _, m := range page {
-		n := peer{id: m.Subject[len(s.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
-		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
-		if n.id == s.id {
-			now = n.at
-		}
-		all = append(all, n)
-	}
-	if now.IsZero() {
-		return nil, nil, errors.New("natsqueue: the stream does not have the heartbeat of this node")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
-	for _, n := range all {
-		age := now.Sub(n.at)
+	for _, m := range page {
+		n := peer{id: m.Subject[len(s.config.heartbeat("")):], seq: m.Sequence, at: m.Time.UTC()}
+		decode(m.Data, &n.heartbeat) // an unreadable heartbeat proves life, too
+		age := page[own].Time.Sub(m.Time)
 		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed a heartbeat: check again when its Claim is over
 			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
 		}

@@ -23,9 +23,8 @@ const (
 	lost                  // another node owns the partition, or may
 )
 
-// A partition is a share of the destinations, owned by this node. Its fields follow from the
-// messages of the stream, read in order, and from the records that this node has written since it
-// took over.
+// A partition is a share of the destinations, owned by this node. Its fields follow from the messages
+// of the stream, read in order, and from the records that this node has written since.
 type partition struct {
 	*index
 	n      int
@@ -198,9 +197,8 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delive
 	return b
 }
 
-// judge looks for duplicates among the deliveries of b, and adds the deliveries that are no
-// duplicates to their queues. It tells the node that put the deliveries which of them are
-// duplicates. The store is locked.
+// judge looks for duplicates among the deliveries of b, and queues the others. It tells the node that
+// put the deliveries which of them are duplicates. The store is locked.
 func (p *partition) judge(b *block) {
 	var own []*item // items that calls of this node wait for
 	if x := p.parts[b.serial]; x != nil && b.asker == p.id {
@@ -271,9 +269,8 @@ func (p *partition) first() (uint64, error) {
 // delivery before it has ended. The store is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
-	// First add the deliveries that an earlier owner has judged to the dedup window. The deliveries
-	// that are judged below must not be in the window yet, or each would count as a duplicate of
-	// itself.
+	// First add the deliveries that an earlier owner has judged to the dedup window, and no others:
+	// each delivery that is judged below would count as a duplicate of itself.
 	for _, b := range p.order {
 		if b.seq < first {
 			for _, e := range b.entries {

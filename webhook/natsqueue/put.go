@@ -16,8 +16,7 @@ import (
 
 const (
 	// A message of a put leaves headerRoom bytes of the server's max_payload free: for its header, and
-	// because a delivery grows until it is settled. If a delivery with its attempts no longer fits
-	// into a message, the method ending leaves the attempts out.
+	// because a delivery grows until it is settled; see ending.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the deliveries in a message: their total size in bytes, and
 	// their number. A message with a single delivery may be larger.
@@ -27,6 +26,8 @@ const (
 	maxBatch = 1000
 	// maxGroup bounds the bytes of the puts of several calls that are stored together.
 	maxGroup = 4 << 20
+	// putters is how many groups of puts are stored concurrently.
+	putters = 4
 	// answerPatience is how long a stored put waits to learn which of its deliveries are duplicates.
 	// A live owner answers at once.
 	answerPatience = 250 * time.Millisecond
@@ -38,15 +39,6 @@ type putter struct {
 	cleaner *cleaner // makes room
 	puts    *storekit.Batcher[put]
 }
-
-func newPutter(c *cleaner) *putter {
-	s := &putter{index: c.index, cleaner: c}
-	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
-	return s
-}
-
-// putters is how many groups of puts are stored concurrently.
-const putters = 4
 
 // A put is a call of Put, or the revival of a dead letter.
 type put struct {

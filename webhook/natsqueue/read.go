@@ -21,11 +21,10 @@ const (
 	// askAgain is the first wait before a request is repeated, so that another replica may answer.
 	// The wait doubles each time.
 	askAgain = 250 * time.Millisecond
-	// pause is the wait after the server says that it cannot answer now.
-	pause = 100 * time.Millisecond
-	// behind is the first wait before a request is repeated because the replica that answered lags
-	// behind the leader.
+	// behind is the first wait before a request is repeated because the server cannot answer now or
+	// the replica lags behind the leader. Each further wait is twice as long, up to pause.
 	behind = 20 * time.Millisecond
+	pause  = 100 * time.Millisecond
 	// pageLen and pageBytes bound a page of a list, in messages and in bytes.
 	pageLen   = 256
 	pageBytes = 1 << 20
@@ -54,16 +53,16 @@ var errAgain = errors.New("the server cannot answer now")
 func within(ctx context.Context, patience time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
-	for ; ; patience *= 2 {
+	for wait := behind; ; patience, wait = 2*patience, min(2*wait, pause) {
 		asking, cancel := context.WithTimeout(ctx, patience)
 		err := f(asking)
 		refused, ok := errors.AsType[*jetstream.APIError](err)
 		again := ok && refused.Code == 503 // there is no leader now
-		for _, e := range []error{errAgain, context.DeadlineExceeded, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+		for _, e := range []error{errAgain, errBehind, context.DeadlineExceeded, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
 			again = again || errors.Is(err, e)
 		}
 		if again {
-			sleep(asking, pause)
+			sleep(asking, wait)
 		}
 		cancel()
 		switch {
@@ -114,13 +113,13 @@ type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
-// page reads up to r.Batch messages that r selects, from any replica. For a request with MultiLast,
-// upTo is the sequence of the latest message of the replica, or 0 if it has no selected messages.
-// The jetstream package cannot read several messages with one request.
-func (s *conn) page(ctx context.Context, r request) (page []*jetstream.RawStreamMsg, upTo uint64, err error) {
+// page reads up to r.Batch messages that r selects, from any replica. If since is not 0, r has
+// MultiLast, and page waits until the replica that answers has all messages up to since. The
+// jetstream package cannot read several messages with one request.
+func (s *conn) page(ctx context.Context, r request, since uint64) (page []*jetstream.RawStreamMsg, err error) {
 	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	err = within(ctx, askAgain, func(ctx context.Context) error {
 		page = nil
@@ -148,14 +147,18 @@ func (s *conn) page(ctx context.Context, r request) (page []*jetstream.RawStream
 				}
 				page = append(page, x)
 			case "204", "404": // the end of the page
-				upTo, _ = strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+				// After MultiLast, the sequence of the replica's latest message. It is missing if the
+				// replica has no selected message.
+				if upTo, _ := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64); upTo < since {
+					return errBehind
+				}
 				return nil
 			default:
 				return fmt.Errorf("the server: %s %s", status, m.Header.Get("Description"))
 			}
 		}
 	})
-	return page, upTo, err
+	return page, err
 }
 
 // readMessage returns the message of the stream that is in an answer of the server.
@@ -173,16 +176,15 @@ func readMessage(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
 // errBehind is the error of a call if the servers that answer do not have the latest messages.
 var errBehind = errors.New("the servers that answer do not have the latest messages of the stream")
 
-// list yields the messages under subjects, in their order, up to the last one that the leader has.
-// The pages may come from several replicas. If one of them lags behind, list may yield a message
-// that another one has replaced since, and then the message that has replaced it. An error ends the
-// list.
+// list yields the messages under subjects, in their order, up to the last one that the leader has. The
+// pages may come from several replicas. If one of them lags behind, list may yield a message that has
+// been replaced since, and then the message that has replaced it. An error ends the list.
 func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		last, err := s.last(ctx, subjects)
 		for next, wait := uint64(1), behind; err == nil && next <= last.Sequence; {
 			var page []*jetstream.RawStreamMsg
-			page, _, err = s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
+			page, err = s.page(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects}, 0)
 			if err == nil && len(page) == 0 { // the replica lags behind, or the last message has been removed
 				if err = errBehind; wait <= resend {
 					err = sleep(ctx, wait)
@@ -226,17 +228,7 @@ func (s *conn) documents(ctx context.Context, subjects string) (map[string]*jets
 // lasts returns the last message of each of the subjects, which may be patterns, up to maxNodes
 // messages. The replica that answers has all messages up to the sequence since.
 func (s *conn) lasts(ctx context.Context, since uint64, subjects ...string) ([]*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	for wait := behind; ; wait *= 2 {
-		page, upTo, err := s.page(ctx, request{MultiLast: subjects, Batch: maxNodes})
-		if err != nil || upTo >= since {
-			return page, err
-		}
-		if sleep(ctx, wait) != nil {
-			return nil, context.Cause(ctx)
-		}
-	}
+	return s.page(ctx, request{MultiLast: subjects, Batch: maxNodes}, since)
 }
 
 // A held is a message as the leader of the stream has it. Sequence is 0 if there is none.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,33 @@ func TestFetchFromReplacedLeader(t *testing.T) {
 		lags.Store(false)
 		lags.leader.Store(false)
 		settle(t, q, webhook.Done, fetch(t, q, 3, "d")...)
+	})
+}
+
+// Nor does such a leader make the cleaner purge a damaged message before its bytes are set aside.
+func TestDamagedMessageOutlivesReplacedLeader(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		lags := lag(t, s)
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		p := partitionOf(q)
+		if err := q.store(t.Context(), one(p.prefix+kindPut, []byte("?"))); err != nil {
+			t.Fatal(err)
+		}
+		var damaged []*block
+		until(t, "the message was read", func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			damaged = slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return !b.damaged })
+			return len(damaged) > 0
+		})
+		lags.leader.Store(true)
+		lags.Store(true)
+		if err := q.keep(t.Context(), p, damaged); err == nil {
+			t.Error("keep = nil without the damaged message, want an error, so that the message is not purged")
+		}
+		lags.Store(false)
+		lags.leader.Store(false)
 	})
 }
 

@@ -18,9 +18,8 @@ type ref struct {
 
 const erasedUpTo = math.MaxUint32
 
-// A record is a message in the log of a partition. Any node puts deliveries in records, and the
-// owner stores its changes in records. The field node of an owner's last record names the present
-// owner.
+// A record is a message in the log of a partition. Any node puts deliveries in records, and the owner
+// stores its changes in records. The field node of an owner's last record names the present owner.
 type record struct {
 	node    string   // the node that puts the deliveries, or the owner from now on, "" for none
 	serial  uint64   // the node's own number of the record: no two records are the same

@@ -9,9 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A room enforces Config.MaxBytes by counting the bytes that are put. The server does not enforce
-// this bound, because records must be stored beyond it. Without records, no delivery could be
-// settled and no message purged.
+// A room enforces Config.MaxBytes by counting the bytes that are put. The server does not: records
+// must be stored beyond the bound, so that deliveries can be settled and messages purged.
 type room struct {
 	mu    sync.Mutex // held while the server is asked
 	used  int64      // bytes of the stream when the server was last asked, plus bytes put since

@@ -8,10 +8,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Settle implements webhook.Store. It returns an error if the settlements are not recorded within
-// 4.5 s. They may still be recorded later. If a later call settles the same claims meanwhile, it
-// waits until it is known whether the first settlements are recorded, and its own settlements of
-// these claims have no effect.
+// Settle implements webhook.Store. It returns an error if the settlements are not recorded within 4.5
+// s. They may still be recorded later. A later call that settles the same claims has no effect on
+// them, and waits until it is known whether the first settlements are recorded.
 func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
@@ -101,9 +100,4 @@ func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *e
 }
 
 // exactly returns a copy without spare capacity, for a slice that is kept for long.
-func exactly[T any](all []T) []T {
-	if len(all) == 0 {
-		return nil
-	}
-	return slices.Clip(slices.Clone(all))
-}
+func exactly[T any](all []T) []T { return slices.Clip(slices.Clone(all)) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A Store is a webhook.Store that several nodes share, and an audience.Roster.
@@ -57,9 +58,12 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 		return nil, err
 	}
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
-	r := newRecorder(newIndex(c))
-	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, node: newNode(r), roster: &roster{conn: c}}
-	s.putter = newPutter(s.cleaner)
+	r := &recorder{index: newIndex(c)}
+	n := &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
+	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, node: n, roster: &roster{conn: c}}
+	s.putter = &putter{index: r.index, cleaner: s.cleaner}
+	s.writes = storekit.NewBatcher(1, maxGroup, r.storeWrites)
+	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
@@ -132,9 +136,8 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 // Changed implements webhook.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Close implements webhook.Store. Other nodes take over the partitions of this node at once. If the
-// server does not answer within 4 s, they do so only when Config.Claim has passed since the last
-// heartbeat.
+// Close implements webhook.Store. Other nodes take over the partitions of this node at once or, if the
+// server does not answer within 4 s, once Config.Claim has passed since the last heartbeat.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil

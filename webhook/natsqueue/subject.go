@@ -19,9 +19,8 @@ const (
 // prefix returns the beginning of the subjects of a partition. A kind follows it.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
-// heartbeat, reserve, setting, audience and member return the subjects of the stream that belong to
-// no partition. See reserveBytes for the reserve, settingGroup for settings, and deadSubject for
-// dead letters.
+// heartbeat, reserve, setting, audience and member return the subjects of the stream that belong to no
+// partition; see reserveBytes, settingGroup and, for dead letters, deadSubject.
 func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
 func (c *Config) reserve() string              { return c.Stream + ".reserve" }
 func (c *Config) audience(token string) string { return c.Stream + ".audience." + token }

@@ -23,12 +23,6 @@ type recorder struct {
 	writes *storekit.Batcher[write]
 }
 
-func newRecorder(x *index) *recorder {
-	s := &recorder{index: x}
-	s.writes = storekit.NewBatcher(1, maxGroup, s.storeWrites)
-	return s
-}
-
 // A write collects changes of a partition for its next record. An empty write becomes a record,
 // too, which proves that this node still owns the partition.
 type write struct {
