@@ -301,10 +301,7 @@ func (ld *loader) finish() {
 		l.retries.sort()
 	}
 	slices.Reverse(ld.keys)
-	byTime := func(a, b timedKey) int { return cmp.Compare(a.at, b.at) }
-	if !slices.IsSortedFunc(ld.keys, byTime) {
-		slices.SortStableFunc(ld.keys, byTime)
-	}
+	slices.SortStableFunc(ld.keys, func(a, b timedKey) int { return cmp.Compare(a.at, b.at) })
 	for i, k := range ld.keys {
 		x.seen.Restore(k.key, time.UnixMicro(k.at), len(ld.keys)-i)
 	}

@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,10 +51,9 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 		}
 	}
 	s.mu.Unlock()
-	s.hand(writes...)
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
-	if err := await(ctx, append(writes, others...)); err != nil {
+	if err := cmp.Or(s.write(ctx, writes...), await(ctx, others)); err != nil {
 		return 0, fmt.Errorf("natsqueue: settling: %w", err)
 	}
 	return n, refused

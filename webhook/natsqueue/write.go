@@ -46,8 +46,8 @@ func writesOf(partitions []*partition, release bool) (ws []*write) {
 	return ws
 }
 
-// hand queues writes.
-func (s *recorder) hand(ws ...*write) {
+// write queues writes and waits until they are recorded.
+func (s *recorder) write(ctx context.Context, ws ...*write) error {
 	for _, w := range ws {
 		size := 64 * len(w.endings)
 		for _, e := range w.endings {
@@ -55,11 +55,6 @@ func (s *recorder) hand(ws ...*write) {
 		}
 		s.writes.Add(w, size)
 	}
-}
-
-// write queues writes and waits until they are recorded.
-func (s *recorder) write(ctx context.Context, ws ...*write) error {
-	s.hand(ws...)
 	return await(ctx, ws)
 }
 
