@@ -22,6 +22,7 @@ import (
 // part: then the same question gets the next part, with the Next of the answer as From.
 type question struct {
 	Kind                  string
+	Partition             int
 	webhook.WaitingFilter // its use depends on the Kind
 	Change                webhook.Change
 	From                  string
@@ -61,14 +62,14 @@ const (
 	askEvery = 500 * time.Millisecond
 )
 
-// ask returns a part of the answer to q by the owner of the partition n. If this node is not the
-// owner, ask repeats the question until an owner says that it is working on the answer.
-func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error) {
+// ask returns a part of the answer to q by the owner of the partition. If this node is not the owner,
+// ask repeats the question until an owner says that it is working on the answer.
+func (s *node) ask(ctx context.Context, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
 	}
 	defer s.calls.Leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", q.Partition, context.DeadlineExceeded))
 	defer cancel()
 	sub, err := s.nc.SubscribeSync(s.nc.NewInbox())
 	if err != nil {
@@ -76,10 +77,10 @@ func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error)
 	}
 	defer sub.Unsubscribe()
 	for {
-		if p := s.ready(n); p != nil {
+		if p := s.ready(q.Partition); p != nil {
 			return s.reply(ctx, p, &q)
 		}
-		err := s.nc.PublishRequest(s.config.ask("owner."+strconv.Itoa(n)), sub.Subject, encode(q))
+		err := s.nc.PublishRequest(s.config.ask("owner"), sub.Subject, encode(q))
 		for patience := askEvery; err == nil; patience = callTimeout {
 			var m *nats.Msg
 			hearing, cancel := context.WithTimeout(ctx, patience)
@@ -100,14 +101,13 @@ func (s *node) ask(ctx context.Context, n int, q question) (a answer, err error)
 
 // asked handles the question of another node. It answers if this node owns the partition.
 func (s *node) asked(m *nats.Msg) {
-	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
-	if err != nil || decode(m.Data, &q) != nil || s.calls.Enter(s.background) != nil {
+	if decode(m.Data, &q) != nil || s.calls.Enter(s.background) != nil {
 		return
 	}
 	s.goroutines.Go(func() {
 		defer s.calls.Leave()
-		p := s.ready(n)
+		p := s.ready(q.Partition)
 		if p == nil {
 			return
 		}
@@ -311,7 +311,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
 			for c, err := range storekit.Pages("", func(from string) ([]webhook.DestinationCounts, string, error) {
-				a, err := s.ask(ctx, n, question{Kind: askCounts, From: from})
+				a, err := s.ask(ctx, question{Kind: askCounts, Partition: n, From: from})
 				return a.Counts, a.Next, err
 			}) {
 				if err != nil {
@@ -330,7 +330,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	filter := webhook.WaitingFilter{Destination: destination, ID: after}
 	return storekit.Pages("", func(from string) ([]webhook.Delivery, string, error) {
-		a, err := s.ask(ctx, s.config.partition(destination), question{Kind: askWaiting, WaitingFilter: filter, From: from})
+		a, err := s.ask(ctx, question{Kind: askWaiting, Partition: s.config.partition(destination), WaitingFilter: filter, From: from})
 		ds := make([]webhook.Delivery, len(a.Waiting))
 		for i := 0; i < len(ds) && err == nil; i++ {
 			err = ds[i].UnmarshalBinary(a.Waiting[i])
@@ -353,9 +353,9 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 
 // changeIn makes a change to the deliveries of one partition.
 func (s *node) changeIn(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
-	q := question{Kind: askChange, WaitingFilter: filter, Change: to}
+	q := question{Kind: askChange, Partition: partition, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From != "" {
-		a, err := s.ask(ctx, partition, q)
+		a, err := s.ask(ctx, q)
 		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
 		if err != nil {
 			return n, claimed, fmt.Errorf("natsqueue: changing waiting deliveries: %w", err)

@@ -405,7 +405,7 @@ func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
 		ask := question{Kind: askChange, WaitingFilter: webhook.WaitingFilter{Destination: "d"}, Change: webhook.Discarded}
 		changed, claimed := 0, 0
 		for more := true; more; more = ask.From != "" {
-			a, err := q.ask(t.Context(), 0, ask)
+			a, err := q.ask(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,9 +26,9 @@
 // A client cannot read a server's sync_interval. So Open logs a warning when the stream has no
 // replicas.
 //
-// A Put is stored as a whole or not at all. Each call gets its answer or an error within five
-// seconds, whatever the server does, if the connection has the options above. Calls that read or change much, such as Dead, Waiting and
-// Erase, make several requests, and each of these requests is answered in that time.
+// A Put is stored as a whole or not at all. If the connection has the options above, each call gets
+// its answer or an error within five seconds, whatever the server does. Calls that read or change
+// much, such as Dead, Waiting and Erase, make several requests, each with an answer in that time.
 //
 // While a node stores heartbeats, no other node claims the deliveries of its partitions. A node
 // without heartbeats for Config.Claim loses its partitions to other nodes, which may repeat the
@@ -43,9 +43,9 @@
 // deliveries go on. They also go on if the servers have lost a message.
 //
 // When a server has no room left (MaxBytes, max_file_store, or the limit of the account), Put
-// returns webhook.ErrQueueFull. The waiting deliveries still go on: the store deletes a reserve of
-// 512 KB in the stream to make room for the records of their outcomes. A server whose disk is full
-// to the last byte stops JetStream until it is restarted. With three replicas the other two go on.
+// returns webhook.ErrQueueFull. The waiting deliveries go on: the store deletes a reserve of 512 KB
+// in the stream to make room for the records of their outcomes. A server whose disk is full to the
+// last byte stops JetStream until it is restarted. With three replicas the other two go on.
 //
 // If somebody deletes the stream, the next heartbeat creates it again. The deliveries in it are
 // lost.
@@ -64,21 +64,19 @@
 //     elsewhere.
 //   - Counts.DeadBytes is -1, because counting the bytes would mean reading all dead letters.
 //   - Erase finds waiting deliveries and dead letters. Their bytes leave the stream once the
-//     cleaner has moved the deliveries that wait before them in the same partition. This takes up
-//     to a second, or longer if many deliveries wait before them. Older messages may still have
-//     deliveries of the user that have been delivered or retried. They stay until the cleaner
-//     purges these messages. The server does not overwrite a removed message at once: its bytes stay
-//     in the files of the server until it writes these files anew.
+//     cleaner has moved the deliveries that wait before them in the same partition: within a second,
+//     or later if many wait before them. Older messages may still have deliveries of the user that
+//     have been delivered or retried. They stay until the cleaner purges these messages. The bytes of
+//     a removed message stay in the files of the server until it writes these files anew.
 //
 // # Partitions
 //
 // A hash assigns each destination to one of Config.Partitions partitions. One node owns a
 // partition, and only this node hands out its deliveries. So one node has their claims and their
-// order in its memory. The servers keep only a consumer for each partition, and the state of the
-// consumer does not grow with the number of waiting deliveries. MaxConcurrent and the rates of a
-// webhook.Forwarder hold for a destination across all nodes. The price is that only one node at a
-// time serves a destination. When nodes come and go, partitions move. These are the states of a
-// partition on its owner:
+// order in its memory. The servers keep only a consumer for each partition, whose state does not
+// grow with the number of waiting deliveries. MaxConcurrent and the rates of a webhook.Forwarder
+// hold for a destination across all nodes. The price is that only one node at a time serves a
+// destination. When nodes come and go, partitions move. The states of a partition on its owner:
 //
 //	take: the first record is stored
 //	  │
@@ -125,16 +123,16 @@
 // replaces its predecessor.
 package natsqueue
 
-// What the duties cost, in lines with comments: puts, batches and bounds 360 (put, room); heartbeats
-// and owners 420 (node, owner); reading and dedup 450 (follow, partition); records of outcomes 460
-// (write, settle, record); what waits, in memory 460 (index, lane, fetch); lists, counts, changes and
-// erasure, asked of any node 390 (ask); dead letters 230; purging, short logs and the bytes of erased
+// What the duties cost, in lines with comments: puts, batches and bounds 350 (put, room); heartbeats
+// and owners 410 (node, owner); reading and dedup 450 (follow, partition); records of outcomes 440
+// (write, settle, record); what waits, in memory 480 (index, lane, fetch); lists, counts, changes and
+// erasure, asked of any node 390 (ask); dead letters 220; purging, short logs and the bytes of erased
 // users 230 (clean); history 0, there is none; roster 190; settings 60; connection and lateness 700
 // (conn, read, stream, subject); Open, Config and documentation 390.
 //
 // The contract takes more than 2,000. A stream has no due times, no claims, and no order but that of
 // sequences. So the owner has these in memory, and the other nodes have to ask it. To get near 2,000
-// these would have to go: roster and settings (250), lists and changes (390), dead letters (230),
+// these would have to go: roster and settings (250), lists and changes (390), dead letters (220),
 // dedup across owners and the answer to Put (250), MaxBytes and the reserve (80), purging by moves
 // (200), and owners that change, so one node would have all deliveries (420). The jetstream package
 // does what it does well enough: creating, publishing, purging, and reading single messages. What it

@@ -166,7 +166,7 @@ func TestSlowOwnerAnswers(t *testing.T) {
 		q.owned[0] = nil
 		q.mu.Unlock()
 		d, _ := deliveries("d", 0, 1)[0].AppendBinary(nil)
-		if _, err := s.connect(t).Subscribe(q.config.ask("owner.0"), func(m *nats.Msg) {
+		if _, err := s.connect(t).Subscribe(q.config.ask("owner"), func(m *nats.Msg) {
 			time.AfterFunc(3*askEvery/2, func() { m.Respond(encode(answer{Waiting: [][]byte{d}})) })
 		}); err != nil {
 			t.Fatal(err)

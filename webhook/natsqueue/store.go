@@ -80,7 +80,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		}
 	}()
 	for subject, hear := range map[string]nats.MsgHandler{
-		s.config.ask("owner.*"):     s.asked,
+		s.config.ask("owner"):       s.asked,
 		s.config.ask("put." + s.id): s.heardOfPut,
 		s.config.ask("look"):        func(*nats.Msg) { signal(s.look) },
 	} {
