@@ -67,11 +67,13 @@ func full(err error) bool {
 // append makes the records of a group durable and sets their places. Only a group without puts may
 // use the reserve.
 func (w *writer) append(g *group) error {
-	b, err := w.prepare(g)
-	if err == errSealed {
-		if err = w.roll(nil); err == nil {
-			b, err = w.prepare(g)
-		}
+	var b []byte
+	var err error
+	if a := w.active; a == nil || w.broken || a.end >= w.segmentBytes {
+		err = w.roll(nil)
+	}
+	if err == nil {
+		b, err = w.prepare(g)
 	}
 	if full(err) && !g.puts && w.reserve != nil {
 		if err = w.roll(w.reserve); err == nil {
@@ -105,15 +107,10 @@ func (w *writer) append(g *group) error {
 	return nil
 }
 
-var errSealed = errors.New("the active segment takes no more records")
-
-// prepare encodes the records of a group for the active segment, and makes space there, or returns
-// errSealed. The first commit of a segment begins with the list of all others.
+// prepare encodes the records of a group for the active segment, and makes space there. The first
+// commit of a segment begins with the list of all others.
 func (w *writer) prepare(g *group) (b []byte, err error) {
 	a, rs := w.active, g.records
-	if a == nil || w.broken || a.end >= w.segmentBytes {
-		return nil, errSealed
-	}
 	if a.end == 0 {
 		w.index.mu.Lock()
 		list := w.index.segs.record(0)
