@@ -22,9 +22,10 @@ type claimer struct {
 	// in memory. These calls hold a read lock, reconcile holds the write lock.
 	claiming sync.RWMutex
 	// doubted is when a call of exchange last failed. The claims in memory may then differ from those
-	// in the database. It is zero if they cannot. heartbeat.mu guards it.
+	// in the database. It is zero if they cannot. unsure says that reconcile has not compared them since.
+	// heartbeat.mu guards both, and freeing: the ids of chunks that this node could not give back.
 	doubted time.Time
-	// freeing has the ids of chunks that this node could not give back. heartbeat.mu guards it.
+	unsure  bool
 	freeing map[int64]bool
 }
 
@@ -41,7 +42,7 @@ func (s *claimer) exchange(ctx context.Context, lock sync.Locker, fn func(contex
 		if err != nil && !hasCode(err, lockNotAvailable, deadlockDetected) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.doubted = time.Now()
+			s.doubted, s.unsure = time.Now(), true
 		}
 		return err
 	})
@@ -145,6 +146,18 @@ func (s *claimer) free(ctx context.Context, conn *pgxpool.Conn, node int64, ids,
 	return err
 }
 
+// verify calls reconcile if a call of exchange has failed since. Before that, no delivery may be handed
+// out or settled, because its outcome may be stored.
+func (s *claimer) verify(ctx context.Context) error {
+	s.mu.Lock()
+	unsure := s.unsure
+	s.mu.Unlock()
+	if unsure {
+		return s.reconcile(ctx)
+	}
+	return nil
+}
+
 // reconcile makes the claims in memory equal to those in the database, if there is doubt about that.
 // It ends claims that the database does not have any more, and those of deliveries whose outcomes
 // are stored. It gives back chunks that are not in memory.
@@ -189,7 +202,7 @@ func (s *claimer) reconcile(ctx context.Context) error {
 		clear(s.freeing)
 		// The server may still execute a transaction that this node has given up on. So the next poll
 		// calls reconcile again, until that is impossible.
-		if s.doubted.Equal(since) && time.Since(since) > 2*writeTimeout {
+		if s.unsure = false; s.doubted.Equal(since) && time.Since(since) > 2*writeTimeout {
 			s.doubted = time.Time{}
 		}
 		s.mu.Unlock()

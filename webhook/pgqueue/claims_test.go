@@ -3,10 +3,15 @@
 package pgqueue
 
 import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -80,5 +85,59 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 	settleAll(t, other, webhook.Done, fetchUntil(t, other, 20, "crm", "mail"))
 	if n, m := q.FirstClaims(), other.FirstClaims(); n != 20 || m != 0 {
 		t.Errorf("the nodes count %d and %d first claims, want 20 and 0", n, m)
+	}
+}
+
+// A deafConn loses the answers of the server while deaf is set. The server has sent them, so its
+// transaction has ended.
+type deafConn struct {
+	net.Conn
+	deaf *atomic.Bool
+}
+
+func (c deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.deaf.Load() {
+		return 0, errors.New("the answer is lost")
+	}
+	return n, err
+}
+
+// If the answer to the settlements of a sweep is lost, no delivery that it has settled is handed out again.
+func TestLostAnswerOfSweep(t *testing.T) {
+	pc, err := pgxpool.ParseConfig(address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one answer for each batch
+	var deaf atomic.Bool
+	dial := pc.ConnConfig.DialFunc
+	pc.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return deafConn{conn, &deaf}, err
+	}
+	p, err := pgxpool.NewWithConfig(t.Context(), pc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour, Poll: time.Hour, NoListen: true})
+	defer q.Close()
+	putAll(t, q, deliveries("crm", 0, 2)...)
+	settleAll(t, q, webhook.Return, fetchUntil(t, q, 1, "crm")) // now the chunk is in memory
+	n, _, err := q.sweep(t.Context(), `destination = $2`, "crm", func(d *webhook.Delivery) webhook.Verdict {
+		deaf.Store(true)
+		if d.ID == "0" {
+			return webhook.Done
+		}
+		return webhook.Return
+	})
+	if n != 0 || err == nil {
+		t.Fatalf("sweep = %d, %v; want an error, because the answer was lost", n, err)
+	}
+	deaf.Store(false)
+	ds, err := q.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 2}}, 1<<20, nil)
+	if len(ds) != 1 || ds[0].ID != "1" || err != nil {
+		t.Errorf("Fetch = %v, %v; want only the delivery that was not settled", ds, err)
 	}
 }

@@ -35,6 +35,9 @@ func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int6
 		}
 		defer s.fetching.release()
 		s.fetched.Store(time.Now().UnixMicro())
+		if err := s.verify(ctx); err != nil {
+			return err
+		}
 		s.mu.Lock()
 		err := f.run(ctx)
 		if err != nil {

@@ -15,7 +15,6 @@ import (
 type settler struct {
 	claimer
 	settling semaphore // held by calls that store outcomes
-	unsure   bool      // the latest outcomes may be stored or not; settling guards it
 }
 
 // Settle implements webhook.Store.
@@ -35,13 +34,10 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
 func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for again := true; n < len(ss); {
-		if s.unsure {
-			if err := s.reconcile(ctx); err != nil {
-				return n, err
-			}
+		if err := s.verify(ctx); err != nil {
+			return n, err
 		}
 		stored, refused, err := s.settleSome(ctx, ss[n:])
-		s.unsure = err != nil
 		if again && hasCode(err, claimsEnded, deadlockDetected) {
 			again = false
 			continue
