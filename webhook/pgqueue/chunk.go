@@ -1,6 +1,7 @@
 package pgqueue
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -11,24 +12,19 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// chunkItems and chunkBytes bound a chunk, in deliveries and in bytes. A chunk of a single delivery
-// may be larger.
 const (
+	// chunkItems and chunkBytes bound a chunk, in deliveries and in bytes. A chunk of a single delivery
+	// may be larger.
 	chunkItems = 256
 	chunkBytes = 256 << 10
-)
-
-const (
-	// cacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node does
-	// not claim the deliveries that it puts, and gives back chunks of which the forwarder has no
-	// delivery.
+	// cacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node claims
+	// none of the deliveries that it puts, and gives back chunks of which the forwarder has no delivery.
 	cacheBytes = 32 << 20
 	// itemBytes is about how many bytes of memory a delivery takes in addition to its record.
 	itemBytes = 384
 )
 
-// A queueKey names a queue of the store: the fresh deliveries of a destination, or its
-// retries.
+// A queueKey names a queue of the store: the fresh deliveries of a destination, or its retries.
 type queueKey struct {
 	destination string
 	retries     bool
@@ -69,8 +65,8 @@ type chunk struct {
 	damaged error  // why a delivery could not be read
 	size    int64
 	used    time.Time // when it was claimed, or a claim of one of its deliveries last began or ended
-	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more.
-	// So it stays claimed until this node ends, and other nodes do not claim it again and again.
+	// inHand is how many items have the state inHand or storing. A damaged chunk counts as one more, and
+	// so stays claimed until this node ends: otherwise nodes would claim it again and again.
 	inHand int
 }
 
@@ -99,13 +95,9 @@ func itemOrder(x, y *item) int {
 	return cmp.Or(x.d.Due.Compare(y.d.Due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
 }
 
-// appendItem appends a delivery to a chunk: the length of its record, and the record.
-func appendItem(b, record []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(record))), record...)
-}
-
-// decode adds the items of a row. The argument done has a '1' for each delivery that is done, and is
-// empty if none is. A delivery that cannot be read hides no other, unless its length is damaged.
+// decode adds the items of a row: for each, its length as a varint, and its record. The argument done
+// has a '1' for each delivery that is done, and is empty if none is. A delivery that cannot be read
+// hides no other, unless its length is damaged.
 func (c *chunk) decode(items []byte, done string) {
 	c.items = make([]item, 0, max(c.waiting, 0))
 	c.size = int64(len(items))
@@ -135,11 +127,10 @@ func (c *chunk) decode(items []byte, done string) {
 
 func isSet(bits string, i int) bool { return i < len(bits) && bits[i] == '1' }
 
-// doneBits returns a bit for each item: set if it is settled, or its outcome is being stored.
+// doneBits has a bit for each item: set if it is settled, or its outcome is being stored.
 func (c *chunk) doneBits() string {
-	bits := make([]byte, len(c.items))
+	bits := bytes.Repeat([]byte("0"), len(c.items))
 	for i := range c.items {
-		bits[i] = '0'
 		if state := c.items[i].state; state == settled || state == storing {
 			bits[i] = '1'
 		}
@@ -147,8 +138,7 @@ func (c *chunk) doneBits() string {
 	return string(bits)
 }
 
-// due returns the earliest due time of the deliveries that are not settled. If all are
-// settled, it returns the constant never.
+// due returns the earliest due time of the deliveries that are not settled, or never.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {

@@ -2,28 +2,30 @@ package pgqueue
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 )
 
 // A claimer claims chunks, hands out their deliveries, and gives the chunks back.
 type claimer struct {
 	memory
-	releasing   atomic.Bool  // this node makes no more claims; see Release
-	fetching    semaphore    // held by Fetch, and by calls during which no item may be handed out
-	fetched     atomic.Int64 // when Fetch was last called, in microseconds since 1970
-	firstClaims atomic.Int64 // the result of FirstClaims
+	releasing   atomic.Bool         // this node makes no more claims; see Release
+	fetching    *semaphore.Weighted // held by Fetch, and by calls during which no item may be handed out
+	fetched     atomic.Int64        // when Fetch was last called, in microseconds since 1970
+	firstClaims atomic.Int64        // the result of FirstClaims
 
 	// claiming keeps reconcile apart from calls that have changed claims in the database but not yet
 	// in memory. These calls hold a read lock, reconcile holds the write lock.
 	claiming sync.RWMutex
-	// doubted is when a call of exchange last failed. The claims in memory may then differ from those
-	// in the database. It is zero if they cannot. unsure says that reconcile has not compared them since.
-	// heartbeat.mu guards both, and freeing: the ids of chunks that this node could not give back.
+	// heartbeat.mu guards all below. doubted is when a call of exchange last failed, zero if no such call
+	// can have any effect now. unsure says that claims in memory may differ from those in the database.
+	// freeing has the ids of chunks that this node could not give back.
 	doubted time.Time
 	unsure  bool
 	freeing map[int64]bool
@@ -133,12 +135,12 @@ func (s *claimer) trim(ctx context.Context) {
 // unless dues is empty. If it fails, reconcile does it later.
 func (s *claimer) free(ctx context.Context, conn *pgxpool.Conn, node int64, ids, dues []int64) error {
 	b := newBatch()
-	b.Queue(s.in(freeSQL), s.channel(), node, ids, dues)
+	b.Queue(s.in(freeSQL), s.channel, node, ids, dues)
 	err := conn.SendBatch(ctx, b).Close()
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.doubted = time.Now()
+		s.doubted, s.unsure = time.Now(), true
 		for _, id := range ids {
 			s.freeing[id] = true
 		}
@@ -146,38 +148,33 @@ func (s *claimer) free(ctx context.Context, conn *pgxpool.Conn, node int64, ids,
 	return err
 }
 
-// verify calls reconcile if a call of exchange has failed since. Before that, no delivery may be handed
-// out or settled, because its outcome may be stored.
-func (s *claimer) verify(ctx context.Context) error {
-	s.mu.Lock()
-	unsure := s.unsure
-	s.mu.Unlock()
-	if unsure {
-		return s.reconcile(ctx)
-	}
-	return nil
-}
-
-// reconcile makes the claims in memory equal to those in the database, if there is doubt about that.
-// It ends claims that the database does not have any more, and those of deliveries whose outcomes
+// reconcile makes the claims in memory equal to those in the database, unless it has done so since a call
+// of exchange failed. Before that, no delivery may be handed out or settled, because its outcome may be
+// stored. It ends claims that the database does not have any more, and those of deliveries whose outcomes
 // are stored. It gives back chunks that are not in memory.
 func (s *claimer) reconcile(ctx context.Context) error {
 	s.mu.Lock()
-	since := s.doubted
+	since, unsure := s.doubted, s.unsure
 	s.mu.Unlock()
-	if since.IsZero() {
+	if !unsure {
 		return nil
 	}
 	return s.exchange(ctx, &s.claiming, func(ctx context.Context, conn *pgxpool.Conn) error {
+		type claimed struct {
+			ID      int64
+			Waiting int
+			Outbox  bool
+			Done    string
+		}
 		node := s.nodeNow()
-		stored, err := collect(ctx, conn, pgx.RowToStructByPos[claimedRow], s.in(claimedSQL), node)
+		stored, err := collect(ctx, conn, pgx.RowToStructByPos[claimed], s.in(claimedSQL), node)
 		if err != nil {
 			return err
 		}
 		defer s.hearAny()
 		var unknown []int64
-		found := make(map[*chunk]bool)
 		s.mu.Lock()
+		lost := maps.Clone(s.chunks)
 		for _, r := range stored {
 			c := s.chunks[r.ID]
 			if c == nil {
@@ -187,35 +184,26 @@ func (s *claimer) reconcile(ctx context.Context) error {
 				}
 				continue
 			}
-			found[c], c.waiting = true, r.Waiting
+			delete(lost, r.ID)
+			c.waiting = r.Waiting
 			for i := range c.items {
 				if isSet(r.Done, i) {
 					s.unhand(&c.items[i], settled)
 				}
 			}
 		}
-		for _, c := range s.chunks {
-			if !found[c] {
-				s.forget(c)
-			}
+		for _, c := range lost {
+			s.forget(c)
 		}
 		clear(s.freeing)
-		// The server may still execute a transaction that this node has given up on. So the next poll
-		// calls reconcile again, until that is impossible.
+		// The server may still execute a transaction that this node has given up on. So reconcile is due
+		// again at the next poll, until that is impossible.
 		if s.unsure = false; s.doubted.Equal(since) && time.Since(since) > 2*writeTimeout {
 			s.doubted = time.Time{}
 		}
 		s.mu.Unlock()
 		return s.free(ctx, conn, node, unknown, nil)
 	})
-}
-
-// A claimedRow is what claimedSQL reads of a chunk.
-type claimedRow struct {
-	ID      int64
-	Waiting int
-	Outbox  bool
-	Done    string
 }
 
 // claimedSQL waits for transactions that are storing outcomes.

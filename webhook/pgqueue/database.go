@@ -21,7 +21,8 @@ type database struct {
 	config     Config
 	pool       *pgxpool.Pool
 	schema     string // quoted, for SQL
-	lock       int64  // the advisory lock of the dedup window
+	lock       int64  // the advisory lock of the dedup window; lock^1 is that of upkeep, lock^2 that of migrate
+	channel    string // of notifications
 	calls      storekit.Gate
 	background context.Context // ends when the Store is closed
 	stop       context.CancelFunc
@@ -31,10 +32,9 @@ type database struct {
 // in returns SQL statements with the name of the schema in place of S.
 func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
 
-// checkIsolation returns an error unless transactions of the pool are READ COMMITTED, PostgreSQL's
-// default. At a stricter level, a transaction fails if another node claims or settles a chunk at
-// the same time. This package handles that case itself, by SKIP LOCKED and by conditions in its
-// statements.
+// checkIsolation returns an error unless transactions of the pool are READ COMMITTED. At a stricter
+// level, a transaction fails if another node claims or settles a chunk at the same time. Here, SKIP
+// LOCKED and conditions in the statements handle that case.
 func (s *database) checkIsolation(ctx context.Context) error {
 	const want = "read committed"
 	var level string
@@ -52,10 +52,9 @@ type querier interface {
 }
 
 // newBatch returns a batch of statements, which are a transaction. It makes PostgreSQL find rows by
-// index. Without that, PostgreSQL may keep a plan that was made while a table was empty, and later read
-// the whole table. PostgreSQL also overestimates a LIMIT that differs by row: it assumes a third of
-// the table. jit is off because PostgreSQL adds a very high cost to a type of plan that is switched
-// off, and compiles every plan with such a cost.
+// index. Otherwise PostgreSQL may later read a whole table by a plan that was made while the table was
+// empty. For a LIMIT that differs by row, it also assumes a third of the table. jit is off because
+// PostgreSQL compiles every plan of very high cost, such as one with a step that is switched off.
 func newBatch() *pgx.Batch {
 	b := new(pgx.Batch)
 	b.Queue(byIndex)
@@ -65,7 +64,7 @@ func newBatch() *pgx.Batch {
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
-// into returns a function that sets all to the rows of a query, each converted by scan.
+// into returns a function for the rows of a query. It sets all to these rows, each converted by scan.
 func into[T any](all *[]T, scan pgx.RowToFunc[T]) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*all, err = pgx.CollectRows(rows, scan)
@@ -73,7 +72,7 @@ func into[T any](all *[]T, scan pgx.RowToFunc[T]) func(pgx.Rows) error {
 	}
 }
 
-// collect runs a query in a batch, and returns its rows, each converted by scan.
+// collect runs a query in a newBatch, and returns its rows, each converted by scan.
 func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	b := newBatch()
 	b.Queue(sql, args...).Query(into(&all, scan))
@@ -90,8 +89,7 @@ func (t *text) ScanBytes(b []byte) error {
 	return nil
 }
 
-// call runs f as a call of the store. The argument what describes the call. An error begins with
-// this text.
+// call runs f as a call of the store. An error says what the call was doing.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -119,8 +117,8 @@ const (
 	chunkPage = 16
 )
 
-// paged lists, page by page, the rows whose keys sort after the argument after. For each page it
-// appends two arguments to args: the last key that was listed, and the size of a page.
+// paged lists, page by page, the rows whose keys sort after the argument after. To args it appends the
+// last key that was listed, and the size of a page.
 func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
 	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
 		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)
@@ -143,27 +141,13 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
 }
 
-// A semaphore is held by one call at a time. It has a capacity of 1.
-type semaphore chan struct{}
-
-func (s semaphore) acquire(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s semaphore) release() { <-s }
-
 // A lineError has the text of an error of the driver on one line.
 type lineError struct{ error }
 
 func (e lineError) Unwrap() error { return e.error }
 
 // Error implements error. The driver's text has a line for each attempt to connect. If the driver
-// has tried again without TLS, the lines may be equal. Then Error keeps only one of them.
+// has tried again without TLS, these lines may be equal. Then Error keeps one of them.
 func (e lineError) Error() string {
 	var kept []string
 	for line := range strings.Lines(e.error.Error()) {

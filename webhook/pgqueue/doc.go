@@ -15,11 +15,11 @@
 //
 // Put returns once PostgreSQL has committed. With synchronous_commit at its default, an accepted
 // delivery survives a power failure. Only one node at a time gets a delivery, as long as the
-// heartbeats of that node are stored. Other nodes take over from a node without heartbeats within
-// Config.Claim. They may repeat the attempts that it had in flight.
+// heartbeats of that node are stored. Others take over from a node without heartbeats within
+// Config.Claim, and may repeat the attempts that it had in flight.
 //
-// An outage of the database makes no node dead. After an outage, a node judges others only once its
-// own heartbeats have been stored again for three quarters of Config.Claim. A node whose heartbeats
+// An outage of the database makes no node dead. After it, a node judges others only once its own
+// heartbeats have been stored again for three quarters of Config.Claim. A node whose heartbeats
 // come back in time keeps its claims.
 //
 // If the answer to a transaction is lost, the store finds out whether the transaction was
@@ -30,8 +30,7 @@
 // webhook.Forwarder apply to each node separately.
 //
 // Due times are compared with the clock of the database. The clocks of nodes have to be right to
-// about a second, as NTP keeps them. A clock that is ahead delays the deliveries that its node
-// puts.
+// about a second, as NTP keeps them: a clock that is ahead delays the deliveries that its node puts.
 //
 // A Store keeps no webhook.History, because it would have to write each body once more.
 //
@@ -41,25 +40,24 @@
 // connection like everything else. One more connection outside of the pool listens for
 // notifications.
 //
-// Some poolers give each transaction a connection of its own. Behind such a pooler, set
-// Config.NoListen. Unless the pooler supports prepared statements, as PgBouncer does from 1.21 on,
-// also set DefaultQueryExecMode in the pool's configuration to pgx.QueryExecModeExec or another
-// mode without prepared statements.
+// Behind a pooler that gives each transaction a connection of its own, set Config.NoListen. Unless
+// the pooler supports prepared statements, as PgBouncer does from 1.21 on, also set
+// DefaultQueryExecMode in the pool's configuration to pgx.QueryExecModeExec or another mode without
+// prepared statements.
 //
 // Transactions of the pool are READ COMMITTED, PostgreSQL's default: Open refuses another
 // default_transaction_isolation. Callers of ForwardTx choose the level of their own transaction.
 //
 // # Schema
 //
-// Open creates the tables, and migrates them to its version. Several processes may do so at once. A
-// program whose database role may not change tables sets Config.NoMigrate. Then somebody else has
-// to apply the statements that SQL returns, before the first program that needs the newer schema
-// starts.
+// Open creates the tables, and migrates them to its version. Several processes may do so at once. If
+// the database role of a program may not change tables, set Config.NoMigrate, and apply the
+// statements that SQL returns before the first program that needs the newer schema starts.
 //
 // Programs that need different versions of the schema work side by side, for example while they are
-// replaced one by one. The schema in the database has the version that the newest of them needs. It
-// also records the oldest version whose programs it supports. A migration removes nothing that
-// supported programs use. Programs that are too old refuse to open the schema.
+// replaced one by one. The schema has the version that the newest of them needs, and records the
+// oldest version whose programs it supports. A migration removes nothing that these programs use.
+// Older programs refuse to open the schema.
 //
 // With psql, the view waiting shows which deliveries wait, for which destination and why. The view
 // dead_letters shows the dead letters:
@@ -70,13 +68,12 @@
 //
 // Deliveries of one destination that are put at the same time share a row, a chunk. So under load
 // PostgreSQL executes a few statements for each hundred deliveries, and without load each delivery
-// has a row of its own. A node claims chunks, hands out their deliveries, and stores the outcomes.
-// It stores them as bits in the row, and deletes the row with the last outcome. A node that also
-// delivers claims the deliveries that it puts, with the same statement. The database notifies other
-// nodes of the unclaimed deliveries. Every Config.Poll, each node also searches the tables for
-// deliveries that no notification has reported.
+// has a row of its own. A node claims chunks, hands out their deliveries, and stores the outcomes as
+// bits in the row; the last outcome deletes the row. A node that also delivers claims the deliveries
+// that it puts, with the same statement. The database notifies other nodes of the unclaimed ones.
+// Every Config.Poll, each node also searches for deliveries that no notification has reported.
 //
 // The store does not leave finished rows to vacuum, because an open transaction can hold up vacuum.
-// The table of chunks has four partitions, which are used in turn. The table of the dedup window
-// has two. A partition is truncated once nothing in it is needed.
+// The table of chunks has four partitions, and that of the dedup window two, which are used in turn.
+// A partition is truncated once nothing in it is needed.
 package pgqueue

@@ -30,12 +30,12 @@ type fetch struct {
 func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
-		if err := s.fetching.acquire(ctx); err != nil {
+		if err := s.fetching.Acquire(ctx, 1); err != nil {
 			return err
 		}
-		defer s.fetching.release()
+		defer s.fetching.Release(1)
 		s.fetched.Store(time.Now().UnixMicro())
-		if err := s.verify(ctx); err != nil {
+		if err := s.reconcile(ctx); err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -62,7 +62,7 @@ func (f *fetch) run(ctx context.Context) error {
 	}
 	f.began = f.s.events
 	for i := range f.wants {
-		for !f.serve(i) {
+		for f.take(i); f.missing(i) >= 0; f.take(i) {
 			if err := f.ask(ctx, i); err != nil {
 				return err
 			}
@@ -78,42 +78,43 @@ func (f *fetch) key(i int) queueKey { return queueKey{f.wants[i].Destination, f.
 
 func (f *fetch) queue(i int) *queue { return f.s.queueOf(f.key(i)) }
 
-// serve takes deliveries for want i from memory. It returns false if the database must be asked,
-// because the database may have due deliveries that come before those in memory, or that the want
-// still lacks. Even if maxBytes is reached, it asks about a stale queue once, so that Next is right.
-func (f *fetch) serve(i int) bool {
+// outdated says that the database must be asked about a queue: it is stale, and was not asked about
+// during this Fetch.
+func (f *fetch) outdated(q *queue) bool { return q.stale() && q.asked <= f.began }
+
+// take takes due deliveries for want i from memory, unless the database may have earlier ones.
+func (f *fetch) take(i int) {
 	q := f.queue(i)
-	if q.stale() && q.asked <= f.began {
-		return false
-	}
-	for !f.full && f.taken[i] < f.wants[i].Max {
+	for !f.outdated(q) && !f.full && f.taken[i] < f.wants[i].Max {
 		it := q.first()
 		if it == nil || it.due() > min(f.at, q.beyond) {
-			return q.beyond > f.at
+			return
 		}
 		body := int64(len(it.d.Body))
 		if f.full = len(f.items) > 0 && body > f.maxBytes; f.full {
-			break
+			return
 		}
 		f.s.hand(it)
 		f.items = append(f.items, it)
 		f.maxBytes -= body
 		f.taken[i]++
 	}
-	return true
 }
 
-// missing returns how many chunks to claim for want i, or -1 if there is no need to ask the
-// database.
+// missing returns how many chunks to claim for want i, or -1 if there is no need to ask the database.
+// An outdated queue is asked about even if maxBytes is reached, so that Next is right.
 func (f *fetch) missing(i int) int {
-	q := f.queue(i)
-	need := max(f.wants[i].Max-f.taken[i]-len(q.free), 0)
+	q, left := f.queue(i), f.wants[i].Max-f.taken[i]
+	if f.full {
+		left = 0
+	}
+	need := max(left-len(q.free), 0)
 	chunks := (need + q.per - 1) / max(q.per, 1)
 	it := q.first()
 	switch {
-	case q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due()):
+	case left > 0 && q.beyond <= f.at && (need > 0 || it == nil || q.beyond < it.due()):
 		return max(chunks, 1)
-	case q.stale():
+	case f.outdated(q):
 		return chunks
 	}
 	return -1
@@ -122,14 +123,12 @@ func (f *fetch) missing(i int) int {
 const (
 	// maxAsk bounds the queues, and the chunks, that one query asks for.
 	maxAsk = 64
-	// contended is how long this node leaves a queue alone while other nodes are claiming its due
-	// chunks.
+	// contended is how long this node leaves a queue alone while other nodes claim its due chunks.
 	contended = 10 * time.Millisecond
 )
 
-// ask runs one query for want i and for the later wants that need a query. The query claims chunks. It
-// also finds the due time of the first chunk that it does not claim. ask releases s.mu during the
-// query.
+// ask claims chunks for want i and for the later wants that miss some. It also finds the first chunk of
+// each queue that it does not claim. It releases s.mu meanwhile.
 func (f *fetch) ask(ctx context.Context, i int) error {
 	s := f.s
 	var (
@@ -229,9 +228,8 @@ func scanHead(r pgx.CollectableRow) (h head, err error) {
 }
 
 // headsSQL finds the first unclaimed chunk of both queues of each destination in the array $1, or of
-// all destinations if it is null. Where there is no chunk, it returns the constants never and
-// chunkItems. It looks each next destination up in an index, so it does not read all the chunks of a
-// destination.
+// all destinations if it is null. Where there is none, it returns never and chunkItems. It finds each
+// next destination by an index, so it does not read all the chunks of a destination.
 const headsSQL = `WITH RECURSIVE next AS (
 	(SELECT destination FROM S.chunk WHERE node = 0 AND $1::bytea[] IS NULL ORDER BY destination LIMIT 1)
 	UNION ALL

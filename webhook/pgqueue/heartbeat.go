@@ -13,13 +13,13 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A heartbeat proves to the other nodes of the schema that this process, a node, is alive.
+// A heartbeat proves to other nodes that this process, a node, is alive.
 type heartbeat struct {
 	*database
 	presented chan struct{} // makes live send a heartbeat; capacity 1
 
-	// mu guards all below. It also guards memory, so that the id of the node does not change while
-	// chunks that were claimed with this id are added to memory.
+	// mu guards all below, and memory, so that the id of the node does not change while chunks that were
+	// claimed with this id are added to memory.
 	mu      sync.Mutex
 	node    int64                 // the id of this node
 	note    func() ([]byte, bool) // of Present
@@ -68,11 +68,10 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once other nodes may consider this node dead. It checks the age of the
-// last heartbeat by the wall clock and by the monotonic clock. It returns an error if the age is
-// too high by one of them.
+// expired returns an error once other nodes may consider this node dead: once the age of the last
+// heartbeat is too high by the wall clock or by the monotonic clock.
 func (s *heartbeat) expired() error {
-	now, trusted := time.Now(), s.config.trusted()
+	now, trusted := time.Now(), s.config.term()*9/10 // so that this node stops before others take over
 	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
 		return nil
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// scanDead reads the key and the record of a dead letter. If the record is damaged, scanDead logs
-// that and returns a dead letter that has nothing but its Key.
+// scanDead reads the key and the record of a dead letter. If the record is damaged, the dead letter has
+// nothing but its Key.
 func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.Ended, err error) {
 	var key string
 	var record []byte
@@ -143,8 +143,8 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	return version, err
 }
 
-// setSQL removes the version $3 of the setting $1, and stores it anew unless the value $2 is null. It
-// returns the new version, or no row if there is a conflict.
+// setSQL removes version $3 of the setting $1, and stores it anew unless the value $2 is null. It returns
+// the new version, or no row if there is a conflict.
 const setSQL = `WITH old AS (
 	DELETE FROM S.setting WHERE name = $1 AND version = $3 RETURNING name
 ), new AS (
@@ -180,18 +180,14 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 // CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
 // claimed.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() (counts []webhook.DestinationCounts, err error) {
-		err = s.call(ctx, "counting", func() error {
-			rows, _ := s.pool.Query(ctx, s.in(`SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
-	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`), s.nodeNow(), int64(never)) // CollectRows returns the error
-			counts, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
-				var first int64
-				err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
-				c.Oldest = timeOf(first)
-				return c, err
-			})
-			return err
-		})
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
+		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+			var first int64
+			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
+			c.Oldest = timeOf(first)
+			return c, err
+		}, `SELECT destination, sum(waiting), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0),
+	coalesce(min(due) FILTER (WHERE node = 0), $2) FROM S.chunk GROUP BY destination`, s.nodeNow(), int64(never))
 		if err != nil {
 			return nil, err
 		}
@@ -214,9 +210,8 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	})
 }
 
-// Waiting implements webhook.Store. If the argument after is not empty, it is the ID of a delivery,
-// and Waiting yields the deliveries behind this one. For that, it also reads all deliveries before
-// it. If there is no delivery with this ID, Waiting yields all deliveries.
+// Waiting implements webhook.Store. To find the delivery with the ID after, it reads all deliveries
+// before it.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		found := after == ""

@@ -46,8 +46,8 @@ func (s *memory) event() uint64 {
 	return s.events
 }
 
-// queueOf returns the queue with this key. A new queue is stale. The caller holds s.mu. This is true
-// of all functions in this file that do not lock s.mu themselves.
+// queueOf returns the queue with this key. A new queue is stale. The caller holds s.mu, as for all
+// functions in this file that do not lock it themselves.
 func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
@@ -57,8 +57,8 @@ func (s *memory) queueOf(key queueKey) *queue {
 	return q
 }
 
-// report notes that the queues of drafts may have these drafts as unclaimed chunks, because this node
-// has stored them, or the answer was lost.
+// report notes that there may be these drafts as unclaimed chunks, because this node has stored them,
+// or the answer was lost.
 func (s *memory) report(drafts ...*draft) {
 	for _, d := range drafts {
 		q := s.queueOf(d.queue)
@@ -76,9 +76,9 @@ type head struct {
 	waiting int
 }
 
-// learn stores the head of a queue that a query has returned. The argument asked is the number of
-// the event that the query began. The query may not have seen a chunk that was reported later, or
-// that a query which began later has returned. Then learn keeps an earlier due time.
+// learn stores the head of a queue that a query has returned. The query began with the event asked. It
+// may not have seen a chunk that was reported later, or returned by a query that began later. Then learn
+// keeps an earlier due time.
 func (s *memory) learn(h head, asked uint64) *queue {
 	q := s.queueOf(h.queue)
 	if asked > max(q.reported, q.asked) || h.due < q.beyond {
@@ -103,8 +103,7 @@ func (q *queue) first() *item {
 	return q.free[0]
 }
 
-// next returns when the first delivery that is not handed out is due. It returns the zero time if
-// there is none.
+// next returns when the first delivery that is not handed out is due, or zero if there is none.
 func (q *queue) next() time.Time {
 	at := q.beyond
 	if it := q.first(); it != nil {
@@ -149,8 +148,7 @@ func (s *memory) unhand(it *item, state itemState) {
 	it.d.Claim, it.state = 0, state
 }
 
-// takeBack ends the claims of those items that are still handed out, and puts these items back into
-// their queues.
+// takeBack puts those items that are still handed out back into their queues.
 func (s *memory) takeBack(items ...*item) {
 	for _, it := range items {
 		if it.state == inHand {
@@ -160,8 +158,7 @@ func (s *memory) takeBack(items ...*item) {
 	}
 }
 
-// install adds a claimed chunk to memory, and its free items to their queue. It logs if the chunk is
-// damaged.
+// install adds a claimed chunk to memory, and its free items to their queue.
 func (s *memory) install(c *chunk) {
 	if c.damaged != nil {
 		c.inHand++
@@ -201,8 +198,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// hear notes that the database may have other unclaimed chunks of these destinations. Then Fetch asks
-// for the queues in memory, and Heads for all.
+// hear notes that the database may have other unclaimed chunks of these destinations. Then Fetch and
+// Heads ask for them.
 func (s *memory) hear(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
@@ -217,8 +214,8 @@ func (s *memory) hear(names ...string) {
 	signal(s.changed)
 }
 
-// hearAny does the same for all destinations. It removes from memory the items that are no longer
-// free, and empty queues.
+// hearAny does the same for all destinations. It removes items that are no longer free, and empty
+// queues.
 func (s *memory) hearAny() {
 	s.mu.Lock()
 	s.news = nil

@@ -26,7 +26,8 @@ func (s *Store) live() {
 		ctx, cancel := context.WithTimeout(s.background, s.config.Claim/4)
 		err := s.beat(ctx)
 		if errors.Is(err, errEnded) {
-			err = s.again(ctx)
+			s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
+			err = s.enroll(ctx)
 		}
 		cancel()
 		switch {
@@ -39,13 +40,6 @@ func (s *Store) live() {
 			s.hearAny()
 		}
 	}
-}
-
-// again makes this process a new node, after other nodes have taken over the claims of its old one.
-func (s *claimer) again(ctx context.Context) error {
-	s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
-	defer s.hearAny()
-	return s.enroll(ctx)
 }
 
 // enroll makes this process a new node, whose claims are valid from then on. In memory, the claims of
@@ -62,13 +56,13 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::interval) RETURNING id`), 
 	}
 	s.node = ids[0]
 	s.mu.Unlock()
+	s.hearAny()
 	return s.beat(ctx)
 }
 
 // resign gives back all claims and removes this node from the table of nodes.
 func (s *claimer) resign(ctx context.Context) error {
 	s.mu.Lock()
-	node := s.node
 	for _, it := range s.claims {
 		s.unhand(it, free)
 	}
@@ -77,19 +71,14 @@ func (s *claimer) resign(ctx context.Context) error {
 		return err
 	}
 	b := newBatch()
-	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
-	b.Queue(s.in(healSQL), s.channel(), node) // damaged chunks, and those of claims whose answers were lost
+	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), s.nodeNow())
+	b.Queue(s.in(healSQL), s.channel, s.nodeNow()) // damaged chunks, and those of claims whose answers were lost
 	return s.pool.SendBatch(ctx, b).Close()
 }
 
-// longestPoll bounds how seldom a node searches the tables, if searches take long. One slow search
-// may have waited for a database that hung for a moment.
-const longestPoll = time.Minute
-
-// maintain runs until the Store is closed. It takes over from dead nodes and keeps the tables
-// small. It signals Changed every Poll, so that Heads finds chunks that no notification has
-// reported. A step that fails is tried again the next time. maintain does not log that the database
-// cannot be reached, because the method live logs that.
+// maintain takes over from dead nodes and keeps the tables small, until the Store is closed. Every Poll
+// it signals Changed, so that Heads finds chunks that no notification has reported. A step that fails
+// is tried again the next time. If the database cannot be reached, the method live logs it.
 func (s *Store) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
@@ -114,15 +103,17 @@ func (s *Store) maintain() {
 		}
 		s.mu.Lock()
 		looked := s.looked
+		s.unsure = !s.doubted.IsZero()
 		s.mu.Unlock()
-		// Wait so long that reading all heads takes at most a twentieth of the time.
-		if time.Since(searched) >= min(20*looked, longestPoll) {
+		// Reading all heads takes at most a twentieth of the time. It follows within a minute, because one
+		// slow search may have waited for a database that hung for a moment.
+		if time.Since(searched) >= min(20*looked, time.Minute) {
 			searched = time.Now()
 			s.hearAny()
 		}
 		try(s.reconcile)
 		try(func(ctx context.Context) error { return s.release(ctx, idleClaim) })
-		if time.Since(kept) >= upkeepEvery {
+		if time.Since(kept) >= 10*time.Second {
 			kept = time.Now()
 			try(s.upkeep)
 		}
@@ -136,7 +127,7 @@ func (s *Store) maintain() {
 // An outage of the database makes no node dead. So this node judges others only if its own
 // heartbeats have been stored for at least Config.term up to now, and none of them was late.
 func (s *claimer) takeOver(ctx context.Context) error {
-	names, err := collect(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL), s.channel(), s.nodeNow(), s.config.term(), s.config.late())
+	names, err := collect(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL), s.channel, s.nodeNow(), s.config.term(), s.config.late())
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -157,15 +148,18 @@ const takeOverSQL = `WITH dead AS (
 ), notified AS (` + notifyFreed + `)
 SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
-// heal frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
-// claims arise if a claim is stored while another node removes the claiming node, and if the answer to
-// a claim was lost. The claiming node has not counted them as first claims, so outbox stays as it is.
-func (s *heartbeat) heal(ctx context.Context) error {
+// upkeep keeps the tables small, and heals claims. Each step is a transaction of its own.
+func (s *Store) upkeep(ctx context.Context) error {
+	_, dedup := s.pool.Exec(ctx, s.in("SELECT S.rotate_dedup($1, clock_timestamp(), $2, $3)"), s.lock, s.config.DedupMax, s.config.DedupWindow)
+	_, chunks := s.pool.Exec(ctx, s.in("SELECT S.rotate_chunks($1, clock_timestamp())"), s.lock)
 	b := newBatch()
-	b.Queue(s.in(healSQL), s.channel(), s.nodeNow())
-	return s.pool.SendBatch(ctx, b).Close()
+	b.Queue(s.in(healSQL), s.channel, s.nodeNow())
+	return errors.Join(dedup, chunks, s.pool.SendBatch(ctx, b).Close())
 }
 
+// healSQL frees chunks that are claimed by nodes which do not exist, and notifies all other nodes. Such
+// claims arise if a claim is stored while another node removes the claiming node, and if the answer to
+// a claim was lost. The claiming node has not counted them as first claims, so outbox stays as it is.
 const healSQL = `WITH RECURSIVE claimer AS (
 	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
 	UNION ALL
@@ -176,29 +170,10 @@ const healSQL = `WITH RECURSIVE claimer AS (
 	RETURNING destination
 )` + notifyFreed
 
-// upkeepEvery is how often upkeep runs, at most.
-const upkeepEvery = 10 * time.Second
-
-// upkeep keeps the tables small. Each step is a transaction of its own.
-func (s *Store) upkeep(ctx context.Context) error {
-	_, dedup := s.pool.Exec(ctx, s.in("SELECT S.rotate_dedup($1, clock_timestamp(), $2, $3)"), s.lock, s.config.DedupMax, s.config.DedupWindow)
-	_, chunks := s.pool.Exec(ctx, s.in("SELECT S.rotate_chunks($1, clock_timestamp())"), s.lock)
-	return errors.Join(dedup, chunks, s.heal(ctx))
-}
-
-// A notification names a destination that may have unclaimed deliveries. Its payload is the id of
-// the node that sends it, a space, and the destination in hexadecimal digits.
-
-// notifyFreed notifies other nodes of the destinations of chunks that a statement has freed. It
-// follows a CTE named freed. The channel is $1 and the id of the sender $2. PostgreSQL sends equal
-// notifications of one transaction only once.
+// notifyFreed notifies other nodes of the destinations of chunks that a statement has freed. It follows
+// a CTE named freed. The channel is $1 and the id of the sender $2. A notification is that id, a space,
+// and the destination in hexadecimal digits. PostgreSQL sends equal ones of a transaction only once.
 const notifyFreed = ` SELECT pg_notify($1, $2::bigint::text || ' ' || encode(destination, 'hex')) FROM freed`
-
-// channel returns the name of the channel of the notifications. PostgreSQL allows names of 63
-// bytes.
-func (s *database) channel() string {
-	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
-}
 
 // listen receives notifications until the Store is closed. It reconnects after an error.
 func (s *memory) listen() {
@@ -220,7 +195,7 @@ func (s *memory) receive() error {
 	}
 	conn := pooled.Hijack() // a connection that listens must not go back to the pool
 	defer conn.Close(s.background)
-	if _, err := conn.Exec(s.background, "LISTEN "+s.channel()); err != nil {
+	if _, err := conn.Exec(s.background, "LISTEN "+s.channel); err != nil {
 		return err
 	}
 	s.hearAny() // earlier notifications were missed

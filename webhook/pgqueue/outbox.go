@@ -19,9 +19,9 @@ import (
 // long transaction has no other effect.
 //
 // In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with SQLSTATE
-// 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens in
-// two cases. Another transaction has put the same delivery since this one began. Or the store has
-// switched to another partition, which it does a few times an hour.
+// 40001 (serialization_failure). Then the caller must repeat the whole transaction. This happens if
+// another transaction has put the same delivery since this one began, or if the store has switched to
+// another partition, which it does a few times an hour.
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
@@ -29,9 +29,9 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []webhook.Put) (n int, err
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.in(putTxSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.in(putSQL), args...) }
 	case *sql.Tx:
-		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.in(putTxSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.in(putSQL), args...) }
 	default:
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
@@ -58,12 +58,10 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []webhook.Put) (n int, err
 			}
 			args[i] = string(text)
 		}
-		return queryRow(args).Scan(&n)
+		return queryRow(args).Scan(&n, new(any), new(any))
 	})
 	return n, err
 }
-
-const putTxSQL = `SELECT stored FROM ` + putCall
 
 // FirstClaims implements webhook.Outbox.
 func (s *claimer) FirstClaims() int64 { return s.firstClaims.Load() }

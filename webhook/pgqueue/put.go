@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,9 +25,8 @@ const (
 )
 
 // lockWait is how long a transaction waits for another transaction that is adding one of the same
-// keys. If two transactions add the same keys in different orders, PostgreSQL ends one of them
-// because of the deadlock. In both cases, each put of the transaction is tried again in a transaction
-// of its own, one at a time. So a put that has to wait hardly delays the others.
+// keys. After that, and after a deadlock, each put is tried again in a transaction of its own, one at
+// a time. So a put that has to wait hardly delays the others.
 const lockWait = "100ms"
 
 // A putter stores deliveries, and claims those that this node delivers itself.
@@ -43,11 +43,10 @@ type put struct {
 	err     error
 }
 
-// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for the end
-// of the transaction. If ctx reaches its deadline, Put returns at once, and its deliveries may be
-// stored or not. If they are stored and put again, Put recognises them as duplicates. If an open
-// transaction of PutTx has put one of ps, Put waits for the end of that transaction, for half a
-// minute at most.
+// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for its end. If
+// ctx reaches its deadline, Put returns at once, and its deliveries may be stored or not; put again,
+// they are stored once. If an open transaction of PutTx has put one of ps, Put waits for the end of
+// that transaction, for half a minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := new(put)
@@ -89,8 +88,8 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 	})
 }
 
-// disown waits until p is stored, and ends its claims. Then Heads yields its destinations. The caller
-// knows neither the claims nor whether p was stored.
+// disown waits until p is stored, and ends its claims, which its caller does not know. Then Heads yields
+// its destinations.
 func (s *putter) disown(p *put) {
 	<-p.done
 	var names []string
@@ -134,9 +133,9 @@ func (s *putter) store(puts []*put) {
 	s.trim(context.Background())
 }
 
-// claimDrafts sets the field mine of the drafts that this node claims. Such a draft is due soon and
-// fits into cacheBytes, and the database has no earlier unclaimed chunk of its queue. claimDrafts
-// returns the id of this node.
+// claimDrafts sets the field mine of the drafts that this node claims: those that are due soon and fit
+// into cacheBytes, if the database has no earlier unclaimed chunk of their queue. It returns the id of
+// this node.
 func (s *putter) claimDrafts(drafts []*draft) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,41 +160,38 @@ func (s *putter) claimDrafts(drafts []*draft) int64 {
 
 // A putResult is the result of the SQL function put.
 type putResult struct {
+	stored int     // how many deliveries are stored
 	known  []int32 // the positions of deliveries with a known key, counted from 1
 	chunks []int64 // the ids of the chunks, one for each draft
 }
 
-const putSQL = `SELECT known, chunks FROM ` + putCall
+const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+	$6::bigint[], $7::int[], $8::boolean[], $9::bytea[], $10::bytea[], $11::text)`
 
-const putCall = `S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::text)`
-
-// queuePut queues the statement that stores drafts, unless there are none. The statement sets the
-// result.
+// queuePut queues the statement that stores drafts, if there are any. The statement sets the result.
 func (s *database) queuePut(b *pgx.Batch, drafts []*draft, sender *int64) *putResult {
 	r := new(putResult)
 	if len(drafts) > 0 {
-		b.Queue(s.in(putSQL), s.putArgs(drafts, sender)...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.known, &r.chunks) })
+		b.Queue(s.in(putSQL), s.putArgs(drafts, sender)...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.stored, &r.known, &r.chunks) })
 	}
 	return r
 }
 
-// putArgs returns the arguments of putCall. The argument sender is the id of this node, which claims
-// the drafts whose field mine is set. PostgreSQL notifies the other nodes of the other drafts. In a
-// transaction of a caller, sender is 0. For retries it is nil, and no node is notified.
+// putArgs returns the arguments of putSQL. The sender is this node, which claims the drafts whose field
+// mine is set. PostgreSQL notifies all other nodes of the other drafts. In a transaction of a caller,
+// sender is 0. For retries it is nil, and no node is notified.
 func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 	var (
-		names, items  [][]byte
-		retries, mine []bool
-		counts        []int32
-		reasons       []string
-		keys          []pgtype.UUID
-		dues          []int64
+		names, reasons, items [][]byte
+		retries, mine         []bool
+		counts                []int32
+		keys                  []pgtype.UUID
+		dues                  []int64
 	)
 	dedup := false
 	for _, d := range drafts {
 		names, retries, items = append(names, []byte(d.queue.destination)), append(retries, d.queue.retries), append(items, d.data)
-		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, d.entries[0].reason)
+		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, []byte(d.entries[0].reason))
 		for _, e := range d.entries {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
 			dedup = dedup || e.dedup
@@ -204,7 +200,7 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 	if !dedup {
 		keys = keys[:0] // so that put does not look for keys
 	}
-	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel()}
+	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel}
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims. The caller holds s.mu.
@@ -212,19 +208,19 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 	place := int32(0)
 	for i, d := range drafts {
 		done := make([]byte, len(d.entries))
-		first := &draft{queue: d.queue, due: never}
+		waiting := 0
 		for j, e := range d.entries {
 			place++
 			if _, e.known = slices.BinarySearch(r.known, place); e.known {
 				done[j] = '1'
-				continue
+			} else {
+				waiting++
 			}
-			first.due, first.entries = min(first.due, e.due), append(first.entries, e)
 		}
-		switch n := len(first.entries); {
-		case n == 0:
+		switch {
+		case waiting == 0: // the database has no such chunk
 		case d.mine && node == s.node:
-			c := &chunk{id: r.chunks[i], queue: d.queue, waiting: n}
+			c := &chunk{id: r.chunks[i], queue: d.queue, waiting: waiting}
 			c.decode(d.data, string(done))
 			for j, e := range d.entries {
 				if e.keep && !e.known {
@@ -233,7 +229,7 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 			}
 			s.install(c)
 		default:
-			s.report(first)
+			s.report(d)
 		}
 	}
 }
@@ -244,11 +240,11 @@ type entry struct {
 	queue  queueKey
 	due    int64
 	record []byte
-	reason string // why the last attempt failed
-	dedup  bool   // the delivery is left out if its key is known; otherwise the key is remembered
-	known  bool   // the key was known, or that of an earlier entry
-	keep   bool   // the caller wants to claim it
-	claim  uint64 // the caller's claim
+	reason webhook.Reason // why the last attempt failed
+	dedup  bool           // the delivery is left out if its key is known; otherwise the key is remembered
+	known  bool           // the key was known, or that of an earlier entry
+	keep   bool           // the caller wants to claim it
+	claim  uint64         // the caller's claim
 }
 
 // newEntry returns the entry of p, or the error of p.Check.
@@ -262,7 +258,7 @@ func newEntry(p *webhook.Put) (*entry, error) {
 		e.key = storekit.KeyOf(p.Destination, p.ID)
 	}
 	if n := len(p.Attempts); n > 0 {
-		e.reason = string(p.Attempts[n-1].Reason)
+		e.reason = p.Attempts[n-1].Reason
 	}
 	return e, err
 }
@@ -276,13 +272,9 @@ type draft struct {
 	mine    bool // this node claims the chunk when it stores it
 }
 
-// tolerance returns by how much the deliveries of a chunk may differ in their due times. The
-// argument d is the time until the first of them is due. Both are in microseconds. The result is
-// small, because the node that claims the chunk for its first delivery keeps all others in memory
-// until they are due.
-func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
-
-// draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one.
+// draftsOf groups entries into chunks. It leaves out an entry that repeats an earlier one. The due times
+// of a chunk differ little, because the node that claims it keeps all its deliveries in memory until they
+// are due.
 func draftsOf(all []*entry) (drafts []*draft) {
 	now := time.Now().UnixMicro()
 	seen := make(map[storekit.Key]bool)
@@ -296,12 +288,13 @@ func draftsOf(all []*entry) (drafts []*draft) {
 	open := make(map[queueKey]*draft) // the last draft of each queue
 	for _, e := range all {
 		d := open[e.queue]
-		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes || e.due-d.due > tolerance(d.due-now) {
+		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes ||
+			e.due-d.due > max(time.Second.Microseconds(), (d.due-now)/32) {
 			d = &draft{queue: e.queue, due: e.due}
 			open[e.queue] = d
 			drafts = append(drafts, d)
 		}
-		d.data = appendItem(d.data, e.record)
+		d.data = append(binary.AppendUvarint(d.data, uint64(len(e.record))), e.record...)
 		d.entries = append(d.entries, e)
 	}
 	return drafts

@@ -177,3 +177,15 @@ func TestPutTxIgnoresTemporaryTables(t *testing.T) {
 	}
 	wantWaiting(t, q, 1)
 }
+
+// The reason of an attempt may have any bytes, as all other texts of a delivery.
+func TestPutTakesAnyReason(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	d := deliveries("crm", 0, 1)
+	d[0].Attempts = []webhook.Attempt{{Reason: "\x00\xff"}}
+	putAll(t, q, d...)
+	if got := fetchUntil(t, q, 1, "crm"); got[0].Attempts[0].Reason != "\x00\xff" {
+		t.Errorf("Fetch = %+v, want the reason that was put", got)
+	}
+}

@@ -38,7 +38,7 @@ func TestOpenChecksSchemaVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, n := pool(t), len(migrations())
+			p, n := pool(t), len(migrations)
 			if _, err := p.Exec(t.Context(), "UPDATE "+name+".version SET number = $1, oldest = $2", n+tt.number, n+tt.oldest); err != nil {
 				t.Fatal(err)
 			}
@@ -51,8 +51,8 @@ func TestOpenChecksSchemaVersion(t *testing.T) {
 				putAll(t, q, deliveries("crm", 0, 10)...)
 				q.Close()
 			}
-			if v, err := versionOf(t.Context(), p, name); err != nil || v.number != n+tt.number {
-				t.Errorf("version of the schema after Open = %+v, %v; want number %d", v, err, n+tt.number)
+			if v, _, err := versionOf(t.Context(), p, name); err != nil || v != n+tt.number {
+				t.Errorf("version of the schema after Open = %d, %v; want %d", v, err, n+tt.number)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestOpenAcceptsSchemaMadeBySQL(t *testing.T) {
 	q := openWith(t, c)
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
-	for _, from := range []int{-1, len(migrations()) + 1} {
+	for _, from := range []int{-1, len(migrations) + 1} {
 		if _, err := SQL(c.Schema, from); err == nil {
 			t.Errorf("SQL from version %d = nil error, want an error", from)
 		}

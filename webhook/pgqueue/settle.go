@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -14,16 +15,16 @@ import (
 // a sweep selects.
 type settler struct {
 	claimer
-	settling semaphore // held by calls that store outcomes
+	settling *semaphore.Weighted // held by calls that store outcomes
 }
 
 // Settle implements webhook.Store.
 func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	err = s.call(ctx, "settling", func() (err error) {
-		if err := s.settling.acquire(ctx); err != nil {
+		if err := s.settling.Acquire(ctx, 1); err != nil {
 			return err
 		}
-		defer s.settling.release()
+		defer s.settling.Release(1)
 		n, err = s.settleAll(ctx, ss)
 		s.trim(ctx)
 		return err
@@ -34,7 +35,7 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
 func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for again := true; n < len(ss); {
-		if err := s.verify(ctx); err != nil {
+		if err := s.reconcile(ctx); err != nil {
 			return n, err
 		}
 		stored, refused, err := s.settleSome(ctx, ss[n:])

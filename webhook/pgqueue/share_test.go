@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
@@ -111,7 +112,7 @@ func TestNodeThatMissedHeartbeatTakesOverNobody(t *testing.T) {
 		{"its last heartbeat is too old", time.Hour, func(context.Context) error { return nil }, false},
 		{"its first heartbeat after a long gap", time.Hour, a.beat, false},
 		{"it has missed one heartbeat", time.Hour * 6 / 10, a.beat, false},
-		{"it has started over as a new node", time.Hour, a.again, false},
+		{"it has started over as a new node", time.Hour, a.enroll, false},
 		{"it has missed no heartbeat", time.Hour / 4, a.beat, true},
 	} {
 		last(tt.ago)
@@ -166,7 +167,7 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.heal(t.Context()); err != nil {
+	if err := q.upkeep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	q.Present(func() ([]byte, bool) { return nil, true }) // makes the process send a heartbeat at once
@@ -195,7 +196,7 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	started := make(chan error, 1)
-	go func() { started <- q.again(ctx) }()
+	go func() { started <- q.enroll(ctx) }()
 	testkit.Until(t, "the process becomes a new node", func() bool {
 		var waits bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+q.schema+".node'::regclass)").Scan(&waits); err != nil {
@@ -252,7 +253,7 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 	ds[0].User = "u1"
 	putAll(t, b, ds...)
 	ds = fetchUntil(t, b, 1, "crm")
-	if err := a.settling.acquire(ctx); err != nil { // the sweep of Erase waits
+	if err := a.settling.Acquire(ctx, 1); err != nil { // the sweep of Erase waits
 		t.Fatal(err)
 	}
 	type result struct {
@@ -264,9 +265,15 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 		erased, claimed, err := a.Erase(ctx, "u1")
 		ended <- result{erased, claimed, err}
 	}()
-	testkit.Until(t, "Erase has begun", func() bool { return len(a.fetching) == 1 })
+	testkit.Until(t, "Erase has begun", func() bool {
+		idle := a.fetching.TryAcquire(1)
+		if idle {
+			a.fetching.Release(1)
+		}
+		return !idle
+	})
 	settleAll(t, b, webhook.Bury, ds)
-	a.settling.release()
+	a.settling.Release(1)
 	if r := <-ended; r != (result{1, 0, nil}) {
 		t.Errorf("Erase = %+v, want that the delivery is erased", r)
 	}
@@ -287,10 +294,10 @@ func TestSweepLetsOthersIn(t *testing.T) {
 		}
 		seen := 0
 		var fetches, settles atomic.Bool
-		let := func(s semaphore, in *atomic.Bool) {
-			if err := s.acquire(t.Context()); err == nil {
+		let := func(s *semaphore.Weighted, in *atomic.Bool) {
+			if err := s.Acquire(t.Context(), 1); err == nil {
 				in.Store(true)
-				s.release()
+				s.Release(1)
 			}
 		}
 		n, claimed, err := q.sweep(t.Context(), `destination = $2`, "crm", func(*webhook.Delivery) webhook.Verdict {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
@@ -27,33 +29,32 @@ const (
 type Config struct {
 	// Schema holds the tables; Open creates it if it is missing. Empty means DefaultSchema.
 	Schema string
-	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than the
-	// version that this program needs; see SQL.
+	// NoMigrate makes Open change nothing in the database, and fail if the schema is too old; see SQL.
 	NoMigrate bool
 	// NoListen is for poolers that give each transaction a connection of its own, such as PgBouncer in
-	// transaction mode. The Store then does not LISTEN, and finds the deliveries that other nodes put
-	// within Poll. The QueryExecMode of the pool has to suit the pooler, too.
+	// transaction mode. The Store then does not LISTEN, and finds what other nodes put within Poll. The
+	// QueryExecMode of the pool has to suit the pooler, too.
 	NoListen bool
-	// Claim is the longest time from the death of this node, or its last heartbeat, until other
-	// nodes have taken over its claims. A node sends four heartbeats in that time; if three are
-	// missing, its claims end. From a second to an hour; zero means DefaultClaim.
+	// Claim is the longest time from the last heartbeat of this node until others have taken over its
+	// claims. A node sends four heartbeats in that time; if three are missing, its claims end. From a
+	// second to an hour; zero means DefaultClaim.
 	Claim time.Duration
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
 	// DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds, approximately, how many deliveries the dedup window remembers. Each takes about
-	// 85 bytes in the database. The latest DedupMax/2 deliveries within DedupWindow are always
-	// remembered. Zero means DefaultDedupMax, 10,000,000.
+	// DedupMax bounds, approximately, how many deliveries the dedup window remembers, at about 85 bytes
+	// each in the database. It always remembers the latest DedupMax/2 within DedupWindow. Zero means
+	// DefaultDedupMax, 10,000,000.
 	DedupMax int
 	// Poll is how often this node searches the database for deliveries that no notification has
-	// reported. If searches take long, the node searches less often, but at least once a minute or
-	// every Poll. Zero means DefaultPoll.
+	// reported. If that takes long, it searches less often, but at least once a minute or every Poll.
+	// Zero means DefaultPoll.
 	Poll time.Duration
-	// Node is the name of this node in the results of Nodes and in the logs of other nodes. Empty
-	// means the host's name and the process id.
+	// Node names this node in Nodes and in the logs of others. Empty means the host's name and the
+	// process id.
 	Node string
-	// Logger gets a line when the database cannot be reached, when claims were lost, and when this
-	// node takes over from others. Nil means no logs.
+	// Logger gets a line when the database cannot be reached, when claims are lost, and when this node
+	// takes over from others. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -79,18 +80,13 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// term is how long the claims of a node last after its last heartbeat. It is shorter than Claim
-// because other nodes look for dead nodes only every eighth of Claim. So they take over within
-// Claim after the death of a process.
+// term is how long the claims of a node last after its last heartbeat. Other nodes look for dead
+// nodes every eighth of Claim, so they take over within Claim.
 func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 
-// late is the age at which the latest heartbeat of a node counts as late. A node sends one in every
+// late is the age at which the latest heartbeat of a node counts as late. A node sends one every
 // quarter of Claim.
 func (c *Config) late() time.Duration { return c.Claim / 2 }
-
-// trusted is how long a node relies on its own stored heartbeat. It is shorter than term, so a node
-// stops before other nodes take over.
-func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
 // A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers, each of which
 // embeds the next: putter, settler, claimer, memory, heartbeat and database.
@@ -117,26 +113,18 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock := lockOf(c.Schema)
 	s := &Store{farewell: min(c.Claim, writeTimeout)}
 	s.heartbeat = heartbeat{
-		database:  &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")},
+		database:  &database{config: c, pool: pool, schema: name, lock: lock, channel: "hookferry_" + strconv.FormatUint(uint64(lock), 36)},
 		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
 	}
 	s.changed = make(chan struct{}, 1)
 	s.queues, s.chunks, s.claims = make(map[queueKey]*queue), make(map[int64]*chunk), make(map[uint64]*item)
-	s.fetching, s.settling, s.freeing = make(semaphore, 1), make(semaphore, 1), make(map[int64]bool)
-	if err := s.begin(ctx); err != nil {
-		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
-	}
-	return s, nil
-}
-
-// begin brings the schema up to date, makes this process a node, and starts the goroutines that
-// Close waits for.
-func (s *Store) begin(ctx context.Context) error {
+	s.fetching, s.settling, s.freeing = semaphore.NewWeighted(1), semaphore.NewWeighted(1), make(map[int64]bool)
 	for _, step := range []func(context.Context) error{s.checkIsolation, s.migrate, s.enroll} {
 		if err := step(ctx); err != nil {
-			return err
+			return nil, fmt.Errorf("pgqueue: opening schema %q: %w", c.Schema, lineError{err})
 		}
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
@@ -146,7 +134,7 @@ func (s *Store) begin(ctx context.Context) error {
 	if !s.config.NoListen {
 		s.goroutines.Go(s.listen)
 	}
-	return nil
+	return s, nil
 }
 
 // Close implements webhook.Store. It ends the claims of this node. If the database does not answer

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -89,11 +90,11 @@ func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook
 // deliveries in all chunks of this node, and gives back the chunks that it has claimed. Meanwhile this
 // node hands out only deliveries that it puts itself.
 func (s *settler) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
-	for _, held := range []semaphore{s.fetching, s.settling} {
-		if err := held.acquire(ctx); err != nil {
+	for _, held := range []*semaphore.Weighted{s.fetching, s.settling} {
+		if err := held.Acquire(ctx, 1); err != nil {
 			return 0, 0, err
 		}
-		defer held.release()
+		defer held.Release(1)
 	}
 	chunks, err := s.claim(ctx, func(*pgx.Batch) {}, sweepSQL, ids)
 	if err != nil {

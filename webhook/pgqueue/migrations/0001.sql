@@ -35,7 +35,7 @@ CREATE TABLE chunk (
     node        bigint   NOT NULL, -- the node that has claimed it; 0: none
     waiting     smallint NOT NULL, -- how many deliveries are not done
     done        varbit,            -- a bit for each delivery; null: none is done
-    reason      text,              -- why the first delivery failed last
+    reason      bytea,             -- why the first delivery failed last
     outbox      boolean  NOT NULL, -- stored in a transaction of a caller; false once its first claim ends
     items       bytea    NOT NULL, -- the deliveries, in the order they were due
     PRIMARY KEY (id, part)
@@ -88,7 +88,7 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
 -- it fail if the partitions have changed.
 CREATE FUNCTION put(lock_key bigint, sender bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], claims boolean[], reasons text[], records bytea[], channel text,
+    counts int[], claims boolean[], reasons bytea[], records bytea[], channel text,
     OUT stored int, OUT known int[], OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -272,7 +272,7 @@ SELECT encode(c.destination, 'escape') AS destination, c.waiting AS deliveries,
         WHEN EXISTS (SELECT FROM setting s WHERE s.name = 'pause/'::bytea || c.destination) THEN 'paused'
         WHEN to_timestamp(c.due / 1e6) > clock_timestamp() THEN 'not due yet'
         ELSE 'due' END AS state,
-    n.name AS node, c.reason, c.part, c.id AS chunk
+    n.name AS node, encode(c.reason, 'escape') AS reason, c.part, c.id AS chunk
 FROM chunk c LEFT JOIN node n ON n.id = c.node;
 
 CREATE VIEW dead_letters AS
