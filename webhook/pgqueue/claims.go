@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,16 +98,17 @@ const idleClaim = 10 * time.Second
 // the duration idle.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	return s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		var chunks []*chunk
 		var ids, dues []int64
 		var names []string
 		s.mu.Lock()
 		node := s.node
 		for _, c := range s.chunks {
 			if c.inHand == 0 && time.Since(c.used) >= idle {
-				ids, dues, names = append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
-				s.forget(c)
+				chunks, ids, dues, names = append(chunks, c), append(ids, c.id), append(dues, c.due()), append(names, c.queue.destination)
 			}
 		}
+		s.forget(chunks...)
 		s.mu.Unlock()
 		if len(ids) == 0 {
 			return nil
@@ -188,13 +190,12 @@ func (s *claimer) reconcile(ctx context.Context) error {
 			c.waiting = r.Waiting
 			for i := range c.items {
 				if isSet(r.Done, i) {
+					s.dequeue(&c.items[i])
 					s.unhand(&c.items[i], settled)
 				}
 			}
 		}
-		for _, c := range lost {
-			s.forget(c)
-		}
+		s.forget(slices.Collect(maps.Values(lost))...)
 		clear(s.freeing)
 		// The server may still execute a transaction that this node has given up on. So reconcile is due
 		// again at the next poll, until that is impossible.

@@ -22,9 +22,7 @@ type memory struct {
 
 // A queue is what this node knows of a queue of the store.
 type queue struct {
-	// free has the free items of the claimed chunks, in the order of itemOrder. It may also have items
-	// that are no longer free: the method first skips them, and hearAny removes them.
-	free []*item
+	free []*item // of the claimed chunks, in the order of itemOrder
 	// beyond is the due time of the first unclaimed chunk in the database, or never if there is none.
 	// It may be too early. While the queue is stale or contended, it may also be too late.
 	beyond int64
@@ -90,14 +88,7 @@ func (s *memory) learn(h head, asked uint64) *queue {
 
 // first returns the first delivery that is in memory and not handed out, or nil. q may be nil.
 func (q *queue) first() *item {
-	if q == nil {
-		return nil
-	}
-	for len(q.free) > 0 && q.free[0].state != free {
-		q.free[0] = nil // so that the array does not keep the item in memory
-		q.free = q.free[1:]
-	}
-	if len(q.free) == 0 {
+	if q == nil || len(q.free) == 0 {
 		return nil
 	}
 	return q.free[0]
@@ -122,15 +113,24 @@ func timeOf(at int64) time.Time {
 // enqueue adds a free item to its queue.
 func (s *memory) enqueue(it *item) {
 	q := s.queueOf(it.chunk.queue)
-	i, found := slices.BinarySearchFunc(q.free, it, itemOrder)
-	if !found { // otherwise it was not removed since it was free last
-		q.free = slices.Insert(q.free, i, it)
+	i, _ := slices.BinarySearchFunc(q.free, it, itemOrder)
+	q.free = slices.Insert(q.free, i, it)
+}
+
+// dequeue removes an item from its queue, if it is there.
+func (s *memory) dequeue(it *item) {
+	q := s.queueOf(it.chunk.queue)
+	if q.first() == it { // usually; no other item is moved
+		q.free[0] = nil // so that the array does not keep the item in memory
+		q.free = q.free[1:]
+	} else if i, found := slices.BinarySearchFunc(q.free, it, itemOrder); found {
+		q.free = slices.Delete(q.free, i, i+1)
 	}
-	q.free[i] = it
 }
 
 // hand claims an item.
 func (s *memory) hand(it *item) uint64 {
+	s.dequeue(it)
 	it.state, it.d.Claim = inHand, s.event()
 	s.claims[it.d.Claim] = it
 	it.chunk.inHand++
@@ -175,15 +175,25 @@ func (s *memory) install(c *chunk) {
 	}
 }
 
-// forget removes a chunk from memory, and ends the claims of its items.
-func (s *memory) forget(c *chunk) {
-	if s.chunks[c.id] != c {
-		return
+// forget removes chunks from memory, and ends the claims of their items.
+func (s *memory) forget(cs ...*chunk) {
+	changed := make(map[*queue]bool)
+	for _, c := range cs {
+		if s.chunks[c.id] != c {
+			continue
+		}
+		delete(s.chunks, c.id)
+		s.bytes -= c.size
+		for i := range c.items {
+			it := &c.items[i]
+			if it.state == free {
+				changed[s.queueOf(c.queue)] = true
+			}
+			s.unhand(it, settled)
+		}
 	}
-	delete(s.chunks, c.id)
-	s.bytes -= c.size
-	for i := range c.items {
-		s.unhand(&c.items[i], settled)
+	for q := range changed { // once, not for each item
+		q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
 	}
 }
 
@@ -214,14 +224,12 @@ func (s *memory) hear(names ...string) {
 	signal(s.changed)
 }
 
-// hearAny does the same for all destinations. It removes items that are no longer free, and empty
-// queues.
+// hearAny does the same for all destinations. It removes empty queues.
 func (s *memory) hearAny() {
 	s.mu.Lock()
 	s.news = nil
 	for key, q := range s.queues {
 		q.heard = s.event()
-		q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
 		if len(q.free) == 0 && q.beyond == never {
 			delete(s.queues, key)
 		}

@@ -1,6 +1,7 @@
 package pgqueue
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -82,5 +83,45 @@ func BenchmarkBacklogInMemory(b *testing.B) {
 		s.hand(it)
 		s.unhand(it, settled)
 		s.forget(it.chunk)
+	}
+}
+
+// Memory has exactly the free deliveries in its queues. Otherwise a sweep through a large backlog, whose
+// chunks it claims and gives back page by page, would keep all bodies in memory.
+func TestQueuesHaveOnlyFreeItems(t *testing.T) {
+	s := &memory{
+		heartbeat: heartbeat{database: &database{}}, queues: make(map[queueKey]*queue),
+		chunks: make(map[int64]*chunk), claims: make(map[uint64]*item),
+	}
+	key := queueKey{destination: "crm"}
+	var chunks []*chunk
+	for id := range int64(4) {
+		c := &chunk{id: id, queue: key, items: make([]item, 3)}
+		for i := range c.items {
+			c.items[i] = item{chunk: c, index: i, d: webhook.Delivery{Due: time.UnixMicro(id % 2)}} // the chunks overlap
+		}
+		s.install(c)
+		chunks = append(chunks, c)
+	}
+	check := func(what string, want ...*item) {
+		t.Helper()
+		if got := s.queueOf(key).free; !slices.Equal(got, want) {
+			t.Errorf("after %s the queue has %d items, want %d, in order", what, len(got), len(want))
+		}
+	}
+	a, b, c, d := chunks[0].items, chunks[1].items, chunks[2].items, chunks[3].items
+	check("claims of chunks", &a[0], &a[1], &a[2], &c[0], &c[1], &c[2], &b[0], &b[1], &b[2], &d[0], &d[1], &d[2])
+	for _, it := range []*item{&a[0], &a[2], &b[1]} {
+		s.hand(it)
+	}
+	check("claims of deliveries", &a[1], &c[0], &c[1], &c[2], &b[0], &b[2], &d[0], &d[1], &d[2])
+	s.takeBack(&a[2], &a[0])
+	s.unhand(&b[1], settled)
+	check("the end of claims", &a[0], &a[1], &a[2], &c[0], &c[1], &c[2], &b[0], &b[2], &d[0], &d[1], &d[2])
+	s.hand(&d[0])
+	s.forget(chunks[0], chunks[3])
+	check("the end of chunks", &c[0], &c[1], &c[2], &b[0], &b[2])
+	if len(s.claims) != 0 || len(s.chunks) != 2 {
+		t.Errorf("memory has %d claims and %d chunks, want 0 and 2", len(s.claims), len(s.chunks))
 	}
 }

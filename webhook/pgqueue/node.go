@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,9 +53,7 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::interval) RETURNING id`), 
 		return err
 	}
 	s.mu.Lock()
-	for _, c := range s.chunks {
-		s.forget(c)
-	}
+	s.forget(slices.Collect(maps.Values(s.chunks))...)
 	s.node = ids[0]
 	s.mu.Unlock()
 	s.hearAny()
