@@ -71,7 +71,7 @@ func (f *fetch) run(ctx context.Context) error {
 	for i := range f.wants {
 		f.wants[i].Next = f.queue(i).next()
 	}
-	return nil
+	return f.s.expired() // the database may have answered late
 }
 
 func (f *fetch) key(i int) queueKey { return queueKey{f.wants[i].Destination, f.wants[i].Retries} }

@@ -58,9 +58,8 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 		return err
 	}
 	s.sent = sent
-	// Assume equal clocks, unless they differ by more than the round trip can explain.
 	s.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
-	if s.offset.Abs() <= took/2+time.Millisecond {
+	if s.offset.Abs() <= took/2+time.Millisecond { // as the round trip can explain
 		s.offset = 0
 	}
 	return nil

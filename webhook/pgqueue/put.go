@@ -206,6 +206,7 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 // stored adds the stored drafts to memory, and gives the callers their claims. The caller holds s.mu.
 func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 	place := int32(0)
+	alive := s.expired() == nil // otherwise the database has answered late, and other nodes may claim
 	for i, d := range drafts {
 		done := make([]byte, len(d.entries))
 		waiting := 0
@@ -223,7 +224,7 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
 			c := &chunk{id: r.chunks[i], queue: d.queue, waiting: waiting}
 			c.decode(d.data, string(done))
 			for j, e := range d.entries {
-				if e.keep && !e.known {
+				if e.keep && !e.known && alive {
 					e.claim = s.hand(&c.items[j])
 				}
 			}

@@ -11,8 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A settler stores the outcomes of claimed deliveries: those that the caller settles, and those that
-// a sweep selects.
+// A settler stores the outcomes of deliveries that the caller settles or a sweep selects.
 type settler struct {
 	claimer
 	settling *semaphore.Weighted // held by calls that store outcomes
@@ -55,8 +54,8 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 }
 
 // settleSome stores the first settlements of ss, as many as fit into one transaction, and ends their
-// claims. It returns their number, and the error of the next settlement. The transaction fails unless
-// this node still claims all the chunks. After the error err the settlements may be stored or not.
+// claims. It returns their number, and why it refuses the next one. The transaction fails unless this
+// node still claims all the chunks. After the error err the settlements may be stored or not.
 func (s *settler) settleSome(ctx context.Context, ss []webhook.Settlement) (n int, refused, err error) {
 	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var (

@@ -197,13 +197,7 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- q.enroll(ctx) }()
-	testkit.Until(t, "the process becomes a new node", func() bool {
-		var waits bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+q.schema+".node'::regclass)").Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-		return waits
-	})
+	waitForLock(t, tx, q, "node") // the process becomes a new node
 	out := make([]webhook.Result, 1)
 	if err := q.Put(ctx, []webhook.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out); err != nil || out[0].Claim == 0 {
 		t.Fatalf("Put = %+v, %v; want a claim", out, err)
@@ -347,6 +341,71 @@ func TestChunksAreGivenBackAfterDeadlock(t *testing.T) {
 	settleAll(t, b, webhook.Done, fetchUntil(t, b, 10, "crm"))
 }
 
+// If the database answers so late that other nodes may have taken over, nothing is handed out.
+func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		call func(ctx context.Context, q *Store) (handed bool, err error)
+	}{
+		{"Put", func(ctx context.Context, q *Store) (bool, error) {
+			out := make([]webhook.Result, 1)
+			err := q.Put(ctx, []webhook.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out)
+			return out[0].Claim != 0, err
+		}},
+		{"Fetch", func(ctx context.Context, q *Store) (bool, error) {
+			ds, err := q.Fetch(ctx, []webhook.Want{{Destination: "mail", Max: 1}}, 1, nil)
+			if err == nil {
+				return true, nil
+			}
+			return len(ds) > 0, nil
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Config{Schema: schemaOf(t.TempDir())}
+			q, other := openWith(t, c), openWith(t, c)
+			defer q.Close()
+			defer other.Close()
+			ctx := t.Context()
+			putAll(t, other, deliveries("mail", 0, 1)...)
+			tx, err := other.pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if _, err := tx.Exec(ctx, q.in("LOCK TABLE S.chunk")); err != nil {
+				t.Fatal(err)
+			}
+			handed := false
+			ended := make(chan error, 1)
+			go func() {
+				var err error
+				handed, err = tt.call(ctx, q)
+				ended <- err
+			}()
+			waitForLock(t, tx, q, "chunk")
+			q.mu.Lock()
+			q.sent = q.sent.Add(-q.config.Claim)
+			q.mu.Unlock()
+			if err := errors.Join(tx.Rollback(ctx), <-ended); err != nil || handed {
+				t.Errorf("the call hands out the delivery: %v, %v; want false", handed, err)
+			}
+		})
+	}
+}
+
+// waitForLock waits until a transaction waits for a table.
+func waitForLock(t *testing.T, tx pgx.Tx, q *Store, table string) {
+	t.Helper()
+	testkit.Until(t, "a transaction waits for the table "+table, func() bool {
+		var waits bool
+		sql := "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '" + q.schema + "." + table + "'::regclass)"
+		if err := tx.QueryRow(t.Context(), sql).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+}
+
 // Deliveries that are being put during Release are for other nodes, too.
 func TestReleaseDuringPut(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
@@ -370,13 +429,7 @@ func TestReleaseDuringPut(t *testing.T) {
 		_, err := putSome(ctx, q, deliveries("crm", 0, 1)...)
 		ended <- err
 	}()
-	testkit.Until(t, "the put waits for the table", func() bool {
-		var waits bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+q.schema+".chunk'::regclass)").Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-		return waits
-	})
+	waitForLock(t, tx, q, "chunk")
 	if err := errors.Join(q.Release(ctx), tx.Rollback(ctx), <-ended); err != nil {
 		t.Fatal(err)
 	}

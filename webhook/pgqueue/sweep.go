@@ -66,14 +66,13 @@ func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 }
 
 // sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
-// It settles the deliveries for which f returns Done or Retry. It counts them, and the deliveries that
-// are claimed already and for which f does not return 0. Between two pages of chunks, this node fetches
-// and settles.
+// It settles the deliveries for which f returns Done or Retry. It counts them, and those that are claimed
+// already and for which f does not return 0. Between two pages, this node fetches and settles.
 func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	defer s.hearAny()
 	sql := s.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
 	for after := int64(0); ; {
-		// This query may read the whole table. So it is no part of the transaction that claims chunks.
+		// This query may read the whole table. So it is not in the transaction that claims chunks.
 		ids, err := collect(ctx, s.pool, pgx.RowTo[int64], sql, after, []byte(text), chunkPage)
 		if err != nil || len(ids) == 0 {
 			return changed, claimed, err
@@ -86,9 +85,9 @@ func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook
 	}
 }
 
-// sweepSome does the same for some chunks. It claims those that no node has claimed, settles
-// deliveries in all chunks of this node, and gives back the chunks that it has claimed. Meanwhile this
-// node hands out only deliveries that it puts itself.
+// sweepSome does the same for some chunks. It claims those that no node has claimed, settles deliveries
+// in chunks of this node, and gives back what it has claimed. Meanwhile this node hands out only
+// deliveries that it puts itself.
 func (s *settler) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	for _, held := range []*semaphore.Weighted{s.fetching, s.settling} {
 		if err := held.Acquire(ctx, 1); err != nil {
