@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A claimer claims chunks, hands out their deliveries, and gives the chunks back.
+// A claimer claims chunks, hands out their deliveries, stores the outcomes, and gives the chunks back.
 type claimer struct {
 	memory
 	releasing   atomic.Bool         // this node makes no more claims; see Release
 	fetching    *semaphore.Weighted // held by Fetch, and by calls during which no item may be handed out
+	settling    *semaphore.Weighted // held by calls that store outcomes
 	fetched     atomic.Int64        // when Fetch was last called, in microseconds since 1970
 	firstClaims atomic.Int64        // the result of FirstClaims
 

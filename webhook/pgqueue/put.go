@@ -29,13 +29,6 @@ const (
 // a time. So a put that has to wait hardly delays the others.
 const lockWait = "100ms"
 
-// A putter stores deliveries, and claims those that this node delivers itself.
-type putter struct {
-	settler
-	puts  *storekit.Batcher[put] // the calls of Put that wait for a transaction
-	alone *storekit.Batcher[put] // those that wait for a transaction of their own
-}
-
 // A put is a call of Put.
 type put struct {
 	entries []*entry
@@ -47,7 +40,7 @@ type put struct {
 // ctx reaches its deadline, Put returns at once, and its deliveries may be stored or not; put again,
 // they are stored once. If an open transaction of PutTx has put one of ps, Put waits for the end of
 // that transaction, for half a minute at most.
-func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := new(put)
 		size := 0
@@ -90,7 +83,7 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 
 // disown waits until p is stored, and ends its claims, which its caller does not know. Then Heads yields
 // its destinations.
-func (s *putter) disown(p *put) {
+func (s *Store) disown(p *put) {
 	<-p.done
 	var names []string
 	s.mu.Lock()
@@ -105,7 +98,7 @@ func (s *putter) disown(p *put) {
 }
 
 // store stores puts in one transaction.
-func (s *putter) store(puts []*put) {
+func (s *Store) store(puts []*put) {
 	var all []*entry
 	for _, p := range puts {
 		all = append(all, p.entries...)
@@ -136,7 +129,7 @@ func (s *putter) store(puts []*put) {
 // claimDrafts sets the field mine of the drafts that this node claims: those that are due soon and fit
 // into cacheBytes, if the database has no earlier unclaimed chunk of their queue. It returns the id of
 // this node.
-func (s *putter) claimDrafts(drafts []*draft) int64 {
+func (s *Store) claimDrafts(drafts []*draft) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
@@ -188,23 +181,18 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 		keys                  []pgtype.UUID
 		dues                  []int64
 	)
-	dedup := false
 	for _, d := range drafts {
 		names, retries, items = append(names, []byte(d.queue.destination)), append(retries, d.queue.retries), append(items, d.data)
 		counts, mine, reasons = append(counts, int32(len(d.entries))), append(mine, d.mine), append(reasons, []byte(d.entries[0].reason))
 		for _, e := range d.entries {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
-			dedup = dedup || e.dedup
 		}
-	}
-	if !dedup {
-		keys = keys[:0] // so that put does not look for keys
 	}
 	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel}
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims. The caller holds s.mu.
-func (s *putter) stored(drafts []*draft, node int64, r *putResult) {
+func (s *Store) stored(drafts []*draft, node int64, r *putResult) {
 	place := int32(0)
 	alive := s.expired() == nil // otherwise the database has answered late, and other nodes may claim
 	for i, d := range drafts {

@@ -6,19 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A settler stores the outcomes of deliveries that the caller settles or a sweep selects.
-type settler struct {
-	claimer
-	settling *semaphore.Weighted // held by calls that store outcomes
-}
-
 // Settle implements webhook.Store.
-func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *claimer) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	err = s.call(ctx, "settling", func() (err error) {
 		if err := s.settling.Acquire(ctx, 1); err != nil {
 			return err
@@ -32,7 +25,7 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 }
 
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
-func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *claimer) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	for again := true; n < len(ss); {
 		if err := s.reconcile(ctx); err != nil {
 			return n, err
@@ -56,7 +49,7 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 // settleSome stores the first settlements of ss, as many as fit into one transaction, and ends their
 // claims. It returns their number, and why it refuses the next one. The transaction fails unless this
 // node still claims all the chunks. After the error err the settlements may be stored or not.
-func (s *settler) settleSome(ctx context.Context, ss []webhook.Settlement) (n int, refused, err error) {
+func (s *claimer) settleSome(ctx context.Context, ss []webhook.Settlement) (n int, refused, err error) {
 	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var (
 			b               pgx.Batch

@@ -89,10 +89,12 @@ func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 func (c *Config) late() time.Duration { return c.Claim / 2 }
 
 // A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers, each of which
-// embeds the next: putter, settler, claimer, memory, heartbeat and database.
+// embeds the next: claimer, memory, heartbeat and database.
 type Store struct {
-	putter
-	farewell time.Duration // how long Close waits for the database
+	claimer
+	puts     *storekit.Batcher[put] // the calls of Put that wait for a transaction
+	alone    *storekit.Batcher[put] // those that wait for a transaction of their own
+	farewell time.Duration          // how long Close waits for the database
 }
 
 var (

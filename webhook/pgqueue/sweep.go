@@ -13,7 +13,7 @@ import (
 
 // Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
 // in chunks of other nodes count as claimed.
-func (s *settler) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+func (s *claimer) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
@@ -43,7 +43,7 @@ func (s *settler) Erase(ctx context.Context, user string) (erased, claimed int, 
 
 // Change implements webhook.Store. It reads every chunk of the destination. Deliveries in chunks of
 // other nodes count as claimed.
-func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *claimer) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -68,7 +68,7 @@ func (s *settler) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 // sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
 // It settles the deliveries for which f returns Done or Retry. It counts them, and those that are claimed
 // already and for which f does not return 0. Between two pages, this node fetches and settles.
-func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
+func (s *claimer) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	defer s.hearAny()
 	sql := s.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
 	for after := int64(0); ; {
@@ -88,7 +88,7 @@ func (s *settler) sweep(ctx context.Context, where, text string, f func(*webhook
 // sweepSome does the same for some chunks. It claims those that no node has claimed, settles deliveries
 // in chunks of this node, and gives back what it has claimed. Meanwhile this node hands out only
 // deliveries that it puts itself.
-func (s *settler) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
+func (s *claimer) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
 	for _, held := range []*semaphore.Weighted{s.fetching, s.settling} {
 		if err := held.Acquire(ctx, 1); err != nil {
 			return 0, 0, err

@@ -104,7 +104,7 @@ BEGIN
     ELSE
         SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s FOR SHARE;
     END IF;
-    IF cardinality(keys) > 0 THEN
+    IF cardinality(array_remove(keys, NULL)) > 0 THEN
         WITH inserted AS (
             INSERT INTO dedup (part, key)
             SELECT key_part, k FROM unnest(keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM dedup d WHERE d.key = k) ORDER BY k
