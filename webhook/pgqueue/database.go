@@ -137,8 +137,8 @@ const (
 )
 
 func hasCode(err error, codes ...string) bool {
-	var failed *pgconn.PgError
-	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains(codes, failed.Code)
 }
 
 // A lineError has the text of an error of the driver on one line.
