@@ -1,12 +1,12 @@
 // Package admin has the handler of the admin listener: the admin API, and the page that uses it.
 //
 // Package api has the paths and types, and openapi.json describes them. Tests check that both agree
-// with the routes of this package. Long work, such as a replay or a sync, is one request. The
-// handler sends a line of progress every second, and ends the work when the client disconnects. The
-// items that are done stay done, so a client can repeat the request to do the rest.
+// with the routes of this package. Long work, such as a replay or a sync, is one request, which the
+// handler answers with a line of progress every second, and ends when the client disconnects. What
+// is done stays done, so a client can repeat the request to do the rest.
 //
-// Package feed provides the data about single deliveries. The live stream tells a slow reader how
-// many events the reader missed. A slow reader never delays a delivery.
+// Package feed has the data about single deliveries. The live stream tells a slow reader how many
+// events it missed. A slow reader never delays a delivery.
 package admin
 
 import (
@@ -32,20 +32,16 @@ type Config struct {
 	Store     webhook.Store           // the store of the Forwarder
 	Feed      *feed.Feed              // observes the Forwarder
 	Settings  func() *config.Settings // returns the settings in use; called for each request
-	// Stored has the destinations in the store. The API can change these destinations, but not the
-	// destinations of the configuration file.
-	Stored  *stored.Destinations
-	Sources func() []api.Source // the sources with their counts, in any order
-	Calls   func() api.Calls    // the counts of all sources together
-	Send    api.Send            // says how a client sends a call to the server
+	Stored    *stored.Destinations    // the destinations that the API can change
+	Sources   func() []api.Source     // the sources with their counts, in any order
+	Calls     func() api.Calls        // the counts of all sources together
+	Send      api.Send                // says how a client sends a call to the server
 	// Token is the bearer token that requests must carry. Empty means no token, which is only safe
 	// for a listener on a loopback address.
-	Token string
-	// Private has further handlers by their patterns. Their requests must carry the token, too. It
-	// may be nil.
-	Private map[string]http.Handler
-	Page    http.Handler    // serves all other paths, without a token; nil means no page
-	Node    func() api.Node // describes this server
+	Token   string
+	Private map[string]http.Handler // further handlers, which need the token, too, by their patterns; may be nil
+	Page    http.Handler            // serves all other paths, without a token; nil means no page
+	Node    func() api.Node         // describes this server
 	Logger  *slog.Logger
 }
 
@@ -63,8 +59,7 @@ type Handler struct {
 	close     context.CancelFunc
 }
 
-// These bound how many requests of a kind run at the same time: requests with long work, tests and
-// live streams. Further requests get CodeUnavailable.
+// How many requests of a kind run at the same time. Further ones get CodeUnavailable.
 const (
 	maxWorks = 8
 	maxTests = 4
@@ -101,14 +96,12 @@ func New(c Config) *Handler {
 	return h
 }
 
-// Close ends live streams and long work, which would not end by themselves. It is registered with
-// http.Server.RegisterOnShutdown.
+// Close ends live streams and long work. It is registered with http.Server.RegisterOnShutdown.
 func (h *Handler) Close() { h.close() }
 
 type route struct {
 	method, path string
-	// params are the names of the query parameters, separated by spaces. A parameter whose name
-	// ends in "*" may be repeated. One whose name ends in "!" is required.
+	// params names the query parameters. A name that ends in "*" may be repeated, in "!" is required.
 	params string
 	serve  handlerFunc
 }
@@ -126,8 +119,8 @@ func routes() []route {
 		{"GET", api.SourcesPath, "q" + page, listSources},
 		{"GET", api.DestinationsPath, "q source state* sort" + page, listDestinations},
 		{"GET", api.DestinationPath, "", getDestination},
-		{"PUT", api.DestinationPath, "by version", withBody(replaceDestination)},
-		{"PATCH", api.DestinationPath, "by version", withBody(changeDestination)},
+		{"PUT", api.DestinationPath, "by version", withBody(writeDestination)},
+		{"PATCH", api.DestinationPath, "by version", withBody(writeDestination)},
 		{"DELETE", api.DestinationPath, "by version waiting!", deleteDestination},
 		{"POST", api.SecretsPath, "by version", addSecret},
 		{"DELETE", api.SecretsPath, "by version", dropSecrets},

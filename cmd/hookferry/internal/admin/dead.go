@@ -31,8 +31,8 @@ func listDead(q *request) (any, error) {
 	return list, err
 }
 
-// listsDead reports whether the store can list its dead letters from the first one. If it can, a
-// failed listing that was to begin after a key has failed because the key is wrong.
+// listsDead reports whether the store can list its dead letters. If so, a listing that was to begin
+// after a key has failed because of the key.
 func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.EndedFilter{}, "") {
 		return err == nil
@@ -89,12 +89,10 @@ func (q *request) eachSelected(s *api.Selection,
 	})
 }
 
-// No store counts dead letters by destination, so deadCounts.get reads all dead letters. These
-// constants bound the load. A count stops after countTime, which is enough for some tens of
-// thousands of dead letters; the numbers are then unknown. The next count starts after countEvery,
-// or after countRest times the duration of the last count, whichever is longer.
+// No store counts dead letters by destination, so deadCounts.get reads all of them, within bounds.
 const (
-	countTime  = 500 * time.Millisecond
+	countTime = 500 * time.Millisecond // of a count: enough for some tens of thousands; then the numbers are unknown
+	// The next count starts after countEvery, or countRest times the duration of the last one.
 	countEvery = 5 * time.Second
 	countRest  = 50
 )
@@ -106,9 +104,8 @@ type deadCounts struct {
 	latest   atomic.Pointer[map[string]int]
 }
 
-// get returns the number of dead letters of each destination, or nil if the numbers are unknown.
-// They may be some seconds old. If another caller is counting, get does not wait, and returns the
-// previous numbers.
+// get returns the number of dead letters of each destination some seconds ago, or nil if it is
+// unknown. If another caller is counting, get returns the previous numbers.
 func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	if c.counting.TryLock() {
 		if began := time.Now(); !began.Before(c.next) {
@@ -124,7 +121,7 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 }
 
 // countByDestination counts the dead letters of each destination. It returns nil after countTime. The
-// end of ctx does not interrupt it, because the numbers are also for the requests of other clients.
+// end of ctx does not interrupt it: the numbers are for other requests, too.
 func countByDestination(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTime)
 	defer cancel()

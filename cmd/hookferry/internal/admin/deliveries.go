@@ -37,14 +37,13 @@ func listEnded(q *request, all iter.Seq2[webhook.Ended, error]) (any, error) {
 		func(d *webhook.Ended) string { return d.Key })
 }
 
-// short returns a delivery as listings have it: without the body and all attempts but the latest.
+// short returns a delivery as listings have it.
 func short(d api.Delivery) api.Delivery {
 	d.Body, d.Attempts = nil, d.Attempts[max(len(d.Attempts)-1, 0):]
 	return d
 }
 
-// listWaiting answers with a page of the waiting deliveries of a destination. The destination may
-// be missing from the settings.
+// listWaiting lists the waiting deliveries of a destination, which the settings may lack.
 func listWaiting(q *request) (any, error) {
 	all := q.config.Forwarder.Waiting(q.Context(), filterOf[webhook.WaitingFilter](q), q.param(api.ParamAfter))
 	return page(q, all,
@@ -83,17 +82,13 @@ func resend(q *request, f *webhook.EndedFilter) (any, error) {
 }
 
 const (
-	// findTime bounds the time of a search in the store.
-	findTime = 2 * time.Second
-	// A search for a dead letter begins findBefore earlier than the feed's time of death, because
-	// the store may have an earlier time of death.
-	findBefore = time.Minute
+	findTime   = 2 * time.Second // of a search in the store
+	findBefore = time.Minute     // how much earlier the time of death in the store may be than the feed's
 )
 
-// getStory answers with everything that is known about a delivery. The feed remembers recent
-// deliveries. If the feed does not have the delivery, or says that it is dead, getStory searches
-// the store. The id is a query parameter because it may be any text: in a path, ".." would mean the
-// parent folder.
+// getStory answers with everything that is known about a delivery, by the feed or, if the feed lacks
+// it or says that it is dead, by the store. The id is a query parameter because it may be any text:
+// in a path, ".." would mean the parent folder.
 func getStory(q *request) (any, error) {
 	destination, id, source := q.param(api.ParamDestination), q.param(api.ParamID), q.param(api.ParamSource)
 	s, known := q.config.Feed.Story(destination, source, id)
@@ -120,9 +115,8 @@ func getStory(q *request) (any, error) {
 	return s, nil
 }
 
-// findAlive looks for a delivery among the waiting and the delivered deliveries of the store. The
-// store has just listed its dead letters, so it works, and an error only means that findTime is
-// over. findAlive then answers that the delivery is not found.
+// findAlive looks for a delivery among the waiting and the delivered ones of the store. The store has
+// just listed its dead letters, so an error only means that findTime is over, and nothing was found.
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
@@ -137,8 +131,7 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
 
-// first returns the first delivery of a search that comes from the given source, or nil if there is
-// none. If source is "", every source fits.
+// first returns the first delivery of a search that comes from a source, or from any if source is "".
 func first[T any](all iter.Seq2[T, error], source string, answer func(*T) api.Delivery) (*api.Delivery, error) {
 	for v, err := range all {
 		if err != nil {

@@ -20,8 +20,7 @@ import (
 // namedSources is how many sources are listed for each destination.
 const namedSources = 10
 
-// A destination has the data by which a listing selects and orders destinations. Every listing
-// needs this data about all destinations, including those that are not on the page.
+// A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
 	webhook.DestinationStats                     // its field Destination is the id
 	settings                 *config.Destination // nil if the settings no longer have the destination
@@ -31,7 +30,7 @@ type destination struct {
 }
 
 func listDestinations(q *request) (any, error) {
-	// The listing continues behind a rank and an id, which stays valid if destinations change their rank.
+	// The listing continues behind a rank and an id, which destinations may leave meanwhile.
 	after := destination{rank: math.MaxInt64}
 	if text := q.param(api.ParamAfter); text != "" {
 		rank, id, found := strings.Cut(text, ":")
@@ -65,24 +64,22 @@ func listDestinations(q *request) (any, error) {
 	return api.Destinations{Page: list, States: states}, nil
 }
 
-// ranks has a function for each value of the parameter sort. The function returns the rank of a
-// destination. Destinations with a higher rank come first, and destinations with equal ranks are
-// sorted by id.
+// ranks has the rank of a destination for each value of the parameter sort. Higher ranks come first,
+// and equal ones are sorted by id.
 var ranks = map[string]func(*destination) int64{
-	"":                rankByID,
-	api.SortID:        rankByID,
-	api.SortWaiting:   func(d *destination) int64 { return int64(d.Waiting) },
-	api.SortDelivered: func(d *destination) int64 { return d.Delivered },
-	api.SortRetried:   func(d *destination) int64 { return d.Retried },
-	api.SortDead: func(d *destination) (n int64) {
+	"":          rankByID,
+	"id":        rankByID,
+	"waiting":   func(d *destination) int64 { return int64(d.Waiting) },
+	"delivered": func(d *destination) int64 { return d.Delivered },
+	"retried":   func(d *destination) int64 { return d.Retried },
+	"dead": func(d *destination) (n int64) {
 		for _, of := range d.Dead {
 			n += of
 		}
 		return n
 	},
-	// The worst state comes first. The number of waiting deliveries is rounded to a power of two,
-	// so that the order does not change all the time.
-	api.SortState: func(d *destination) int64 {
+	// The waiting deliveries are rounded to a power of two, so that the order is steady.
+	"state": func(d *destination) int64 {
 		worse := len(api.States) - slices.Index(api.States, d.state)
 		return int64(worse)<<8 + int64(bits.Len(uint(d.Waiting)))
 	},
@@ -94,9 +91,8 @@ func (d *destination) compare(other *destination) int {
 	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.Destination, other.Destination))
 }
 
-// matching selects destinations by two parameters of the request. The id or a URL of the
-// destination must contain the text of "q", and the source named by "source" must send its calls to
-// the destination. A parameter that is missing selects all.
+// matching selects the destinations whose id or a URL contains the parameter "q", and which get the
+// calls of the source in the parameter "source".
 func (q *request) matching(all []*destination) []*destination {
 	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
@@ -159,9 +155,8 @@ func (q *request) known(id string) error {
 
 func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// destinations returns the destinations of the settings, in no particular order. It adds the
-// destinations that were removed from the settings, if they still have waiting deliveries or are
-// held.
+// destinations returns, in no order, the destinations of the settings, and those that were removed
+// from them but still have waiting deliveries or are held.
 func (q *request) destinations() ([]*destination, error) {
 	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -17,14 +18,13 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A document has the settings of a destination in the form that clients send; see
-// config.ParseDestination.
+// A document has the settings of a destination as clients send them; see config.ParseDestination.
 type document = map[string]any
 
-// edit passes the document of a destination to the function change, stores the result, and logs who
-// changed the destination. The argument what is the verb for the log. The function change gets nil
-// for a destination that does not exist, which edit refuses if must is true. It returns nil to
-// delete a destination. edit refuses to change destinations of the configuration file.
+// edit passes the document of a destination to the function change, stores the result, and logs what
+// was done, and by whom. The function change gets nil for a destination that does not exist, which
+// edit refuses if must is true. It returns nil to delete a destination. edit refuses to change
+// destinations of the configuration file.
 func (q *request) edit(what string, must bool, change func(document) (document, error)) error {
 	id, by := q.PathValue("destination"), q.param(api.ParamBy)
 	if len(by) > 255 || strings.ContainsFunc(by, unicode.IsControl) {
@@ -54,39 +54,38 @@ func (q *request) edit(what string, must bool, change func(document) (document, 
 	return nil
 }
 
-// replaceDestination creates or replaces a destination. The body is its document.
-func replaceDestination(q *request, body *document) (any, error) {
-	return q.write("set", false, *body, func(_, d document) document { return d })
-}
-
-// changeDestination changes the keys of a document that are in the body. The value null resets a
-// key to its default.
-func changeDestination(q *request, body *document) (any, error) {
-	return q.write("changed", true, *body, func(old, d document) document {
-		maps.Copy(old, d)
-		maps.DeleteFunc(old, func(_ string, value any) bool { return value == nil })
-		return old
+// writeDestination creates or replaces a destination; the body is its document. With the method PATCH
+// it changes the keys that are in the body, where null resets a key to its default.
+func writeDestination(q *request, body *document) (any, error) {
+	if given, ok := (*body)["id"]; ok && given != q.PathValue("destination") {
+		return nil, badRequest("id", "id differs from the id in the path")
+	}
+	delete(*body, "id")
+	patch, what := q.Method == http.MethodPatch, "set"
+	if patch {
+		what = "changed"
+	}
+	return q.editAndShow(what, patch, func(old document) (document, error) {
+		d := maps.Clone(*body)
+		if patch {
+			d = old
+			maps.Copy(d, *body)
+			maps.DeleteFunc(d, func(_ string, value any) bool { return value == nil })
+		}
+		return d, q.checkDocument(d, old == nil)
 	})
 }
 
-// write stores a new version of a document with edit. The function merge makes the new version from
-// the old version and the body.
-func (q *request) write(what string, must bool, body document, merge func(old, body document) document) (any, error) {
-	if given, ok := body["id"]; ok && given != q.PathValue("destination") {
-		return nil, badRequest("id", "id differs from the id in the path")
-	}
-	delete(body, "id")
-	if err := q.edit(what, must, func(old document) (document, error) {
-		d := merge(old, maps.Clone(body))
-		return d, q.checkDocument(d, old == nil)
-	}); err != nil {
+// editAndShow answers with the destination after edit.
+func (q *request) editAndShow(what string, must bool, change func(document) (document, error)) (any, error) {
+	if err := q.edit(what, must, change); err != nil {
 		return nil, err
 	}
 	return getDestination(q)
 }
 
-// checkDocument checks a document against the settings in use: the sources in the document must
-// exist, and a new destination must not exceed the largest number of destinations.
+// checkDocument checks a document against the settings in use: its sources must exist, and a new
+// destination must not exceed the largest number of them.
 func (q *request) checkDocument(d document, isNew bool) error {
 	settings := q.config.Settings()
 	list, ok := d["sources"].([]any)
@@ -104,8 +103,6 @@ func (q *request) checkDocument(d document, isNew bool) error {
 	return nil
 }
 
-// deleteDestination deletes a destination. The parameter waiting says whether its waiting
-// deliveries are kept or discarded.
 func deleteDestination(q *request) (any, error) {
 	if err := q.edit("deleted", true, func(document) (document, error) { return nil, nil }); err != nil {
 		return nil, err
@@ -140,22 +137,17 @@ func addSecret(q *request) (any, error) {
 
 // dropSecrets removes all secrets for Standard Webhooks except the newest, which is the first.
 func dropSecrets(q *request) (any, error) {
-	err := q.edit("left with its newest secret", true, func(d document) (document, error) {
+	return q.editAndShow("left with its newest secret", true, func(d document) (document, error) {
 		if all, _ := d["standardSecrets"].([]any); len(all) > 1 {
 			d["standardSecrets"] = all[:1]
 		}
 		return d, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return getDestination(q)
 }
 
-// wrongDocument converts an error of package config about a document to an answer for the client.
-// The prefix at is "document." if the document is in that field of the request, and "" if the
-// document is the whole body. The answer names the first wrong key as its field, and its message
-// lists all problems. wrongDocument returns any other error unchanged.
+// wrongDocument converts an error of package config about a document to an answer, whose field is the
+// first wrong key, and whose message lists all. The prefix at is "document." if the document is in
+// that field of the request, and "" if it is the body. Other errors are returned unchanged.
 func wrongDocument(at string, err error) error {
 	wrong, ok := errors.AsType[*config.Error](err)
 	if !ok {
@@ -175,7 +167,7 @@ func settingsOf(d *config.Destination, sources []config.Source) *api.Destination
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst, StandardSecrets: len(d.StandardSecrets),
 	}
 	if len(d.Filter.Include)+len(d.Filter.Exclude) > 0 {
-		s.Filter = new(webhook.Filter(d.Filter))
+		s.Filter = &d.Filter
 	}
 	for _, source := range sources {
 		if slices.Contains(source.Destinations, d.ID) {

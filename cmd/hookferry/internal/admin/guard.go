@@ -13,10 +13,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// ServeHTTP serves the page and the API. If no token is configured, the request must come from this
-// machine, and its Host must be localhost or a loopback address. The check of the Host protects
-// against DNS rebinding: a page of another site can make its own name resolve to this machine, but
-// the Host of its requests still is that name.
+// ServeHTTP serves the page and the API. Without a token, requests must come from this machine, and
+// their Host must be localhost or a loopback address. That protects against DNS rebinding: a page of
+// another site can make its own name resolve to this machine, but sends that name as the Host.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	runtime.Gosched() // lets other connections run first: a request that is refused never blocks
 	header := w.Header()
@@ -52,13 +51,11 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 	})
 }
 
-// proxied are headers that proxies add to the requests that they forward. A proxy on this machine
-// looks like a local client, and may send a local Host, too. If a proxy adds none of these headers,
-// it cannot be told from other local clients.
+// proxied are headers that proxies add to requests. Without them, a proxy on this machine cannot be
+// told from other local clients: it may send a local Host, too.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// checkLocal refuses a request unless it comes from this machine and its Host is a name that only
-// this machine can have.
+// checkLocal refuses a request unless it comes from this machine, for a Host that no other has.
 func checkLocal(r *http.Request) *failure {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "without a token, only this machine is answered")
@@ -78,8 +75,7 @@ func checkLocal(r *http.Request) *failure {
 	return nil
 }
 
-// getAccess answers whether the request has access to the API. It needs no token itself, so that
-// the page can find out that it has to ask for a token.
+// getAccess needs no token, so that the page can find out that it has to ask for one.
 func getAccess(q *request) (any, error) {
 	err := q.admit(q.Request)
 	if err != nil && err.status != http.StatusUnauthorized {
@@ -99,8 +95,7 @@ func (h *Handler) admit(r *http.Request) *failure {
 		return nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	// Digests have the same length, so the time of the comparison does not reveal the length of the
-	// token.
+	// Digests have the same length, so that the time does not reveal that of the token.
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.config.Token))
 	if same := subtle.ConstantTimeCompare(got[:], want[:]) == 1; !same || !strings.EqualFold(scheme, "Bearer") {
 		return refuse(api.CodeUnauthorized, http.StatusUnauthorized, "Authorization", "the token is missing or wrong; want 'Authorization: Bearer TOKEN'")

@@ -17,12 +17,9 @@ import (
 const (
 	// uploadTimeout bounds how long an upload may pause between two bytes.
 	uploadTimeout = 30 * time.Second
-	// maxLine bounds a line, in bytes. It is larger than the limit of a user id. So the handler can
-	// read an id that is slightly too long, and say its length in the error.
+	// maxLine bounds a line, in bytes. An error says the length of an id that is too long but fits.
 	maxLine = 64 << 10
-	// Some clients read the answer only after they have sent the whole body. So the handler reads
-	// and discards the rest of a refused upload, up to maxRefused bytes and for up to
-	// refusedTimeout.
+	// maxRefused and refusedTimeout bound what drain reads, in bytes and time.
 	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
@@ -33,8 +30,7 @@ type lineReader struct {
 	line    int // the number of the latest line, from 1
 }
 
-// linesOf returns a lineReader of the body. It lets the handler write the answer while the handler
-// still reads the body.
+// linesOf returns a lineReader of the body. The handler may write the answer while it reads.
 func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	l := &lineReader{body: r.Body, control: http.NewResponseController(w)}
 	_ = l.control.EnableFullDuplex() // HTTP/2 needs no such call
@@ -47,15 +43,14 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	n, err := l.body.Read(p)
 	if err != nil {
 		// From now on, net/http reads in the background to notice when the client closes the
-		// connection. If the deadline stayed set, net/http would mistake the timeout for a closed
-		// connection.
+		// connection. It would mistake a deadline that passes for that.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines of the body that are not empty, without their line breaks. It ends at the
-// first error. If the upload was cut off, it yields an error instead of the incomplete line.
+// lines yields the lines of the body that are not empty, without line breaks, up to the first error.
+// If the upload was cut off, that comes instead of the incomplete line.
 func (l *lineReader) lines() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewScanner(l)
@@ -86,6 +81,7 @@ func (l *lineReader) lines() iter.Seq2[string, error] {
 // byteOrderMark is the UTF-8 byte order mark, which some editors write at the beginning of a file.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
+// drain reads the rest of a refused upload: some clients read no answer before they have sent it all.
 func (l *lineReader) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

@@ -25,13 +25,9 @@ import (
 )
 
 const (
-	// maxJSON bounds the JSON in the body of a request, in bytes.
-	maxJSON = 1 << 20
-	// maxRepeated is the largest number of values of one parameter.
-	maxRepeated = 100
-	// A page of a listing has up to defaultPage values. With the parameter limit, a client can ask
-	// for another number, up to maxPage.
-	defaultPage = 50
+	maxJSON     = 1 << 20 // in bytes, of a body
+	maxRepeated = 100     // values of one parameter
+	defaultPage = 50      // values on a page, unless the parameter limit says another number
 	maxPage     = 500
 )
 
@@ -44,8 +40,8 @@ type request struct {
 	arrived bool // the request was read to its end; see received
 }
 
-// A handlerFunc serves a request. It returns the answer, or nil after it has written the answer
-// itself. With an error it has written nothing.
+// A handlerFunc returns the answer, or nil after it has written the answer itself. With an error it
+// has written nothing.
 type handlerFunc func(*request) (answer any, err error)
 
 // answering returns a handler that checks the parameters, calls serve, and writes the answer or the
@@ -86,8 +82,7 @@ func withBody[T any](serve func(*request, *T) (any, error)) handlerFunc {
 	}
 }
 
-// choices has the values that parameters may have. A parameter that is missing here may have any
-// value. The value "" is the same as no value.
+// choices has the values that parameters may have, beside "", which is no value. Others may have any.
 var choices = map[string][]string{
 	api.ParamKind:    {feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead},
 	api.ParamState:   api.States,
@@ -134,8 +129,7 @@ func (q *request) readQuery(params []string) (err error) {
 
 func (q *request) param(name string) string { return q.query.Get(name) }
 
-// limit returns the parameter "limit", or the argument usual if the parameter is missing. The
-// parameter must be a number from 1 to most.
+// limit returns the parameter "limit", a number from 1 to most, or usual if it is missing.
 func (q *request) limit(usual, most int) (int, error) {
 	n, err := q.number(api.ParamLimit, 1, uint64(most), fmt.Sprintf("a number from 1 to %d", most))
 	if n == nil {
@@ -144,8 +138,8 @@ func (q *request) limit(usual, most int) (int, error) {
 	return int(*n), nil
 }
 
-// number returns a parameter that is a whole number from least to most, or nil if the parameter is
-// missing. The argument want describes the number in the error.
+// number returns a parameter that is a whole number from least to most, or nil if it is missing. The
+// argument want describes it in the error.
 func (q *request) number(name string, least, most uint64, want string) (*uint64, error) {
 	s := q.param(name)
 	if s == "" {
@@ -171,9 +165,8 @@ func filterOf[F any](q *request) (f F) {
 // errAfter says that the parameter "after" is wrong.
 var errAfter = badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 
-// page returns the first page of the sequence all, with each value converted by the function
-// answer. If more values follow, the page's After is the key of its last value. A client sends this
-// key to get the next page.
+// page returns the first page of the sequence all, with each value converted by the function answer.
+// If more values follow, the page's After is the key of its last value.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (api.Page[A], error) {
 	p, last := api.Page[A]{Items: []A{}}, ""
 	limit, err := q.limit(defaultPage, maxPage)
@@ -237,9 +230,9 @@ func (q *request) readJSON(v any) error {
 	return badRequest("", "the body is not valid JSON for this request: %v", err)
 }
 
-// received removes the deadlines of the server, once the request has arrived. They are meant for slow
-// clients, and the store may take longer. A read deadline that passes would end the context of the
-// request, because net/http would mistake it for a closed connection.
+// received removes the deadlines of the server, which are for slow clients: the store may take longer.
+// A read deadline that passes would end the context of the request, because net/http would mistake it
+// for a closed connection.
 func (q *request) received() {
 	q.arrived = true
 	control := http.NewResponseController(q.w)
@@ -275,8 +268,8 @@ func unavailable(format string, args ...any) *failure {
 	return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", format, args...)
 }
 
-// failed returns the answer for an error. The errors of the library contain no secrets. It logs an
-// error of the server, unless ctx has ended.
+// failed returns the answer for an error; those of the library contain no secrets. It logs an error
+// of the server, unless ctx has ended.
 func (q *request) failed(ctx context.Context, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f

@@ -56,8 +56,8 @@ func listSources(q *request) (any, error) {
 	return list, err
 }
 
-// listNodes answers with the servers that share the store. Each server describes itself in a note,
-// which its heartbeats carry. A note that cannot be decoded comes from a server of another version.
+// listNodes lists the servers that share the store, by the notes that their heartbeats carry. A note
+// that cannot be decoded comes from a server of another version.
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()
@@ -84,8 +84,7 @@ func listNodes(q *request) (any, error) {
 	return answer, nil
 }
 
-// openAPI describes the API in OpenAPI 3.1. Tests compare it with the routes, with the types of
-// package api, and with answers.
+// openAPI describes the API. Tests compare it with the routes, package api, and answers.
 //
 //go:embed openapi.json
 var openAPI []byte

@@ -23,7 +23,7 @@ import (
 )
 
 // samples has the sample call of each type: its own fields, as JSON. If the call has a name, nameKey
-// is the field of the name, and name is what it has if the client gives none.
+// is its field, and name the default.
 var samples = map[string]struct{ fields, nameKey, name string }{
 	"identify": {fields: `"traits":{"email":"test-user@example.com","name":"Test User","plan":"free"}`},
 	"track":    {`"properties":{"price":19.5,"product":"Blue Shirt","quantity":2}`, "event", "Test Event"},
@@ -96,8 +96,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns the destination of a test: a destination of the settings, or one made
-// from the URL or the document in the request.
+// testDestination returns a destination of the settings, or one from the URL or the document.
 func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
@@ -121,9 +120,8 @@ func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, 
 	return d.Webhook, nil
 }
 
-// try sends one sample. Only the operator may use this API, and the operator also wrote the
-// settings. So an address that stands in a URL is allowed. The guard checks only the addresses that
-// a host name resolves to.
+// try sends one sample. Only the operator, who also wrote the settings, may use this API. So any
+// address in a URL is allowed, and the guard checks only those that a host name resolves to.
 func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
 	e, err := new(event.Encoder).Encode(sample(typ, name))
 	if err != nil {
@@ -133,7 +131,6 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 	if err != nil {
 		return nil, err
 	}
-	filter := webhook.Filter(source.Filter)
 	var all []api.Exchange
 	for i := range tried {
 		x := &tried[i]
@@ -146,7 +143,7 @@ func (q *request) try(d *webhook.Destination, source *config.Source, typ, name s
 			{Name: "Content-Length", Value: strconv.Itoa(len(x.Body))},
 		}
 		all = append(all, api.Exchange{
-			Type: typ, Filtered: x.Filtered || !filter.Match(&e), Endpoint: x.Endpoint,
+			Type: typ, Filtered: x.Filtered || !source.Filter.Match(&e), Endpoint: x.Endpoint,
 			Headers: append(headers, headersOf(x.Header)...), Body: x.Body, Signature: x.Header.Get(signature.Header),
 			Status: x.Status, Answer: x.Answer, Got: headersOf(x.AnswerHeader),
 			Reason: string(x.Reason), Error: x.Error, Outcome: string(x.Outcome),

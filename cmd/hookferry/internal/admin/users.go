@@ -21,8 +21,8 @@ const (
 	maxName = 255  // in bytes, of the id of a deletion
 )
 
-// deleteUsers tells destinations to delete users. The body is a JSON document with the users, or a
-// text with one user a line. With such a text, the id and the sources are query parameters.
+// deleteUsers tells destinations to delete users. The body is an api.Deletion, or has one user a line;
+// then the id and the sources are query parameters.
 func deleteUsers(q *request) (any, error) {
 	var asked api.Deletion
 	lines := q.isType(api.LinesType)
@@ -55,8 +55,8 @@ func deleteUsers(q *request) (any, error) {
 	})
 }
 
-// deletionOf returns the deletion that a client asks for. The deletion goes to the enabled
-// destinations of the named sources, or of all sources if none is named.
+// deletionOf returns the deletion that a client asks for, with the enabled destinations of the named
+// sources, or of all sources.
 func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {
@@ -145,9 +145,8 @@ func createAudience(q *request, asked *api.Audience) (any, error) {
 	return audienceOf(&created), err
 }
 
-// downloadMembers sends the members of an audience, one a line. If an error occurs after the answer
-// has begun, downloadMembers cuts the connection, so that the client notices that the list is
-// incomplete.
+// downloadMembers sends the members of an audience, one a line. After an error in the middle it cuts
+// the connection, so that the client notices that the list is incomplete.
 func downloadMembers(q *request) (any, error) {
 	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
 	if err != nil {

@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// progressEvery is how often a long request sends its progress to the client.
-	progressEvery = time.Second
-	// streamTimeout bounds the time of each write to a client.
-	streamTimeout = 30 * time.Second
+	progressEvery = time.Second      // between two lines of progress
+	streamTimeout = 30 * time.Second // of each write to a client
 )
 
 // A stream is an answer of lines that may take long. An error means that the client is gone.
@@ -57,8 +55,7 @@ func (q *request) untilClosed() (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// A progress counts how much of a long request is done. The total is 0 if it is unknown. Users join
-// and leave in a sync.
+// A progress counts how much of a long request is done; see api.Progress.
 type progress struct{ done, total, joined, left atomic.Int64 }
 
 func (p *progress) now() api.Progress {
@@ -88,9 +85,8 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload runs long work that reads users, one a line of the body. Then it reads the rest of the
-// body, because some clients read the answer only after they have sent the whole body. An error
-// about a user names the line.
+// upload runs long work that reads users, one a line of the body. An error about a user names the
+// line.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {
@@ -106,8 +102,8 @@ func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Se
 	return err
 }
 
-// work runs a long request by calling do. It sends the progress to the client every second, and at
-// the end. It cancels the context of do when the client disconnects, and at Close.
+// work runs a long request by calling do, and sends the progress every second and at the end. The
+// context of do ends when the client disconnects, and at Close.
 func (q *request) work(do func(context.Context, *progress) error) error {
 	if !q.works.TryAcquire(1) {
 		return unavailable("%d long requests are being worked on; try again later", maxWorks)

@@ -1,5 +1,5 @@
-// Package api has the paths and the JSON types of the admin API, and a client. The OpenAPI document
-// describes what each path does.
+// Package api has the paths and the JSON types of the admin API, which its OpenAPI document
+// explains, and a client.
 //
 // Times are RFC 3339 in UTC; unknown times are left out. Durations are in milliseconds. Names in
 // paths are percent-encoded. No answer has secrets, write keys, or values of headers that may be
@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The paths, for http.ServeMux. Each comment has the methods, their parameters or bodies, and the
-// types of the answers. Long listings come in pages, by ?limit= and ?after=.
+// The paths, for http.ServeMux, with their methods, parameters or bodies, and answers. Long listings
+// come in pages, by ?limit= and ?after=.
 const (
 	StatusPath         = "/api/v1/status"                                                  // GET: Status
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
@@ -77,10 +77,9 @@ const (
 	CodeInternal     = "internal"
 )
 
-// Access says whether a client has access to the API: either its request carried the token, or the
-// API needs no token.
+// Access says whether a client has access to the API.
 type Access struct {
-	Granted bool `json:"granted"`
+	Granted bool `json:"granted"` // the request carried the token, or the API needs none
 }
 
 // Status is the state of the server.
@@ -109,21 +108,19 @@ type Nodes struct {
 	Nodes  []Node `json:"nodes"`
 }
 
-// A Node is a server that shares the store. Its heartbeat carries the fields from Version on. A
-// server of another version may leave out some of them.
+// A Node is a server that shares the store. Its heartbeat carries the fields from Version on, of
+// which a server of another version may leave out some.
 type Node struct {
 	Name string    `json:"name"`           // the host's name and a random part
 	Self bool      `json:"self,omitempty"` // it is the server that answers the request
 	Seen time.Time `json:"seen,omitzero"`  // its last heartbeat
 
-	Version  string    `json:"version,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
-	Ready    bool      `json:"ready"` // it accepts calls
-	InFlight int       `json:"inFlight"`
-	// Delivered counts since the start of the server. Rates is 0 if the server has no admin
-	// listener.
-	Delivered int64 `json:"delivered"`
-	Rates     Rates `json:"rates"`
+	Version   string    `json:"version,omitempty"`
+	Started   time.Time `json:"started,omitzero"`
+	Ready     bool      `json:"ready"` // it accepts calls
+	InFlight  int       `json:"inFlight"`
+	Delivered int64     `json:"delivered"` // since the start of the server
+	Rates     Rates     `json:"rates"`     // 0 if the server has no admin listener
 }
 
 // Config says where the settings come from.
@@ -138,8 +135,7 @@ type Config struct {
 // Send says how 'hookferry send' reaches the server from the same machine.
 type Send struct {
 	Endpoint string `json:"endpoint"` // URL
-	// Data is the data folder with the write key that serve has made. It is empty if the
-	// configuration has write keys for the sources.
+	// Data is the data folder with the write key that serve has made, "" if the sources have keys.
 	Data string `json:"data,omitempty"`
 }
 
@@ -212,9 +208,8 @@ type Source struct {
 	Last             time.Time `json:"last,omitzero"`
 }
 
-// Destinations is a page of destinations, in the order of the parameter sort. The parameter "q"
-// selects destinations by a part of the id or of a URL, the parameter "source" by a source, and the
-// parameter "state" by one or more states.
+// Destinations is a page of destinations, in the order of the parameter sort. The parameters "q",
+// "source" and "state" select them by a part of the id or of a URL, by a source, and by states.
 type Destinations struct {
 	Page[Destination]
 	// States has the number of destinations in each state, counted as if the parameter "state" were
@@ -244,19 +239,9 @@ const (
 // WaitingChoices has both values.
 var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
 
-// The orders of destinations: by id, by state with the worst first, or by a number
-// with the largest first.
-const (
-	SortID        = "id"
-	SortState     = "state"
-	SortWaiting   = "waiting"
-	SortDead      = "dead"
-	SortRetried   = "retried"
-	SortDelivered = "delivered"
-)
-
-// Sorts has all orders.
-var Sorts = []string{SortState, SortID, SortWaiting, SortDead, SortRetried, SortDelivered}
+// Sorts has the orders of destinations: by state with the worst first, by id, or by a number with
+// the largest first.
+var Sorts = []string{"state", "id", "waiting", "dead", "retried", "delivered"}
 
 // A Destination is a customer's set of endpoints, with its state and its counts.
 type Destination struct {
@@ -271,8 +256,7 @@ type Destination struct {
 	Standard      bool       `json:"standard"`                // Standard Webhooks
 	MaxConcurrent int        `json:"maxConcurrent,omitempty"` // 0 is the default
 	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
-	// Stored is nil for a destination of the configuration file. This API cannot change such a
-	// destination.
+	// Stored is nil for a destination of the configuration file, which this API cannot change.
 	Stored    *Stored              `json:"stored,omitempty"`
 	Settings  *DestinationSettings `json:"settings,omitempty"` // the other settings; listings leave them out
 	Held      *Held                `json:"held,omitempty"`     // why its deliveries wait although they are due
@@ -286,23 +270,22 @@ type Destination struct {
 	Retried   int64                `json:"retried"`
 	Filtered  int64                `json:"filtered"` // calls that the destination's filter left out
 	Dead      map[string]int64     `json:"dead"`     // deliveries given up since Since, by reason
-	// DeadLetters counts the dead letters in the store. The number may be some seconds old. It is
-	// nil if there are too many to count them often.
+	// DeadLetters counts the dead letters in the store, some seconds ago. It is nil if there are too
+	// many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
 	Latency     Latency          `json:"latency"`
 	Rates       Rates            `json:"rates"`
 }
 
-// Stored says when a destination was last changed, and by whom.
+// Stored describes a destination that the store keeps.
 type Stored struct {
-	Changed time.Time `json:"changed"`
+	Changed time.Time `json:"changed"` // the last time
 	By      string    `json:"by"`      // the parameter "by" of the change
 	Version string    `json:"version"` // a number, to be sent as the parameter "version"
 }
 
-// DestinationSettings has the settings of a destination under the same keys as its document.
-// Settings with their default are left out.
+// DestinationSettings has settings under the keys of a document, without those at their default.
 type DestinationSettings struct {
 	Sources         []string        `json:"sources"` // the names of all sources
 	Filter          *webhook.Filter `json:"filter,omitempty"`
@@ -316,8 +299,7 @@ type DestinationSettings struct {
 	StandardSecrets int             `json:"standardSecrets"` // how many are valid
 }
 
-// NewSecret has a new secret of a destination for Standard Webhooks. No other answer contains the
-// secret.
+// NewSecret has a new secret for Standard Webhooks, which no other answer contains.
 type NewSecret struct {
 	Secret string `json:"secret"`
 	Valid  int    `json:"valid"` // how many secrets are valid now, including this one
@@ -345,9 +327,9 @@ type Failure struct {
 	Due     time.Time `json:"due,omitzero"` // when the delivery is attempted again; left out if it was given up
 }
 
-// A Series has numbers over time, for one destination or for all. The number at index i is about
-// the step that begins at Start + i*Step. Waiting is the number at the end of the step. A null is
-// an unknown number, such as one from before the server's start.
+// A Series has numbers over time, for one destination or for all. Those at index i are of the step
+// that begins at Start + i*Step, or of its end for Waiting. A null is an unknown number, such as one
+// from before the server's start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -397,10 +379,9 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // the first bytes of the answer
 }
 
-// The query parameters. Most of them select the objects whose field of the same name has the given
-// value. The parameter "q" selects the objects whose name contains its text, in upper or lower
-// case; for events it searches in the id and the body. The parameters "kind" and "state" may be
-// repeated, and for a deletion also "source".
+// The query parameters. Most select the objects whose field of the same name has the given value. "q"
+// is a text in the name, in upper or lower case; for events in the id or the body. "kind" and "state"
+// may be repeated, and for a deletion "source".
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -427,23 +408,21 @@ const (
 // Events has the latest events that the server keeps in memory, newest first.
 type Events struct {
 	Events []Event `json:"events"`
-	// Seq is the number of the latest event, whether it was selected or not. A live stream with
-	// after=Seq continues without a gap.
+	// Seq is that of the latest event, selected or not. A live stream with after=Seq leaves no gap.
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream: an event, or the number of events that the server left out,
-// because the reader is too slow or because too many happen; see package feed. Skipped also counts
-// events that the filter would not have selected. The stream begins with the next event. If the
-// request has the parameter "after", the stream begins behind the event with that Seq.
+// Live is one line of the live stream: an event, or how many the server left out, because the reader
+// is too slow or too many happen; see package feed. Skipped also counts events that the filter would
+// not select. The stream begins with the next event, or behind the Seq in the parameter "after".
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Delivery has everything that is known about one delivery. Listings leave out its Body, and all
-// Attempts but the latest. If a dead delivery has no Key, it was replayed or discarded, and nothing
-// has happened to it since.
+// A Delivery is all that is known about a delivery. Listings leave out its Body, and all Attempts but
+// the latest. A dead delivery without a Key was replayed or discarded, and nothing has happened to it
+// since.
 type Delivery struct {
 	Key string `json:"key,omitempty"` // of a dead letter, or of a delivered delivery that the store keeps
 	Names
@@ -459,8 +438,7 @@ type Delivery struct {
 	Body        json.RawMessage `json:"body,omitempty"`
 }
 
-// DeliveryOf converts a delivery. Its state is one of the kinds of package feed, or "waiting". ended
-// is when it ended, zero if it waits.
+// DeliveryOf converts a delivery, which has ended at the time ended, or waits if that is zero.
 func DeliveryOf(d *webhook.Delivery, state string, ended time.Time) Delivery {
 	a := Delivery{
 		Names: Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type},
@@ -496,10 +474,10 @@ type Selection struct {
 	Filter *webhook.EndedFilter `json:"filter,omitempty"`
 }
 
-// Progress is one line of the stream that answers a long request. The server sends a line every
-// second. If the last line has neither Ended nor an Error, the connection was cut. If the request
-// uploads users, Done counts the users that the server has read. After an Error, the work may not
-// be done for the last 2,048 of these users. A client can repeat the request to do the rest.
+// Progress is one line of the stream that answers a long request, sent every second. A stream whose
+// last line has neither Ended nor an Error was cut. If the request uploads users, Done counts those
+// that the server has read; after an Error, the work for the last 2,048 of them may be missing. A
+// client can repeat the request to do the rest.
 type Progress struct {
 	Done   int    `json:"done"`
 	Total  int    `json:"total,omitempty"` // 0 if the total is unknown
@@ -514,8 +492,7 @@ type Progress struct {
 type TestRequest struct {
 	Destination string `json:"destination,omitempty"` // its endpoints, headers and secrets are used
 	URL         string `json:"url,omitempty"`
-	// Document has the settings of a destination, which need not exist. It has the keys of the
-	// configuration file, with certificates as PEM.
+	// Document has settings under the keys of the configuration file, with certificates as PEM.
 	Document map[string]any `json:"document,omitempty"`
 	Types    []string       `json:"types,omitempty"`  // none means all six
 	Event    string         `json:"event,omitempty"`  // the name in track, page and screen calls; empty means the sample's own name
@@ -573,16 +550,14 @@ type Erased struct {
 // Deletion asks the server to tell destinations that they must delete users. For many users, a
 // client sends a body of LinesType instead, and the id and the sources as query parameters.
 type Deletion struct {
-	// ID identifies the deletion: a repeated request with the same ID is the same deletion. If it
-	// is empty, the server makes one up.
+	// ID marks repeated requests for the same deletion. If it is empty, the server makes one up.
 	ID      string   `json:"id,omitempty"`
 	Users   []string `json:"users"`
 	Sources []string `json:"sources,omitempty"` // the sources whose enabled destinations are told; none means all sources
 }
 
-// An Audience is a named set of users of one destination. The server tells the destination which
-// users join and leave. Requests may use the name of the audience, such as "VIP Users", or its
-// trait, such as vip_users.
+// An Audience is a named set of users of a destination, which is told who joins and leaves. Requests
+// may use its name, such as "VIP Users", or its trait, such as vip_users.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`

@@ -18,17 +18,12 @@ import (
 	"time"
 )
 
-// The time limits of a Client: answerTimeout for a whole answer, and lineTimeout for the next line
-// of a stream, where the server sends a line every KeepAlive.
+// The time limits of a Client. The last two are for requests that take longer than others.
 const (
-	answerTimeout = 30 * time.Second
-	lineTimeout   = 4 * KeepAlive
-)
-
-// Time limits for requests that take longer than others.
-const (
-	TestTimeout  = 5 * time.Minute // more than the time limits of all requests of a test
-	StoreTimeout = time.Hour       // the server may read its whole store
+	answerTimeout = 30 * time.Second // of a whole answer
+	lineTimeout   = 4 * KeepAlive    // of the next line of a stream
+	TestTimeout   = 5 * time.Minute  // more than the time limits of all requests of a test
+	StoreTimeout  = time.Hour        // the server may read its whole store
 )
 
 // The bounds of what a Client reads, in bytes, and the size of a page.
@@ -51,14 +46,11 @@ type Client struct {
 }
 
 // NewClient returns a client of the server at base, a URL or host:port. The client sends the token
-// unless it is empty. A nil transport means a clone of net/http's default.
+// unless it is empty. A nil transport means net/http's default.
 func NewClient(base, token string, transport http.RoundTripper) (*Client, error) {
 	u, err := ParseBase(base)
 	if err != nil {
 		return nil, err
-	}
-	if transport == nil {
-		transport = http.DefaultTransport.(*http.Transport).Clone()
 	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
@@ -67,8 +59,7 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 	}}, nil
 }
 
-// ParseBase returns the URL of a server given as a URL or as host:port. An empty
-// host means localhost.
+// ParseBase returns the URL of a server, given as a URL or host:port; no host means localhost.
 func ParseBase(base string) (*url.URL, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -117,9 +108,8 @@ func Path(path string, names ...string) string {
 	return path
 }
 
-// Do sends a request and decodes the answer. If the server refused the request, the error is an
-// *Error. If the server was not reached, the error is that of net/http. Stream, Work and List
-// return the same errors.
+// Do sends a request and decodes the answer. Its error, like that of Stream, Work and List, is an
+// *Error if the server refused the request, or that of net/http if the server was not reached.
 func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	timeout := cmp.Or(r.Timeout, answerTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
@@ -135,8 +125,7 @@ func Do[T any](ctx context.Context, c *Client, r Request) (out T, err error) {
 	return out, nil
 }
 
-// List yields the values of a listing, and requests one page after the other. It ends with the
-// first error.
+// List yields the values of a listing, page after page, up to the first error.
 func List[T any](ctx context.Context, c *Client, listing string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		asked := url.Values{ParamLimit: {strconv.Itoa(pageSize)}}
@@ -199,8 +188,7 @@ func Stream[T any](ctx context.Context, c *Client, r Request, begun func()) iter
 	}
 }
 
-// Work starts long work, and yields its progress until the work ends. If its stream ends first, the
-// last error is that of Stream.
+// Work starts long work, and yields its progress up to the end, or the error of the work or Stream.
 func Work(ctx context.Context, c *Client, r Request) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		for p, err := range Stream[Progress](ctx, c, r, nil) {
@@ -260,8 +248,7 @@ func (c *Client) Open(ctx context.Context, r Request) (io.ReadCloser, error) {
 	return nil, refusal
 }
 
-// Error returns the server's message. If the message does not contain the name of the field, Error
-// puts the name before it.
+// Error returns the server's message, after the name of the field unless the message contains it.
 func (e *Error) Error() string {
 	if e.Field != "" && !strings.Contains(e.Message, e.Field) {
 		return e.Field + ": " + e.Message

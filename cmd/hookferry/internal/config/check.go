@@ -44,12 +44,12 @@ func (r *reader) check(s *Settings) {
 	}
 	const baseURL = "want an http or https URL with a host and perhaps a path, and nothing else"
 	r.address("listen", s.Listen)
-	checkCertificate(r, "tls", s.TLS)
+	r.certificate("tls", s.TLS)
 	r.refuse(s.BaseURL != "" && !isBaseURL(s.BaseURL), "baseURL", baseURL)
 	r.refuse(s.Data == "", "data", "want a folder")
-	checkQueue(r, s)
-	checkAdmin(r, &s.Admin)
-	checkWebhooks(r, &s.Webhooks)
+	r.queue(s)
+	r.admin(&s.Admin)
+	r.webhooks(&s.Webhooks)
 	r.refuse(s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint), "tracing.endpoint", baseURL+"; credentials go into tracing.headers")
 	r.headers("tracing.headers", s.Tracing.Headers)
 	r.sources(s, r.destinations(s))
@@ -57,8 +57,8 @@ func (r *reader) check(s *Settings) {
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// headers checks the headers at key. net/http would refuse every request with an invalid header. It
-// would send only one of two headers whose names differ only in case.
+// headers checks the headers at key. net/http refuses a request with an invalid header, and sends
+// only one of two headers whose names differ only in case.
 func (r *reader) headers(key string, headers map[string]signature.Secret) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -92,11 +92,10 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// checkAdmin checks the settings of the admin listener. It checks the certificate even if the
-// listener is off: after a reload that switches the listener off, the listener runs with this
-// certificate until the restart.
-func checkAdmin(r *reader, a *Admin) {
-	checkCertificate(r, "admin.tls", a.TLS)
+// admin checks the certificate even if the listener is off: after a reload that switches the
+// listener off, it runs with this certificate until the restart.
+func (r *reader) admin(a *Admin) {
+	r.certificate("admin.tls", a.TLS)
 	if a.Listen == Off {
 		return
 	}
@@ -117,45 +116,40 @@ func isLoopback(address string) bool {
 	return strings.EqualFold(host, "localhost") || ip.Unmap().IsLoopback()
 }
 
-func checkCertificate(r *reader, key string, c *Certificate) {
-	if c != nil {
-		c.Pair = r.pair(key, c.Cert, c.Key)
-	}
-}
-
-// pair returns a certificate with its key. It notes a problem if one of them is missing or wrong.
-func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
-	r.refuse(cert.Secret == "", key+".certificate", "is required")
-	r.refuse(private.Secret == "", key+".key", "is required")
-	pair, err := tls.X509KeyPair([]byte(cert.Secret), []byte(private.Secret))
-	wrong := err != nil && cert.Secret != "" && private.Secret != ""
-	r.refuse(wrong, key, "want a certificate and its key, both in PEM, that belong together")
-	return &pair
-}
-
-// checkClientTLS checks the certificate, the key and the authorities of t, which may be nil.
-func checkClientTLS(r *reader, key string, t *ClientTLS) {
-	if t == nil {
+// certificate checks c, which may be nil, and sets its Pair, to nil if the certificate or its key is
+// missing or wrong.
+func (r *reader) certificate(key string, c *Certificate) {
+	if c == nil {
 		return
 	}
-	if t.Cert.Secret != "" || t.Key.Secret != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
-		r.pair(key, t.Cert, t.Key)
+	r.refuse(c.Cert.Secret == "", key+".certificate", "is required")
+	r.refuse(c.Key.Secret == "", key+".key", "is required")
+	pair, err := tls.X509KeyPair([]byte(c.Cert.Secret), []byte(c.Key.Secret))
+	if err == nil {
+		c.Pair = &pair
+	} else if c.Cert.Secret != "" && c.Key.Secret != "" {
+		r.problem(key, "want a certificate and its key, both in PEM, that belong together")
 	}
-	r.refuse(t.CA.Secret != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Secret)), key+".ca", "holds no certificate in PEM")
 }
 
-// Config returns the TLS settings that the files describe. Call it only after Complete.
-func (t *ClientTLS) Config() *tls.Config {
+// clientTLS checks t, and returns the TLS settings that its files describe.
+func (r *reader) clientTLS(key string, t *ClientTLS) *tls.Config {
 	config := &tls.Config{}
-	if pair, err := tls.X509KeyPair([]byte(t.Cert.Secret), []byte(t.Key.Secret)); err == nil {
-		config.Certificates = []tls.Certificate{pair}
+	if t.Cert.Secret != "" || t.Key.Secret != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
+		own := &Certificate{Cert: t.Cert, Key: t.Key}
+		if r.certificate(key, own); own.Pair != nil {
+			config.Certificates = []tls.Certificate{*own.Pair}
+		}
 	}
 	if t.CA.Secret != "" {
 		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Secret))
+		r.refuse(!config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Secret)), key+".ca", "holds no certificate in PEM")
 	}
 	return config
 }
+
+// Config returns the TLS settings that the files describe. Call it only after Complete.
+func (t *ClientTLS) Config() *tls.Config { return newReader("", nil).clientTLS("", t) }
 
 // ProxyURL returns the setting Proxy as a URL. It returns nil if no proxy is set, or if the setting
 // is not a URL; Complete reports the latter.
@@ -168,7 +162,7 @@ func (w *Webhooks) ProxyURL() *url.URL {
 }
 
 // checkWebhooks checks what webhook.New would refuse.
-func checkWebhooks(r *reader, w *Webhooks) {
+func (r *reader) webhooks(w *Webhooks) {
 	r.refuse(w.Name != "" && !isToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
 	proxy := w.ProxyURL()
 	switch {
@@ -187,8 +181,8 @@ func (r *reader) name(key, s string) {
 	r.refuse(!ok, key, "want 1 to 255 bytes of UTF-8 without control characters")
 }
 
-// destinations checks the destinations. It returns the key of each id, including "" if an id is
-// missing or could not be read.
+// destinations checks the destinations. It returns the key of each id, also of "", which stands for
+// an id that is missing or could not be read.
 func (r *reader) destinations(s *Settings) (ids map[string]string) {
 	r.refuse(len(s.Destinations) > MaxDestinations, "destinations", "at most %d are allowed", MaxDestinations)
 	ids = map[string]string{}
@@ -206,8 +200,7 @@ func (r *reader) destination(key string, d *Destination) {
 	r.refuse(d.ID == "." || d.ID == "..", under(key, "id"), "is no name in the path of a URL, where the admin API needs it")
 	w := &webhook.Destination{
 		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-		Filter:  webhook.Filter(d.Filter),
-		Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
+		Filter: d.Filter, Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
 		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
 	}
 	for _, e := range d.Endpoints {
@@ -218,8 +211,7 @@ func (r *reader) destination(key string, d *Destination) {
 		w.Endpoints = append(w.Endpoints, endpoint)
 	}
 	if d.TLS != nil {
-		checkClientTLS(r, under(key, "tls"), d.TLS)
-		config := d.TLS.Config()
+		config := r.clientTLS(under(key, "tls"), d.TLS)
 		w.TLS = &webhook.TLS{Certificates: config.Certificates, RootCAs: config.RootCAs}
 	}
 	err := w.Validate()
@@ -230,7 +222,7 @@ func (r *reader) destination(key string, d *Destination) {
 }
 
 // refused notes the problems in err, an error of package webhook about the value at key. It skips
-// problems of an id, because the reader has noted them already.
+// those of an id, which the reader has noted already.
 func (r *reader) refused(key string, err error) {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range all.Unwrap() {
@@ -276,8 +268,6 @@ func (r *reader) unique(first map[string]string, value, key string) {
 func (r *reader) sources(s *Settings, ids map[string]string) {
 	n := len(s.Sources)
 	r.refuse(n == 0 || n > MaxSources, "sources", "1 to %d are allowed", MaxSources)
-	// allKnown says that the ids of all destinations could be read. Otherwise a source may name a
-	// destination whose id could not be read.
 	allKnown := ids[""] == "" && !r.unreadable("destinations")
 	names, keys := map[string]string{}, map[string]string{}
 	for i := range s.Sources {
@@ -295,13 +285,12 @@ func (r *reader) sources(s *Settings, ids map[string]string) {
 		rate := source.Rate
 		r.refuse(rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000), key+".rate", "one a day to 1,000,000 a second are allowed")
 		r.refuse(source.Burst > 0 && rate == 0 && !r.unreadable(key+".rate"), key+".burst", "needs a rate")
-		filter := webhook.Filter(source.Filter)
-		r.refused(key+".filter", filter.Validate())
+		r.refused(key+".filter", source.Filter.Validate())
 		r.refuse(len(source.Destinations) > 1000, key+".destinations", "at most 1000 are allowed")
 		mine := map[string]string{}
 		for j, id := range source.Destinations {
 			at := fmt.Sprintf("%s.destinations[%d]", key, j)
-			if ids[id] == "" && allKnown {
+			if ids[id] == "" && allKnown { // otherwise id may be one that could not be read
 				r.problem(at, "there is no destination with this id")
 			} else {
 				r.unique(mine, id, at)

@@ -160,7 +160,7 @@ destinations:
 			{ID: "b", Enabled: true, Endpoints: two, Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 				TLS:     &ClientTLS{Cert: content(cert), Key: content(key), CA: content(cert)},
 				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
-				Filter:        Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
+				Filter:        webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
 		},
 	}

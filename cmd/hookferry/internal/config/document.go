@@ -17,13 +17,10 @@ import (
 
 // A Stored describes a destination that was created through the admin API and is kept in the store.
 type Stored struct {
-	// Sources are the sources whose calls the destination gets. Some may not exist any more.
-	Sources []string
-	// Changed is the time of the last change. By is its author, as stated by the client.
-	Changed time.Time
-	By      string
-	// Version is the version of the destination's setting in the store.
-	Version uint64
+	Sources []string  // whose calls the destination gets; some may not exist any more
+	Changed time.Time // the time of the last change
+	By      string    // its author, as stated by the client
+	Version uint64    // of the destination's setting in the store
 }
 
 // ParseDestination reads and checks a destination that a client of the admin API sends. The
@@ -43,9 +40,7 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 		Sources []string `yaml:"sources"`
 	}{Destination: DefaultDestination()}
 	d.ID = "test"
-	// The output of json.Marshal is valid YAML, because it does not escape characters outside of
-	// ASCII.
-	text, err := json.Marshal(document)
+	text, err := json.Marshal(document) // also YAML, as it escapes nothing outside of ASCII
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}
 	}
@@ -68,17 +63,15 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	return &d.Destination, nil
 }
 
-// public checks the URLs of a valid destination. If the host of a URL is an IP address or localhost,
-// the address must be public, or in the argument allow. The forwarder's guard checks the addresses
-// of other hosts at each connection.
+// public checks the URLs of a valid destination: an IP address or localhost in them must be public,
+// or in the argument allow. The forwarder's guard checks other hosts at each connection.
 func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
 	for i, e := range d.Endpoints {
 		host := ""
 		if u, err := url.Parse(e.URL); err == nil {
 			host = u.Hostname()
 		}
-		// The forwarder translates a name outside of ASCII before it connects. Full-width letters,
-		// for example, become those of localhost.
+		// The forwarder translates other names than ASCII: full-width letters become localhost.
 		if strings.ContainsFunc(host, func(c rune) bool { return c >= utf8.RuneSelf }) {
 			name, err := idna.Lookup.ToASCII(host)
 			r.refuse(err != nil, fmt.Sprintf("endpoints[%d].url", i), "has a host that is no valid name")
@@ -94,9 +87,8 @@ func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
 	}
 }
 
-// With returns a copy of s that also has the destinations in list, which is sorted by id. Each of
-// these destinations gets the calls of the sources that it names. With leaves out a destination
-// whose id s already has.
+// With returns a copy of s that also has the destinations in list, except those whose id s already
+// has. Each of them gets the calls of the sources that it names.
 func (s *Settings) With(list []*Destination) *Settings {
 	if len(list) == 0 {
 		return s

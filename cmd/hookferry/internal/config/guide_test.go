@@ -45,7 +45,7 @@ func keys() []string {
 			walk(key+".*", t.Elem())
 		default:
 			for f := range t.Fields() {
-				if name := f.Tag.Get("yaml"); name != "" {
+				if name := keyIn(f); name != "" {
 					walk(under(key, name), f.Type)
 				}
 			}

@@ -38,9 +38,8 @@ func (q *Queue) Store() Store {
 // connectTimeout is the time limit for connecting if the URL has no connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// Pool returns the configuration of connections to PostgreSQL from the URL. The argument name
-// becomes their application_name, unless the URL sets another name. The errors may contain parts of
-// the URL.
+// Pool returns the configuration of connections to PostgreSQL from the URL. Their application_name
+// is the argument, unless the URL sets another. The errors may contain parts of the URL.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(q.URL.Reveal())
 	if err != nil {
@@ -72,8 +71,8 @@ func (q *Queue) Servers() (hosts []string, err error) {
 	return hosts, nil
 }
 
-// checkQueue checks the settings of the store, and other settings that depend on the kind of store.
-func checkQueue(r *reader, s *Settings) {
+// queue checks the settings of the store, and other settings that depend on the kind of store.
+func (r *reader) queue(s *Settings) {
 	q := &s.Queue
 	switch q.Store() {
 	case "":
@@ -90,7 +89,9 @@ func checkQueue(r *reader, s *Settings) {
 	schema := len(q.Postgres.Schema)
 	r.refuse(schema == 0 || schema > 63, "queue.postgres.schema", "want 1 to 63 bytes")
 	r.refuse(!isStream(q.NATS.Stream), "queue.nats.stream", "want 1 to 64 letters, digits, - and _")
-	checkClientTLS(r, "queue.nats.tls", q.NATS.TLS)
+	if q.NATS.TLS != nil {
+		r.clientTLS("queue.nats.tls", q.NATS.TLS)
+	}
 }
 
 var isStream = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString

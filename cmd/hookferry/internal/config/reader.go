@@ -46,9 +46,9 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}}
 }
 
-// problem notes a problem of the value at key. It does nothing if the value could not be read,
-// because the value has a problem then, or if there are maxProblems already. The problem has the
-// place of the key, or of the innermost enclosing key in the file.
+// problem notes a problem of the value at key, with the place of the key, or of the innermost
+// enclosing key in the file. It does nothing if there are maxProblems already, or one says that the
+// value could not be read.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return
@@ -102,9 +102,8 @@ func (r *reader) decode(text []byte, v any) {
 	case errors.As(err, &syntax):
 		r.places[""] = &yaml.Node{Line: syntax.Mark.Line, Column: syntax.Mark.Column}
 		text := "is not YAML"
-		// Show only messages of the scanner and the parser. Others may repeat values.
 		switch syntax.Stage {
-		case yaml.ScannerStage, yaml.ParserStage:
+		case yaml.ScannerStage, yaml.ParserStage: // messages of other stages may repeat values
 			text = syntax.Message
 		case yaml.ComposerStage:
 			text = "refers to an anchor that is not above"
@@ -251,12 +250,11 @@ func (r *reader) read(path string) (content, problem string) {
 	return content, ""
 }
 
-// errIrregular is returned for pipes, sockets and devices. Reading one may block without end, and
-// opening one may have side effects.
+// errIrregular says that a file is a pipe, a socket or a device, which may block without end.
 var errIrregular = errors.New("it is not a regular file")
 
-// readFile reads a regular file of at most limit bytes. It notes the state of the file before it
-// reads the content, so that a Watch notices a change during the read.
+// readFile reads a regular file of at most limit bytes. It notes the file's state before, so that a
+// Watch notices a change during the read.
 func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 	was := stat(path)
 	r.files = append(r.files, was)
@@ -279,8 +277,7 @@ func (r *reader) readFile(path string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// withoutPath returns the cause of a file error without the path. The path may contain the value of
-// a variable, and so a secret.
+// withoutPath returns the cause of a file error. The path may hold the value of a variable, a secret.
 func withoutPath(err error) error {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err

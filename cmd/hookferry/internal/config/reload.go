@@ -27,8 +27,7 @@ func (f File) same(g File) bool {
 	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
 }
 
-// A Watch notices when files change, by comparing their states. So it works for every way to
-// replace a file, and on every file system.
+// A Watch notices when files change, by comparing their states. That works on every file system.
 type Watch struct {
 	read []File // the states when the settings were read
 	seen []File // the states at the last call of Changed; nil before the first
@@ -40,8 +39,8 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch for the files of settings that have just been loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file has changed since the settings were read, and no file has changed
-// since the last call of Changed. The second condition lets a slow program finish writing a file.
+// Changed reports whether a file has changed since the settings were read, but none since the last
+// call of Changed, so that a slow program can finish writing a file.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	for i, f := range w.read {
@@ -70,9 +69,9 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// AwaitRestart undoes the changes that take effect only after a restart, and returns their keys. The
-// argument old has the settings that the server was started with. The content of a listener's
-// certificate needs no restart, but switching TLS on or off does.
+// AwaitRestart undoes the changes since old, the settings at the start of the server, that count only
+// after a restart, and returns their keys. Switching TLS on or off needs a restart, but not another
+// certificate.
 func (s *Settings) AwaitRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)

@@ -1,11 +1,9 @@
-// Package config reads the settings of a server, from a YAML file or from flags. Load reads, checks
-// and completes a file.
+// Package config reads, checks and completes the settings of a server, from a YAML file or flags.
 //
-// A text of the file may contain ${NAME}, which stands for the value of an environment variable;
-// $${ stands for ${ itself. A secret may be written as file:PATH instead, which stands for the
-// content of a file without its last line break. Relative paths are relative to the folder of the
-// configuration file. A missing variable or file is an error. No error repeats a value, since any
-// value may contain a secret.
+// In a text of the file, ${NAME} stands for an environment variable, and $${ for ${ itself. A secret
+// may be file:PATH, which stands for the content of a file without its last line break. Relative
+// paths are relative to the folder of the configuration file. A missing variable or file is an
+// error. No error repeats a value, since any value may contain a secret.
 package config
 
 import (
@@ -25,13 +23,11 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// Settings are the settings of a server. Once the server uses them, they do not change, and may be
-// read concurrently. docs/configuration.md explains every key. The comments here say only what the
-// key and the tags do not.
+// Settings are the settings of a server. Those in use do not change, and may be read concurrently.
+// docs/configuration.md explains every key. The comments here say only what key and tags do not.
 //
-// Each field has tags. The tag yaml is its key in the file. The tag allow has its bounds, which
-// are checked when the value is read; see outside. The tag restart says that a new value takes
-// effect only after a restart.
+// The tag yaml, or else json, is the key of a field in the file. The tag allow has its bounds, which are checked
+// when the value is read; see outside. With the tag restart, a new value counts after a restart.
 type Settings struct {
 	Path    string    // the file that the settings come from, "" if they come from flags
 	Loaded  time.Time // when the settings were read
@@ -39,10 +35,9 @@ type Settings struct {
 	Restart []string  // the keys whose newest values take effect only after a restart
 	Files   []File    // all files that were read, including the one at Path
 
-	Listen string       `yaml:"listen" restart:"true"` // address of the listener for calls
-	TLS    *Certificate `yaml:"tls" restart:"true"`    // certificate of the listener for calls; nil means plain HTTP
-	// BaseURL is the URL at which browsers reach the server; see collector.Config.
-	BaseURL string `yaml:"baseURL" restart:"true"`
+	Listen  string       `yaml:"listen" restart:"true"`  // address of the listener for calls
+	TLS     *Certificate `yaml:"tls" restart:"true"`     // certificate of the listener for calls; nil means plain HTTP
+	BaseURL string       `yaml:"baseURL" restart:"true"` // where browsers reach the server; see collector.Config
 	// TrustedProxies are the proxies whose X-Forwarded-For the server believes.
 	// Limits.ConnectionsPerAddress does not apply to their connections.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
@@ -67,9 +62,7 @@ type Settings struct {
 
 // Queue has the settings of a store that several servers share.
 type Queue struct {
-	// URL is that of a PostgreSQL database, or those of NATS servers, separated by commas; see
-	// Store. Empty means the store in the data folder.
-	URL      signature.Secret `yaml:"url"`
+	URL      signature.Secret `yaml:"url"` // of a database, or NATS servers, separated by commas; "" is the store in the data folder
 	Postgres Postgres         `yaml:"postgres"`
 	NATS     NATS             `yaml:"nats"`
 }
@@ -82,7 +75,7 @@ type NATS struct {
 	Stream      string `yaml:"stream"`
 	Credentials string `yaml:"credentials"` // path of a file with the JWT and the seed of a NATS user
 	// TLS has the certificates for connections, which are then encrypted. With nil, the NATS server
-	// decides whether they are, and the system which authorities it trusts.
+	// decides whether they are, and the system has the authorities.
 	TLS *ClientTLS `yaml:"tls"`
 	// Replicas is how many NATS servers keep the stream. Zero leaves an existing stream as it is,
 	// and gives a new one 3 replicas if there are that many servers.
@@ -95,11 +88,10 @@ type NATS struct {
 
 // Postgres has the settings of a store in PostgreSQL; see pgqueue.Config.
 type Postgres struct {
-	Schema  string `yaml:"schema"`
-	Migrate bool   `yaml:"migrate"` // create the tables, and migrate those of an older version
-	Pooler  bool   `yaml:"pooler"`  // a pooler in between assigns a connection for each transaction
-	// Connections is the largest number of connections, besides one for notifications.
-	Connections int           `yaml:"connections" allow:"5 to 1000"`
+	Schema      string        `yaml:"schema"`
+	Migrate     bool          `yaml:"migrate"`                       // create the tables, and migrate those of an older version
+	Pooler      bool          `yaml:"pooler"`                        // a pooler in between assigns a connection for each transaction
+	Connections int           `yaml:"connections" allow:"5 to 1000"` // at most, besides one for notifications
 	Claim       time.Duration `yaml:"claim" allow:"1s to 1h"`
 }
 
@@ -125,15 +117,13 @@ type Webhooks struct {
 	Name string `yaml:"name"` // the product name in the User-Agent header
 	// Allow lists non-public addresses to which host names of webhooks may resolve. An address, or
 	// localhost, in a URL of the configuration file needs no entry.
-	Allow []netip.Prefix `yaml:"allow"`
-	// DisableAfter is how long a destination may fail before it is disabled. Zero means never.
-	DisableAfter time.Duration `yaml:"disableAfter" allow:"0s to 8760h"`
+	Allow        []netip.Prefix `yaml:"allow"`
+	DisableAfter time.Duration  `yaml:"disableAfter" allow:"0s to 8760h"` // zero means never
 	// WhenDisabled says what becomes of the deliveries of a destination that was disabled by
 	// DisableAfter, or because it answered 410: they wait (Keep), or become dead letters (Dead).
-	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
-	// Operations is the id of the destination that is told when another one is disabled or enabled.
-	Operations string           `yaml:"operations"`
-	Proxy      signature.Secret `yaml:"proxy"` // URL of an http or socks5 proxy for all endpoints
+	WhenDisabled string           `yaml:"whenDisabled" allow:"keep or dead"`
+	Operations   string           `yaml:"operations"` // the id of the destination that is told of disabled and enabled ones
+	Proxy        signature.Secret `yaml:"proxy"`      // URL of an http or socks5 proxy for all endpoints
 }
 
 // History bounds the delivered deliveries that the store in the data folder keeps. The oldest are
@@ -181,8 +171,8 @@ type Tracing struct {
 	// environment variables of OpenTelemetry name the receiver, or no traces are sent.
 	Endpoint string                      `yaml:"endpoint"`
 	Headers  map[string]signature.Secret `yaml:"headers"`
-	// Sample is the fraction of the traces that begin at this server to record. At 1, the sampler
-	// in the environment variable OTEL_TRACES_SAMPLER decides, which by default records all.
+	// Sample is the share that is recorded of the traces that begin at this server. At 1, the
+	// environment variable OTEL_TRACES_SAMPLER decides, and by default all are.
 	Sample float64 `yaml:"sample" allow:"0 to 1"`
 	// TrustClients makes calls part of the traces of their clients, which then decide what is
 	// recorded. So anybody with a write key, such as a browser, can have everything recorded.
@@ -199,15 +189,13 @@ type Source struct {
 	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day,
 	// up to 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
-	// Burst is how many calls the source may send at once after a quiet time. Zero means as many as
-	// Rate allows in one second.
+	// Burst is how many calls the source may send at once. Zero means the calls of one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
-	// ByteRate bounds the bytes of webhooks a second that the calls become, counted once for each
-	// destination. Zero means 4 KB for each call of Rate and each destination, or no limit if Rate
-	// is zero.
-	ByteRate     Size     `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
-	Filter       Filter   `yaml:"filter"`       // selects the calls that are forwarded; the others are only counted
-	Destinations []string `yaml:"destinations"` // ids
+	// ByteRate bounds the bytes a second of the webhooks to all destinations. Zero means 4 KB for
+	// each call of Rate and each destination, or no limit if Rate is zero.
+	ByteRate     Size           `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
+	Filter       webhook.Filter `yaml:"filter"`       // selects the calls that are forwarded; the others are only counted
+	Destinations []string       `yaml:"destinations"` // ids
 }
 
 // A Destination is a customer's set of endpoints; see webhook.Destination, which also has the
@@ -219,7 +207,7 @@ type Destination struct {
 	Secret          signature.Secret   `yaml:"secret"`
 	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
 	TLS             *ClientTLS         `yaml:"tls"`
-	Filter          Filter             `yaml:"filter"`
+	Filter          webhook.Filter     `yaml:"filter"`
 	Timeout         time.Duration      `yaml:"timeout"`
 	Window          time.Duration      `yaml:"window"`
 	Schedule        string             `yaml:"schedule"`
@@ -228,18 +216,10 @@ type Destination struct {
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
 
-	// Webhook is the destination as the forwarder gets it. Complete sets it. Keep replaces it by
-	// the pointer of the settings in use if the destination is unchanged. It is nil if the document
-	// in the store is not valid.
+	// Webhook is the destination as the forwarder gets it. Complete sets it, and Keep replaces it by
+	// that of the settings in use if nothing has changed. It is nil for an invalid stored document.
 	Webhook *webhook.Destination
-	// Stored is nil for a destination of the configuration file.
-	Stored *Stored
-}
-
-// A Filter selects events; see webhook.Filter.
-type Filter struct {
-	Include []string `yaml:"include"`
-	Exclude []string `yaml:"exclude"`
+	Stored  *Stored // nil for a destination of the configuration file
 }
 
 // An Endpoint is a URL that webhooks are sent to.
@@ -259,16 +239,13 @@ func (e *Endpoint) Shown() string {
 
 // A Certificate is a chain and its private key, in PEM files.
 type Certificate struct {
-	Cert Pem `yaml:"certificate"`
-	Key  Pem `yaml:"key"`
-
-	// Pair is the certificate with its key. Complete makes it of Cert and Key.
-	Pair *tls.Certificate
+	Cert Pem              `yaml:"certificate"`
+	Key  Pem              `yaml:"key"`
+	Pair *tls.Certificate // both; Complete sets it
 }
 
-// ClientTLS has PEM files for the connections to a destination, or to the servers of the store: a
-// client certificate with its key, and the authorities that may sign the certificates of the other
-// side.
+// ClientTLS has PEM files for connections to a destination or to the servers of the store: a client
+// certificate with its key, and the authorities of the other side's certificates.
 type ClientTLS struct {
 	Cert Pem `yaml:"certificate"`
 	Key  Pem `yaml:"key"`
@@ -311,7 +288,7 @@ func Default() *Settings {
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 
-// Source returns the source with a name, or nil if there is none. Call it only after Complete.
+// Source returns the source with a name, or nil. Call it only after Complete.
 func (s *Settings) Source(name string) *Source {
 	i, found := slices.BinarySearchFunc(s.Sources, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
 	if !found {
@@ -320,8 +297,7 @@ func (s *Settings) Source(name string) *Source {
 	return &s.Sources[i]
 }
 
-// Destination returns the destination with an id, or nil if there is none. Call it only after
-// Complete.
+// Destination returns the destination with an id, or nil. Call it only after Complete.
 func (s *Settings) Destination(id string) *Destination {
 	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
 	if !found {

@@ -105,8 +105,7 @@ func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 	return problem
 }
 
-// parse parses text with the function read, and stores the value in p. If read fails, the problem
-// says that want is wanted.
+// parse parses text with the function read, and stores the value in p.
 func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
 	v, err := read(text)
 	if err != nil {
@@ -116,18 +115,16 @@ func parse[T any](p *T, want, text string, read func(string) (T, error)) (proble
 	return ""
 }
 
-// ReadSecret returns the secret that a text stands for: the text itself or, if the text is
-// file:PATH, the content of that file. PATH may be relative to the working directory. The error
-// contains the path, which is no secret: somebody typed it, or it is the value of a variable for a
-// path.
+// ReadSecret returns the secret that a text stands for: the text itself or, if it is file:PATH, the
+// content of that file. PATH may be relative to the working directory. The error contains the path,
+// which is no secret: it was typed, or is the value of a variable for a path.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, "", reflect.ValueOf(&secret).Elem())
 }
 
-// Set sets the setting at key, such as "log.level". It parses text as in the file, but does not
-// replace ${NAME}. In a key, "[0]" is the first value of a list, and "[]" appends a value. The
-// error says which values are allowed. For a secret in a file, it contains the path, as that of
-// ReadSecret does.
+// Set sets the setting at key, such as "log.level", to a text of the file without ${NAME}. In a key,
+// "[0]" is the first value of a list, and "[]" appends a value. The error says which values are
+// allowed. For a secret in a file, it contains the path, as that of ReadSecret does.
 func (s *Settings) Set(key, text string) error {
 	v, allow := reflect.ValueOf(s).Elem(), ""
 	for part := range strings.SplitSeq(key, ".") {
@@ -155,33 +152,37 @@ func read(text, allow string, v reflect.Value) error {
 	return errors.New(problem)
 }
 
-// fieldOf returns the field of a struct for a key of the file, and its tag allow. It returns the
-// zero Value if there is none.
+// fieldOf returns the field of a struct for a key, and its tag allow, or the zero Value.
 func fieldOf(v reflect.Value, key string) (field reflect.Value, allow string) {
 	for f, value := range v.Fields() {
 		if f.Anonymous {
 			if field, allow = fieldOf(value, key); field.IsValid() {
 				return field, allow
 			}
-		} else if key != "" && f.Tag.Get("yaml") == key {
+		} else if key != "" && keyIn(f) == key {
 			return value, f.Tag.Get("allow")
 		}
 	}
 	return reflect.Value{}, ""
 }
 
+// keyIn returns the key of a field, "" if it has none.
+func keyIn(f reflect.StructField) string {
+	key, _, _ := strings.Cut(cmp.Or(f.Tag.Get("yaml"), f.Tag.Get("json")), ",")
+	return key
+}
+
 func keysOf(t reflect.Type) (keys []string) {
 	for _, f := range reflect.VisibleFields(t) {
-		if name := f.Tag.Get("yaml"); name != "" {
-			keys = append(keys, name)
+		if key := keyIn(f); key != "" {
+			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// outside returns "" if an allow tag allows v, or a problem that says which values are allowed. A
-// tag is a range ("1s to 1h"), zero or a range ("0 or 1s to 1h"), or a list of texts ("text or
-// json").
+// outside returns a problem if a tag allow does not allow v. The tag is a range ("1s to 1h"), zero or
+// a range ("0 or 1s to 1h"), or a list of texts ("text or json").
 func outside(allow string, v reflect.Value) (problem string) {
 	if v.Kind() == reflect.String {
 		if slices.Contains(strings.Split(allow, " or "), v.String()) {

@@ -12,12 +12,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/webhook"
 )
 
-// sources finds the source of a write key, and counts the calls of each source. After a reload, a
-// source keeps the counts and limits of the old source with the same name. A sources is safe for
-// concurrent use.
+// sources finds the source of a write key, and counts the calls of each. After a reload, the counts
+// and limits of a source continue under its name. It is safe for concurrent use.
 type sources struct {
 	current atomic.Pointer[table]
 
@@ -60,11 +58,10 @@ func (s *sources) use(settings *config.Settings) {
 		if !c.Enabled {
 			continue
 		}
-		filter := webhook.Filter(c.Filter)
 		for _, key := range c.Keys {
 			byKey[key.Reveal()] = collector.Source{
 				Name: c.Name, Destinations: c.Destinations, Limit: this.calls, ByteLimit: this.bytes,
-				Filter: func(e event.Event) bool { return filter.Match(&e) },
+				Filter: func(e event.Event) bool { return c.Filter.Match(&e) },
 			}
 		}
 	}
@@ -72,8 +69,7 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// limit returns the limit of a source for a rate, nil if the rate is 0. That is the limit of the old
-// source if its rate and burst were the same.
+// limit returns the limit of a source, that of before if rate and burst were the same, nil for rate 0.
 func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst int), was, is config.Source) *collector.Limit {
 	rate, burst := rateOf(is)
 	oldRate, oldBurst := rateOf(was)
@@ -86,18 +82,18 @@ func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst
 	return collector.NewLimit(rate, burst)
 }
 
-// callRate returns how many calls a second a source may send, 0 for no limit, and how many at once.
-// By default, those are the calls of one second.
+// callRate returns how many calls a second a source may send, 0 for no limit, and how many at once, by
+// default those of a second.
 func callRate(c config.Source) (n float64, burst int) {
 	return c.Rate, cmp.Or(c.Burst, max(int(math.Ceil(c.Rate)), 1))
 }
 
-// bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, if
-// the settings have no byteRate. It is several times the bytes of most calls.
+// bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, without
+// a byteRate: several times the bytes of most calls.
 const bytesPerCall = 4 << 10
 
-// byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no
-// limit. burst is how many bytes they may cause at once.
+// byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no limit,
+// and how many at once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))

@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
 )
 
 func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
@@ -34,7 +35,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 			return &source
 		}
 
-		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}, Filter: config.Filter{Include: []string{"page"}}},
+		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}, Filter: webhook.Filter{Include: []string{"page"}}},
 			config.Source{Name: "off", Keys: keys("k3")},
 			config.Source{Name: "gone", Keys: keys("k4"), Enabled: true})
 		one := find("k1")
