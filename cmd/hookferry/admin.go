@@ -12,8 +12,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// admin defines --admin, --admin-token and --json. It returns an action that opens a client of the
-// server and then runs do.
+// admin defines --admin, --admin-token and --json, and returns an action that runs do with a client.
 func (c *command) admin(do action) action {
 	c.jsonFlag()
 	c.adminFlag()
@@ -21,9 +20,8 @@ func (c *command) admin(do action) action {
 	return func(ctx context.Context) error { return c.ask(ctx, do) }
 }
 
-// adminFlag defines --admin. If neither --admin nor HOOKFERRY_ADMIN is set, the address comes from
-// HOOKFERRY_ADMIN_LISTEN, the variable of serve. A container that runs serve has this variable, so
-// other commands in the container find the server without a flag.
+// adminFlag defines --admin. Without it and HOOKFERRY_ADMIN, the address comes from the variable of
+// serve, HOOKFERRY_ADMIN_LISTEN, so that commands in the same container find the server.
 func (c *command) adminFlag() *string {
 	admin := c.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 	c.variable("admin", nil, "admin-listen")
@@ -37,8 +35,7 @@ func (c *command) tokenFlag(server, usage string) {
 	c.variable("admin-token", nil)
 }
 
-// ask opens a client of the server and then runs do. An error of do says what to do, and has the
-// exit status for it.
+// ask opens a client of the server and then runs do. Its errors say what to do.
 func (c *command) ask(ctx context.Context, do action) error {
 	if err := c.openClient(); err != nil {
 		return err
@@ -84,8 +81,7 @@ func (c *command) openClient() error {
 	return nil
 }
 
-// soleDestination defines the flag --destination of a command for one destination. The returned
-// function returns the id in the flag, or else that of onlyDestination.
+// soleDestination defines --destination for one destination, by default that of onlyDestination.
 func (c *command) soleDestination() func(context.Context) (string, error) {
 	id := c.String("destination", "", "`id` of the destination; may be left out if there is only one")
 	return func(ctx context.Context) (string, error) {
@@ -96,7 +92,7 @@ func (c *command) soleDestination() func(context.Context) (string, error) {
 	}
 }
 
-// onlyDestination asks the server for its destinations, and returns the id if there is exactly one.
+// onlyDestination returns the id of the server's destination if there is exactly one.
 func (c *command) onlyDestination(ctx context.Context) (string, error) {
 	page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: url.Values{api.ParamLimit: {"1"}}})
 	if err != nil {

@@ -49,8 +49,8 @@ type command struct {
 	client *api.Client // set for commands that call a server
 }
 
-// An action does the work of its command. It ends when ctx is done. It returns a usagef error if
-// the user invoked the command wrongly.
+// An action does the work of its command, until ctx is done. It returns a usagef error if the user
+// invoked the command wrongly.
 type action func(ctx context.Context) error
 
 // define calls do, which defines the flags of a command and returns the action that it runs.

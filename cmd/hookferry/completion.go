@@ -13,9 +13,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// completeAll registers the completion of the arguments, and of all flags without a fixed set of
-// values. The help text has a placeholder for each value, such as FILE or DESTINATION. completeAll
-// uses the placeholder to choose between files, folders, and the names that the server knows.
+// completeAll registers the completion of the arguments, and of all flags without fixed values: with
+// files, folders, or the names that the server knows, by the placeholder of the value in the help
+// text, such as FILE or DESTINATION.
 func (c *command) completeAll() {
 	complete := func(ctx context.Context, kind, word string) ([]string, cobra.ShellCompDirective) {
 		if kind == "FILE" || kind == "FOLDER" {
@@ -40,9 +40,8 @@ func (c *command) completeAll() {
 	})
 }
 
-// known asks the server for names that begin with the argument word. The argument kind is the
-// placeholder in the help text, and says what to list. If the server does not answer within a
-// second, known returns no names, because a user waits at the keyboard.
+// known asks the server for names that begin with word. The argument kind is the placeholder in the
+// help text. A user waits at the keyboard, so after a second without an answer there are no names.
 func (c *command) known(ctx context.Context, kind, word string) []string {
 	if c.server == "" || c.readVariables() != nil || c.openClient() != nil {
 		return nil
@@ -65,9 +64,8 @@ func (c *command) known(ctx context.Context, kind, word string) []string {
 	return nil
 }
 
-// candidates returns the names in a listing that begin with word, with their descriptions. It
-// leaves out names with control characters. It returns up to 500 names; a shell asks the user
-// before it shows so many.
+// candidates returns up to maxListed names in a listing that begin with word, with descriptions. It
+// leaves out names with control characters.
 func candidates[T any](ctx context.Context, c *command, path, word string, describe func(T) (name, what string)) (list []string) {
 	query := url.Values{}
 	if word != "" && path != api.DeadPath {

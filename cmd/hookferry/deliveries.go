@@ -38,8 +38,7 @@ func lastAnswer(d api.Delivery, how style) cell {
 }
 
 // changeWaiting returns an action that changes the waiting deliveries of a destination that flags
-// select. If question is not empty, the action asks for confirmation first. If no delivery is
-// selected, the action returns an error whose text is the argument none.
+// select, after the question, unless that is "". If none is selected, the action fails with none.
 func changeWaiting(c *command, path, question, done, none string) action {
 	read := c.parameters(waitingParameters...)
 	if question != "" {
@@ -137,8 +136,8 @@ func writeDead(s screen, d api.Delivery) {
 }
 
 // selection defines flags that select deliveries, --all and --yes. The returned function returns
-// the selection as query parameters, or an error unless the user gave exactly one of arguments,
-// flags that select, and --all. The argument want says what else than --all there is.
+// them as query parameters, or an error unless the user gave exactly one of arguments, flags that
+// select, and --all. The argument want says what else than --all there is.
 func (c *command) selection(want string, parameters ...string) func() (url.Values, error) {
 	read := c.parameters(parameters...)
 	all := c.Bool("all", false, "all of them")
@@ -157,9 +156,8 @@ func (c *command) selection(want string, parameters ...string) func() (url.Value
 	}
 }
 
-// selectDead returns the action that replays or discards dead letters. The arguments are the keys
-// of the dead letters. Without arguments, flags select the dead letters, and the action counts them
-// and asks for confirmation first.
+// selectDead returns the action that replays or discards the dead letters with the keys in the
+// arguments. Without arguments, flags select them, and the action counts them and asks first.
 func selectDead(c *command, verb, done, path string) action {
 	read := c.selection("keys, flags that select", deadParameters...)
 	return c.admin(func(ctx context.Context) error {

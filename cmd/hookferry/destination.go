@@ -59,8 +59,8 @@ func editDestination(c *command, method, done string) action {
 	})
 }
 
-// readDocument reads the document of a destination from a file, or from standard input if name is
-// "-". The document contains secrets, so no error repeats any of its text.
+// readDocument reads the document of a destination from a file, or from standard input for "-". It
+// contains secrets, so no error repeats any of its text.
 func (c *command) readDocument(name string) (document map[string]any, err error) {
 	file, err := c.open(name)
 	if err != nil {
@@ -81,9 +81,8 @@ func switchDestinations(c *command, done string, enabled bool) action {
 	return eachDestination(c, done, api.DestinationPath, map[string]any{"enabled": enabled})
 }
 
-// eachDestination returns the action that sends a request for each destination that the arguments
-// name. If one request fails, the action continues with the other destinations. If body is not nil,
-// the request changes the document of a destination, and the command has the flag --by.
+// eachDestination returns the action that sends a request for each destination in the arguments,
+// also after one has failed. If body is not nil, it changes their documents, and there is --by.
 func eachDestination(c *command, done, path string, body any) action {
 	method, query := http.MethodPost, func() url.Values { return nil }
 	if body != nil {

@@ -35,13 +35,11 @@ func variableOf(flag string) string {
 }
 
 // variable lets an environment variable stand in for the flag called name: HOOKFERRY_LOG_LEVEL for
-// --log-level. The flag wins, and an empty variable counts as not set. Without both, the variables
-// of the flags in the argument others are used. If the flag may be repeated, the function split
-// separates the values in the text of a variable. Errors name the flag or the variable that a value
-// came from.
+// --log-level. The flag wins, and an empty variable counts as not set. Without both, the variables of
+// the flags in others are used. If the flag may be repeated, split separates the values in a variable.
+// Errors name the flag or the variable that a value came from.
 //
-// Lists and secrets are parsed as plain texts. The command checks them later, so that no error
-// repeats their values.
+// Lists and secrets are plain texts, which the command checks later, so that no error repeats them.
 func (fs *flags) variable(name string, split func(string) []string, others ...string) {
 	f := fs.Lookup(name)
 	f.Usage += " [$" + variableOf(name) + "]"
@@ -73,7 +71,7 @@ func lines(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// readVariables sets flags from their variables, except the flags that the user gave.
+// readVariables sets the flags that the user did not give from their variables.
 func (fs *flags) readVariables() error {
 	for _, read := range fs.variables {
 		if err := read(); err != nil {
@@ -93,8 +91,8 @@ func originOf(set *pflag.FlagSet, name string) string {
 
 var flagOfLine = regexp.MustCompile(`(?m)^--[a-z-]+`)
 
-// nameOrigins returns the text of err. It replaces a flag at the beginning of a line by the
-// environment variable that its value came from.
+// nameOrigins returns the text of err, with the environment variable that a value came from in place
+// of the flag at the beginning of a line.
 func nameOrigins(c *cobra.Command, err error) string {
 	return flagOfLine.ReplaceAllStringFunc(err.Error(), func(flag string) string { return originOf(c.Flags(), flag[2:]) })
 }
@@ -126,7 +124,7 @@ func (fs *flags) number(name string, value, least, most int, usage string) *int 
 }
 
 // choice defines a flag that accepts only the texts in values. Its default is value, which may also
-// be "". If the flag may be repeated, it has no default.
+// be "", or none if it may be repeated.
 func (fs *flags) choice(name, value, usage string, values []string, repeated bool) {
 	usage += ": " + strings.Join(values, ", ")
 	if repeated {
@@ -143,8 +141,7 @@ func (fs *flags) choice(name, value, usage string, values []string, repeated boo
 	fs.cobra.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// check makes a flag call read with each text that it is given. The flag's value is the text that
-// read returns.
+// check makes the value of a flag the text that read returns for the one that it is given.
 func (fs *flags) check(name string, read func(string) (string, error)) {
 	f := fs.Lookup(name)
 	f.Value = checkedValue{f.Value, read}
@@ -184,9 +181,8 @@ func (fs *flags) texts(name string) []string {
 	return []string{value.String()}
 }
 
-// parameters defines one flag for each name. The names are query parameters of the admin API. A
-// flag has the name of its parameter, except --query for api.ParamQuery. The returned function
-// converts the values of the flags to query parameters.
+// parameters defines a flag for each query parameter of the admin API, of the same name, except
+// --query for api.ParamQuery. The returned function returns the parameters of the flags that are set.
 func (fs *flags) parameters(names ...string) func() url.Values {
 	for _, name := range names {
 		p := parameterFlags[name]

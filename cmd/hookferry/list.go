@@ -10,10 +10,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// list returns an action that prints a listing of the admin API, as a table or as JSON. The command
-// has a flag for each name in parameters, and the flag --limit, whose default is the argument most.
-// If the user gives an argument, it becomes the parameter "destination". The function cells makes a
-// row of a value.
+// list returns an action that prints a listing of the admin API, as JSON or as a table, in which the
+// function cells makes a row of a value. The command has a flag for each name in parameters, and
+// --limit, by default most. An argument becomes the parameter "destination".
 func list[T any](c *command, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := c.parameters(parameters...)
 	limit := c.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -46,8 +45,8 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 	})
 }
 
-// show returns an action that prints one value of the admin API, as JSON or by calling the function
-// write. The argument of the command replaces the name in braces in path.
+// show returns an action that prints one value of the admin API, as output does. The argument of the
+// command replaces the name in braces in path.
 func show[T any](c *command, path string, write func(screen, T)) action {
 	return c.admin(func(ctx context.Context) error {
 		return request(ctx, c, api.Request{Path: api.Path(path, c.args[0])}, write)
@@ -63,8 +62,7 @@ func request[T any](ctx context.Context, c *command, r api.Request, write func(s
 	return c.output(v, func(s screen) { write(s, v) })
 }
 
-// output prints v: as a line of JSON if --json is given, else as the text that the function write
-// writes.
+// output prints v as a line of JSON if --json is given, else the text that write writes.
 func (c *command) output(v any, write func(screen)) error {
 	if c.json {
 		return printJSON(c.stdout, v)

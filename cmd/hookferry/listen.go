@@ -151,7 +151,7 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take prints a webhook. It returns the status of the answer, and the delay before the answer.
+// take prints a webhook. It returns the status of the answer, and the delay before it.
 func (p *printer) take(body []byte, h http.Header) (status int, delay time.Duration) {
 	what := p.check(body, h)
 	p.mu.Lock()
@@ -168,8 +168,7 @@ func (p *printer) take(body []byte, h http.Header) (status int, delay time.Durat
 	return status, delay
 }
 
-// received is the JSON that listen --json prints for each webhook. A body that is not JSON becomes
-// a string.
+// received is what listen --json prints. A body that is not JSON becomes a string.
 type received struct {
 	At        time.Time `json:"at"`
 	Signature string    `json:"signature,omitempty"`

@@ -22,13 +22,12 @@ func usagef(format string, args ...any) error {
 	return &exitError{fmt.Errorf(format, args...), exitUsage}
 }
 
-// nothing wraps err in an error that gives the program the exit status for an object that does not
-// exist.
+// nothing gives err the exit status for an object that does not exist.
 func nothing(err error) error { return &exitError{err, exitNothing} }
 
-// argument returns the name of argument n, from 0, in the usage line of a command, or "" if the
-// line has no such argument. In "sync AUDIENCE FILE", argument 1 is FILE. In "pause
-// DESTINATION...", every argument is DESTINATION. optional says that the user may leave it out.
+// argument returns the name of argument n, from 0, in the usage line of a command, "" if there is
+// none. In "sync AUDIENCE FILE", argument 1 is FILE. In "pause DESTINATION...", every argument is
+// DESTINATION. optional says that the user may leave it out.
 func argument(use string, n int) (name string, optional bool) {
 	names := strings.Fields(use)[1:]
 	if len(names) == 0 || n >= len(names) && !strings.Contains(names[len(names)-1], "...") {
@@ -92,8 +91,7 @@ func flagError(c *cobra.Command, err error) error {
 	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {
 		dashes, name = "-", short
 	}
-	// cobra suggests similar names for commands, but not for flags. So add the flags to a helper
-	// command, as if they were its commands.
+	// cobra suggests similar names for commands, but not for flags. So make commands of the flags.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}, Hidden: f.Hidden})

@@ -19,16 +19,12 @@ import (
 )
 
 const (
-	// relayTimeout bounds one request to the URL in --to. It is longer than webhook.DefaultTimeout,
-	// so that a developer can step through the receiver with a debugger.
-	relayTimeout = 30 * time.Second
-
-	// relayPause is how long a relay waits before it connects to the server again.
-	relayPause = time.Second
+	relayTimeout = 30 * time.Second // of a request to --to, which somebody may watch in a debugger
+	relayPause   = time.Second      // before a relay connects to the server again
 )
 
-// A relay posts the events that a remote server accepts, one after the other, to one URL. If the
-// relay is too slow, the server leaves out events and says how many.
+// A relay posts the events that a remote server accepts, one after the other, to one URL. If it is
+// too slow, the server leaves out events and says how many.
 type relay struct {
 	*printer
 	to        *url.URL
@@ -80,8 +76,8 @@ func newRelay(to string, p *printer) (*relay, error) {
 	return &relay{printer: p, to: u, receiver: &d, forwarder: f}, err
 }
 
-// follow posts the events that the server accepts for the destination, until ctx is done. After the
-// stream has begun once, follow reconnects when the server restarts.
+// follow posts the events that the server accepts for the destination, until ctx is done. After it
+// has begun, it reconnects when the server restarts.
 func (r *relay) follow(ctx context.Context, destination string, announce io.Writer) error {
 	// For an unknown destination, the server would send an empty stream instead of an error.
 	if _, err := api.Do[api.Destination](ctx, r.command.client, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
@@ -123,8 +119,8 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 	}
 }
 
-// post posts one event and prints the answer. The webhook-id is the id of the event. For an event
-// that comes from a source, the server itself sends a digest of the id and the source.
+// post posts one event and prints the answer. The webhook-id is the id of the event. The server itself
+// sends a digest of the id and the source.
 func (r *relay) post(ctx context.Context, e *api.Event) {
 	tried, err := r.forwarder.Try(ctx, webhook.Trial{Destination: r.receiver, Event: event.Event{ID: e.ID, Body: e.Body}})
 	switch {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen is the output of a command. An output that is not a terminal has no colours and no
-// width, and the command never overwrites its text.
+// A screen is the output of a command. Without a terminal it has no colours and no width, and its text
+// is never overwritten.
 type screen struct {
 	io.Writer
 	terminal      bool
@@ -70,8 +70,8 @@ func (s screen) cut(text string, most int) string {
 	return shorten(text, most)
 }
 
-// fields prints a label and a value a line, and leaves out zero values. The labels take width
-// columns. list has a label before each value.
+// fields prints a line for each label and value in list, except zero values. The labels take width
+// columns.
 func (s screen) fields(width int, list ...any) {
 	for i := 0; i < len(list); i += 2 {
 		if value := list[i+1]; !reflect.ValueOf(value).IsZero() {
@@ -80,8 +80,7 @@ func (s screen) fields(width int, list ...any) {
 	}
 }
 
-// line prints values as a table does, after a label. It begins another line if the terminal is too
-// narrow.
+// line prints values as a table does, after a label, on more lines if the terminal is too narrow.
 func (s screen) line(indent int, label string, values ...any) {
 	used := indent
 	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
@@ -141,7 +140,7 @@ func pretty(body []byte) string {
 	return escapeJSON(indented.String()) + "\n"
 }
 
-// escapeJSON escapes the control characters in JSON. The JSON keeps its meaning.
+// escapeJSON escapes the control characters in JSON, which keeps its meaning.
 func escapeJSON(text string) string {
 	var b strings.Builder
 	for _, r := range text {

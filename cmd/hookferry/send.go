@@ -46,8 +46,8 @@ func send(c *command, message analytics.Message) action {
 	}
 }
 
-// deliver sends one message with a client that nothing else uses. It prints the messageId once the
-// server has accepted the message.
+// deliver sends one message with a client that nothing else uses, and prints its messageId once the
+// server has accepted it.
 func (c *command) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) error {
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
@@ -105,8 +105,8 @@ func (t *reportingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
-// callFlags has the flags that describe a call. Each flag sets one field of the message. If that
-// field is a map, the flag may be repeated, and each key=value sets one key of the map.
+// callFlags has the flags that describe a call, with the field of the message that each sets. If that
+// is a map, the flag may be repeated, with a key=value each.
 var callFlags = []struct{ name, field, usage string }{
 	{"user", "UserId", "`id` of the user"},
 	{"anonymous", "AnonymousId", "`id` of a user who is not known yet"},
@@ -123,15 +123,14 @@ var callFlags = []struct{ name, field, usage string }{
 	{"integration", "Integrations", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated"},
 }
 
-// messageFlags defines a flag for each field that message has. The user gets an error for any other
-// flag. messageFlags returns a function that sets the fields and checks the message.
+// messageFlags defines a flag for each field that message has, and returns a function that sets the
+// fields and checks the message.
 func messageFlags(c *command, message analytics.Message) func() error {
 	fields := reflect.ValueOf(message).Elem()
 	for _, f := range callFlags {
 		field := fields.FieldByName(f.field)
 		switch {
-		// Skip a flag if the message has no such field. Skip --trait if the message has Properties,
-		// too: its Traits are then only another name of Properties, which --property sets.
+		// The Traits of a message with Properties are another name of these, which --property sets.
 		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid():
 		case field.Kind() == reflect.String:
 			c.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
@@ -173,8 +172,8 @@ var fieldFlags = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// readPairs makes a map of key=value texts, or returns nil if there are none. A value that is valid
-// JSON is kept as JSON. Any other value becomes a string.
+// readPairs makes a map of key=value texts, nil if there are none. Values that are not JSON become
+// strings.
 func readPairs(flag string, texts []string) (map[string]any, error) {
 	var m map[string]any
 	for _, text := range texts {

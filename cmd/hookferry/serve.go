@@ -21,9 +21,8 @@ import (
 // Settings from flags have one source and one destination. onlyName is the name of both.
 const onlyName = "default"
 
-// serveFlags has the flags of serve, except --config. The field key names the setting that a flag
-// sets. If key contains [], the flag may be repeated. The environment variable of such a flag may
-// hold several values, which the function split separates.
+// serveFlags has the flags of serve, except --config, with the setting that each sets. A flag whose
+// key contains [] may be repeated, and split separates the values in its environment variable.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string
@@ -112,8 +111,8 @@ func serve(c *command) action {
 	}
 }
 
-// serveSettings loads the settings: from the flags, or from a file that flags override. Flags about
-// sources and webhooks are not allowed with a file.
+// serveSettings loads the settings: from the flags, or from a file, which flags override, except
+// those about sources and webhooks.
 func serveSettings(c *command) (*config.Settings, error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
@@ -179,8 +178,8 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors replaces the keys of wrong settings by the flags that set them. Settings from the file
-// keep their keys. The lines about flags come first.
+// flagErrors replaces the keys of wrong settings by the flags that set them, whose lines come first.
+// Settings from the file keep their keys.
 func flagErrors(c *command, err error) error {
 	setBy := func(key string) string {
 		if name := flagOf(key); c.text("config") == "" || c.Changed(name) {
@@ -221,8 +220,8 @@ func whichValue(flag, key string) string {
 	return ""
 }
 
-// flagOf returns the name of the flag that can set a key, or "" if there is none. The key may also
-// be the list that a flag appends to, or one of the headers.
+// flagOf returns the name of the flag that can set a key, or "". The key may also be the list that a
+// flag appends to, or one of the headers.
 func flagOf(key string) string {
 	plain := func(key string) string { return index.ReplaceAllString(key, "") + "." }
 	for _, f := range serveFlags {

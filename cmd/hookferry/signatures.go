@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// check says whether the signatures of a webhook are valid. X-Signature and Standard Webhooks sign
-// the same body. So if one of them is valid, the body is unchanged.
+// check says whether the signatures of a webhook are valid. All sign the same body, so if one is
+// valid, the body is unchanged.
 func (p *printer) check(body []byte, h http.Header) string {
 	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
 	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }
@@ -49,8 +49,8 @@ func (p *printer) check(body []byte, h http.Header) string {
 	return cmp.Or(strings.Join(found, ", "), "unsigned")
 }
 
-// mismatch says why a well-formed signature does not match body. verify returns nil if its argument
-// is the body that was signed. whole is true if another signature proves that body is unchanged.
+// mismatch says why a well-formed signature does not match body. verify returns nil for the body that
+// was signed. whole says that another signature proves that body is unchanged.
 func mismatch(body []byte, verify func([]byte) error, whole bool) string {
 	var compact bytes.Buffer
 	switch {
@@ -89,7 +89,7 @@ func fault(h http.Header, err error) string {
 	return "webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"
 }
 
-// versions lists the versions of the signatures in the header of Standard Webhooks.
+// versions lists the versions of the signatures of Standard Webhooks.
 func versions(h http.Header) string {
 	var list []string
 	for s := range strings.SplitSeq(h.Get(signature.StandardSignature), " ") {
@@ -99,8 +99,7 @@ func versions(h http.Header) string {
 	return strings.Join(list, ", ")
 }
 
-// checkable reports whether the printer has a secret or a public key for the version of one of the
-// webhook's signatures.
+// checkable reports whether the printer has a key for the version of one of the signatures.
 func (p *printer) checkable(h http.Header) bool {
 	has := strings.Split(versions(h), ", ")
 	return slices.ContainsFunc(p.standard, func(s signature.Secret) bool {

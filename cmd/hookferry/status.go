@@ -60,8 +60,7 @@ func status(c *command) action {
 	})
 }
 
-// overview requests the data of an overview, with up to limit destinations, or with all
-// destinations if all is true. It requests the sources only for JSON output.
+// overview requests an overview with up to limit destinations, or all. The sources are only for JSON.
 func (c *command) overview(ctx context.Context, filter url.Values, limit int, all bool) (v overview, err error) {
 	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err
@@ -96,8 +95,7 @@ func (c *command) overview(ctx context.Context, filter url.Values, limit int, al
 	return v, nil
 }
 
-// redraw returns what replaces the content of the terminal by text, cut to the height of the
-// terminal.
+// redraw returns what replaces the content of the terminal by text, cut to its height.
 func redraw(s screen, text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 1 && len(lines) > s.height-1 {
@@ -267,8 +265,8 @@ func explain(d api.Destination, now time.Time) (lines []string) {
 // tag matches an HTML tag, even if its end was cut off.
 var tag = regexp.MustCompile(`<[^>]*>?`)
 
-// answerText returns the answer to a failed request on one line, without HTML tags. If there was no
-// answer, it returns the reason.
+// answerText returns the answer to a failed request on one line, without HTML tags, or the reason if
+// there was none.
 func answerText(a *api.Attempt) string {
 	what, words := cmp.Or(a.Reason, "no answer"), a.Error
 	if a.Status != 0 {

@@ -19,8 +19,7 @@ type row struct {
 }
 
 // A column is a column of a table. If the terminal is too narrow, the table shortens its flexible
-// column first. Then it leaves out whole columns, beginning with the one whose field spare is the
-// highest. It never leaves out a column whose spare is 0.
+// column, and then leaves out columns, those with the highest spare first, but none whose spare is 0.
 type column struct {
 	title    string
 	right    bool
@@ -34,11 +33,10 @@ type cell struct {
 	style
 }
 
-// leastFlexible is the smallest width of the flexible column, in characters. Rather than make it
-// narrower, the table leaves out other columns.
-const leastFlexible = 12
-
-const gap = 2 // spaces between columns
+const (
+	leastFlexible = 12 // characters, to which the flexible column is shortened before others are left out
+	gap           = 2  // spaces between columns
+)
 
 // cellOf returns the cell of a text, a number or a cell, with control characters escaped.
 func cellOf(v any) cell {
@@ -106,8 +104,8 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 	fmt.Fprintln(s, line.String())
 }
 
-// fit reduces widths until the columns take no more than total characters. A column of width 0 is
-// left out. A total of 0 means no bound.
+// fit reduces widths, of 0 for columns that are left out, until the columns take at most total
+// characters. A total of 0 means no bound.
 func (t *table) fit(widths []int, total int) {
 	flexible := slices.IndexFunc(t.columns, func(c column) bool { return c.flexible })
 	for total > 0 {

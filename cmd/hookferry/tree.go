@@ -70,8 +70,8 @@ var actions = map[string]func(*command) action{
 //go:embed help.txt
 var help string
 
-// commands returns the command "hookferry" with all commands below it, one for each section of
-// help.txt. A section for which actions has no entry is a group of commands.
+// commands returns the command "hookferry" with those below it, one for each section of help.txt. A
+// section for which actions has no entry is a group of commands.
 func (p process) commands() *cobra.Command {
 	byWords := map[string]*cobra.Command{}
 	for section := range strings.SplitSeq(strings.TrimPrefix(help, "## "), "\n## ") {
@@ -142,8 +142,8 @@ func wantCommand(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// writeHelp prints the help of c for terminals with 80 columns. It does not use cobra's templates:
-// they link text/template, which makes the linker keep every exported method.
+// writeHelp prints the help of c for 80 columns. It does not use cobra's templates, because with
+// text/template the linker keeps every exported method.
 func writeHelp(c *cobra.Command, _ []string) {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "Usage: %s\n\n%s\n", c.UseLine(), strings.TrimRight(c.Long, "\n"))
@@ -164,8 +164,7 @@ func writeHelp(c *cobra.Command, _ []string) {
 		}
 	}
 	flags := c.LocalFlags().FlagUsagesWrapped(80)
-	// Remove the hint that a switch takes a value, because users need none. The spaces keep the
-	// columns aligned.
+	// Users need no hint that a switch takes a value. The spaces keep the columns aligned.
 	flags = strings.ReplaceAll(flags, "[=true|false]", "             ")
 	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s\n", strings.TrimRight(flags, "\n"))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// editAudience returns an action that makes the users in a file the members of an audience. If
-// create is true, the action creates the audience first, and the file may be missing.
+// editAudience returns an action that makes the users in a file the members of an audience. With
+// create, it creates the audience first, and there need be no file.
 func editAudience(c *command, create bool) action {
 	destination := c.soleDestination()
 	return c.admin(func(ctx context.Context) (err error) {

@@ -29,12 +29,11 @@ func printVersion(c *command) action {
 	}
 }
 
-// version returns the version of the module: the tag or the commit from which the program was
-// built. It returns "devel" if the Go command had neither.
+// version returns the version of the module: a tag or a commit, or "devel" if the Go command had none.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
-// buildOf returns the version data of this program, with the parts that the Go command has recorded
-// in it. A downloaded module has no commit, but its version identifies the source.
+// buildOf returns the version data of this program, as far as the Go command has recorded it. A
+// downloaded module has no commit, but its version identifies the source.
 func buildOf(info *debug.BuildInfo, ok bool) build {
 	b := build{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	if !ok {

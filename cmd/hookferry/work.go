@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// confirm asks a question on the terminal, unless --yes is given. It returns nil if the answer is
-// yes. Without a terminal and without --yes, it returns a usagef error.
+// confirm returns nil if the answer to a question on the terminal is yes, or --yes is given. Without
+// a terminal and --yes, it returns a usagef error.
 func (c *command) confirm(ctx context.Context, format string, args ...any) error {
 	if c.yes {
 		return nil
@@ -45,8 +45,8 @@ func (c *command) confirm(ctx context.Context, format string, args ...any) error
 	}
 }
 
-// work sends a long request, and shows its progress on standard error. It returns the last progress
-// that the server sent. The argument done is the verb for an item, such as "replayed".
+// work sends a long request, shows its progress on standard error, and returns the last one. The
+// argument done is the verb for an item, such as "replayed".
 func (c *command) work(ctx context.Context, done string, r api.Request) (api.Progress, error) {
 	m := newMeter(c.screen(c.stderr), done)
 	if in, ok := r.Body.(*input); ok {
@@ -82,8 +82,8 @@ func (c *command) follow(ctx context.Context, m *meter, stream iter.Seq2[api.Pro
 	return last, nil
 }
 
-// workOn calls work for a request that selects items, and prints how many items were done, unless
-// --json is given. If no item was done, workOn returns an error whose text is the argument none.
+// workOn calls work for a request that selects items, and prints how many were done, unless --json is
+// given. If it was none, workOn returns an error with the text none.
 func (c *command) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, r)
 	switch {
@@ -122,15 +122,13 @@ func (c *command) open(name string) (*input, error) {
 	return in, nil
 }
 
-// A meter prints at most once per meterRedraw on a terminal, and at most once per meterLine
-// elsewhere.
 const (
-	meterRedraw = 100 * time.Millisecond
-	meterLine   = 5 * time.Second
+	meterRedraw = 100 * time.Millisecond // the shortest time between two lines of a meter on a terminal
+	meterLine   = 5 * time.Second        // and elsewhere
 )
 
-// A meter shows the progress of long work: as a bar on a terminal, elsewhere as a line every few
-// seconds. If the work ends before the first line is due, the meter prints nothing.
+// A meter shows the progress of long work: as a bar on a terminal, elsewhere as lines. If the work
+// ends before the first is due, it prints nothing.
 type meter struct {
 	screen
 	verb   string               // such as "replayed"

@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// writeKeyFile is the file in the data folder with the write key that serve generates.
+// writeKeyFile is the file in the data folder with the write key that serve generates, and send reads.
 //
 // Without --write-key, serve must neither accept every key nor use a fixed one: by default it
 // listens on all addresses of the machine, and browsers let any web page send requests to
-// localhost. So the key is random, and only the owner of the file can read it. The command send
-// reads it there.
+// localhost. So the key is random, and only the owner of the file can read it.
 const writeKeyFile = "write-key"
 
 // readWriteKey returns the write key in the data folder. If there is none, the error wraps

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts has the numbers of one destination, or of all destinations together, over time. The
-// methods add, answered and quiet do nothing for nil counts.
+// counts has the numbers of one destination, or of all, over time. Nil counts nothing, by the methods
+// add, answered and quiet.
 type counts struct {
 	id      string
 	levels  [3]level
@@ -26,8 +26,7 @@ const (
 	Day
 )
 
-// levels has the resolutions: FiveMinutes in steps of a second, Hour in steps of ten seconds, and Day
-// in steps of five minutes.
+// levels has the steps of each range.
 var levels = [...]struct {
 	seconds int64
 	steps   int
@@ -75,8 +74,7 @@ func (l *level) measure() {
 	}
 }
 
-// advance closes the steps that are over, and opens those that contain now. If the clock was set
-// back, the latest steps stay open.
+// advance opens the steps that contain now. If the clock was set back, the latest steps stay open.
 func (c *counts) advance(now time.Time) {
 	if now.Unix() <= c.levels[0].open {
 		return
@@ -115,8 +113,7 @@ func (c *counts) add(now time.Time, more cell) {
 	}
 }
 
-// answered counts a request that took so long, and failed if reason is not empty. It is called
-// after add.
+// answered counts a request, which failed if reason is not empty. It is called after add.
 func (c *counts) answered(took time.Duration, reason webhook.Reason) {
 	if c == nil {
 		return
@@ -141,8 +138,8 @@ func (c *counts) waits(now time.Time, n int) {
 	}
 }
 
-// quiet reports whether the destination has had up to eventShare events within the current second.
-// It is called after add.
+// quiet reports whether the destination has had up to eventShare events in this second. It is called
+// after add.
 func (c *counts) quiet() bool {
 	if c == nil {
 		return false
@@ -151,8 +148,8 @@ func (c *counts) quiet() bool {
 	return now.accepted+now.delivered+now.retried+now.dead <= eventShare
 }
 
-// countsOf returns the counts of a destination, and creates them if necessary. It returns nil if
-// bounds.destinations destinations have counts. The method waits makes room. The caller holds f.mu.
+// countsOf returns the counts of a destination, or nil if bounds.destinations others have counts; the
+// method waits makes room. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
@@ -175,8 +172,8 @@ func (f *Feed) newCounts(destination string, now time.Time) *counts {
 	return newCounts(destination, f.since, now) // no event of this destination has been missed
 }
 
-// lookUp returns the counts of a destination, as of now, or nil if there are none. An empty
-// destination means the counts of all. The caller holds f.mu.
+// lookUp returns the counts of a destination, or of all if it is "", as of now; nil if there are none.
+// The caller holds f.mu.
 func (f *Feed) lookUp(destination string) *counts {
 	c := f.total
 	if destination != "" {
@@ -188,8 +185,7 @@ func (f *Feed) lookUp(destination string) *counts {
 	return c
 }
 
-// Errors returns how many requests failed within the last hour, by reason. An empty destination
-// means all destinations.
+// Errors returns how many requests failed within the last hour, by reason. "" means all destinations.
 func (f *Feed) Errors(destination string) map[string]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,8 +203,7 @@ func (f *Feed) Errors(destination string) map[string]int64 {
 // rateSeconds is how many seconds Rates covers.
 const rateSeconds = 10
 
-// Rates returns the numbers per second within the last ten whole seconds. An empty destination
-// means all destinations.
+// Rates returns the numbers per second of the last ten whole seconds. "" means all destinations.
 func (f *Feed) Rates(destination string) api.Rates {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,15 +227,14 @@ func (f *Feed) Rates(destination string) api.Rates {
 	return api.Rates{Accepted: sum.Accepted / n, Delivered: sum.Delivered / n, Retried: sum.Retried / n, Dead: sum.Dead / n}
 }
 
-// Series returns the numbers of a destination over a range of time. An empty destination means all
-// destinations. length is FiveMinutes, Hour or Day. The last step is not over yet.
+// Series returns numbers over a time of FiveMinutes, an Hour or a Day, whose last step is not over.
+// "" means all destinations.
 func (f *Feed) Series(destination string, length int) api.Series {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.lookUp(destination)
 	if c == nil {
-		// Either there was no event yet, or there are too many destinations to count each of them.
-		c = f.newCounts(destination, time.Now())
+		c = f.newCounts(destination, time.Now()) // there was no event yet, or there are too many destinations
 	}
 	l := &c.levels[length]
 	l.measure()

@@ -1,10 +1,10 @@
 // Package feed remembers the recent events of deliveries for people to look at, and counts events
-// over time. The story of a delivery, which is all that is known about it, is made from its events
-// when somebody asks. The Feed is a webhook.Observer with bounded memory and bounded cost.
+// over time, with bounded memory and cost. The story of a delivery, which is all that is known about
+// it, is made from its events when somebody asks.
 //
-// All events are counted. About eventRate events a second are also kept in full, until newer ones
-// take their place. Of each delivery either all events are kept or none, so a story is complete
-// until its oldest events are dropped.
+// All events are counted. About eventRate events a second are also kept, until newer ones take their
+// place. Of each delivery either all events are kept or none, so a story is complete until its oldest
+// events are dropped.
 package feed
 
 import (
@@ -30,22 +30,19 @@ const (
 type bounds struct {
 	events, bytes int
 	destinations  int           // how many have counts of their own
-	idle          time.Duration // after this time without events, the counts of a destination make room for another one
+	idle          time.Duration // without events, after which the counts of a destination make room for another
 }
 
 var defaultBounds = bounds{events: 16_384, bytes: 24 << 20, destinations: 256, idle: 10 * time.Minute}
 
-// A token bucket bounds the events that are kept. The events of a delivery are kept if the bucket has
-// enough tokens when the first of them happens. Each of them takes a token, and may take the bucket
-// below zero, but not below -eventBurst: so after a burst of retries, new deliveries are kept again
-// within about a second.
+// A token bucket bounds the events that are kept. Those of a delivery are kept if the bucket has
+// enough tokens at the first one. Each takes a token, down to -eventBurst: so after a burst of
+// retries, new deliveries are kept again within about a second.
 const (
-	eventRate  = 1000 // how many events a second are kept, on average
-	eventBurst = 1000 // how many events may be kept at once after a quiet time
-	// eventReserve is the part of eventBurst that only quiet destinations may use. A destination is
-	// quiet until it has had eventShare events in the current second.
-	eventReserve = 200
-	eventShare   = 10
+	eventRate    = 1000 // how many events a second are kept, on average
+	eventBurst   = 1000 // how many events may be kept at once after a quiet time
+	eventReserve = 200  // the part of eventBurst that only quiet destinations may use
+	eventShare   = 10   // how many events a destination has in a second until it is not quiet
 )
 
 // A Feed is a webhook.Observer that remembers events. Its methods may be called concurrently.
@@ -70,7 +67,7 @@ type Feed struct {
 type event struct {
 	api.Event
 	of   *delivery
-	body []byte // what is known of the delivery's body at the time of the event; Filter.Query searches in it
+	body []byte // of the delivery, if it was known at the event; Filter.Query searches in it
 }
 
 // size returns about how many bytes of memory an event takes, without its delivery.
@@ -164,8 +161,8 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	}
 }
 
-// begins reports whether the token bucket has room for a new delivery of a destination with the
-// counts c. If not, it counts an event that is left out.
+// begins reports whether the token bucket has room for a new delivery of the destination of c. If
+// not, it counts an event that is left out.
 func (f *Feed) begins(c *counts, now time.Time) bool {
 	if d := now.Sub(f.refilled); d > 0 {
 		f.tokens = min(f.tokens+d.Seconds()*eventRate, eventBurst)
@@ -207,8 +204,8 @@ func (f *Feed) drop() {
 	}
 }
 
-// Events returns up to limit of the latest events that filter selects, newest first. It also
-// returns the Seq of the latest event, selected or not, from which Follow can continue.
+// Events returns up to limit of the latest events that filter selects, newest first, and the Seq of
+// the latest event, selected or not, from which Follow can continue.
 func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
 	all, seq := slices.Clone(f.events), f.seq

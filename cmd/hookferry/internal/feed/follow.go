@@ -8,8 +8,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// A Reader reads the events of a Feed as they happen. A slow reader delays nothing: it skips events
-// that the Feed has dropped meanwhile. Only one goroutine at a time may use a Reader.
+// A Reader reads the events of a Feed as they happen. A slow one delays nothing: it skips events that
+// the Feed has dropped. Only one goroutine at a time may use it.
 type Reader struct {
 	feed    *Feed
 	filter  Filter
@@ -20,9 +20,9 @@ type Reader struct {
 // Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects. The Reader begins with the first kept
-// event whose Seq is greater than the argument after. If after is greater than every Seq, for
-// example because it comes from another process, the Reader begins with the next event.
+// Follow returns a Reader of the events that filter selects, from the first kept one behind the Seq
+// after. If that is greater than every Seq, for example because it comes from another process, the
+// Reader begins with the next event.
 func (f *Feed) Follow(filter Filter, after uint64) *Reader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,8 +32,8 @@ func (f *Feed) Follow(filter Filter, after uint64) *Reader {
 	return r
 }
 
-// left returns how many events were left out so far: events of the destination in the filter, or of
-// all destinations if the filter has none. The caller holds Feed.mu.
+// left returns how many events were left out so far, of the destination in the filter or else of all.
+// The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -44,9 +44,8 @@ func (r *Reader) left() int64 {
 // maxNext is how many events Next returns at most.
 const maxNext = 256
 
-// Next returns the next events, oldest first, or none if there are none yet. The result skipped is
-// how many events were left out since the last call, including events that the filter would not
-// have selected.
+// Next returns the next events, oldest first, perhaps none. skipped is how many were left out since
+// the last call, including events that the filter would not have selected.
 func (r *Reader) Next() (events []api.Event, skipped int64) {
 	f := r.feed
 	f.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes, as that of package webhook does. The
-// width of a bucket is at most an eighth of the durations in it.
+// A histogram counts durations from a microsecond to 35 minutes, in buckets that are at most an eighth
+// as wide as the durations in them.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint32

@@ -40,8 +40,8 @@ func sizeOf(attempts ...api.Attempt) (n int) {
 	return n
 }
 
-// deliveryOf returns what the Feed knows of d. It returns nil if d is new, and the token bucket does
-// not allow a new delivery. The caller holds f.mu, and then calls keep.
+// deliveryOf returns what the Feed knows of d, or nil if d is new, and the token bucket allows no new
+// delivery. The caller holds f.mu, and then calls keep.
 func (f *Feed) deliveryOf(c *counts, d *webhook.Delivery, now time.Time) *delivery {
 	if known := f.deliveries[key{d.Destination, d.ID}]; known != nil {
 		return known
@@ -75,8 +75,8 @@ func (f *Feed) learn(known *delivery, d *webhook.Delivery) {
 	f.bytes += known.size()
 }
 
-// Story returns the story of a delivery, if the Feed keeps events of it. The argument id is the
-// messageId or the webhook-id. If source is "", Story takes the latest delivery with this id.
+// Story returns the story of a delivery, if the Feed keeps events of it. id is its messageId or its
+// webhook-id. If source is "", Story takes the latest delivery with this id.
 func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,11 +7,9 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// After each count, Run waits for sampleEvery, or sampleShare times as long as the count took.
 const (
-	// sampleEvery is the shortest time between two counts of the waiting deliveries in the store.
 	sampleEvery = time.Second
-	// sampleShare bounds the load of counting. After each count, Run waits at least sampleShare
-	// times as long as the count took.
 	sampleShare = 50
 )
 
@@ -35,8 +33,8 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	}
 }
 
-// waits notes how many deliveries wait for each destination. If no destination can be added, it
-// removes the counts of the destination that has had no event for the longest time.
+// waits notes how many deliveries wait for each destination. If there is no room for another
+// destination, it removes the counts of the one whose latest event is the oldest.
 func (f *Feed) waits(waiting map[string]int) {
 	now := time.Now()
 	f.mu.Lock()

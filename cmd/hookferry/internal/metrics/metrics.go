@@ -1,8 +1,8 @@
 // Package metrics counts what the server does, for Prometheus. docs/metrics.md lists the metrics.
 //
 // The number of labels is bounded. The first series.MaxLabels destinations since the start, and as
-// many sources, have their name in the label. All others share the label "other". All other labels
-// have fixed sets of values.
+// many sources, have their name in the label; all others share "other". Other labels have fixed
+// values.
 package metrics
 
 import (
@@ -24,9 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics is a webhook.Observer that counts deliveries with package webhookprom. It also counts the
-// requests and calls of clients. Handler reads all other numbers at each scrape. A Metrics is safe
-// for concurrent use.
+// Metrics is a webhook.Observer that counts deliveries with package webhookprom, and the requests and
+// calls of clients. Handler reads all else at each scrape. A Metrics is safe for concurrent use.
 type Metrics struct {
 	*webhookprom.Metrics
 	registry *prometheus.Registry
@@ -69,8 +68,7 @@ func New(version, goVersion string) *Metrics {
 	}
 }
 
-// source returns the label of a source. The first call for a label, which may come from a scrape,
-// creates the label's counters at zero.
+// source returns the label of a source. The first call for a label creates its counters at zero.
 func (m *Metrics) source(name string) string {
 	label, first := m.sources.Of(name)
 	if first {
@@ -108,26 +106,21 @@ func (m *Metrics) Answered(a *collector.Answered) {
 
 // State has the parts of the server that a scrape reads. Its functions are called concurrently.
 type State struct {
-	// Forwarder and Store are the server's. Both are required.
 	Forwarder *webhook.Forwarder
 	Store     webhook.Store
-	// StoreSize returns the size of the store's files in bytes. It is nil for a store without
-	// files.
-	StoreSize func() (int64, error)
-	Settings  func() *config.Settings // returns the settings in use; required
-	Logger    *slog.Logger            // logs why a scrape is incomplete; required
+	StoreSize func() (int64, error)   // of the store's files in bytes; nil for a store without files
+	Settings  func() *config.Settings // returns the settings in use
+	Logger    *slog.Logger            // logs why a scrape is incomplete
 }
 
-// scrapeTimeout bounds how long a scrape waits for the store. By default Prometheus gives up a
-// scrape after ten seconds, so scrapeTimeout is shorter.
+// scrapeTimeout bounds how long a scrape waits for the store. The default of Prometheus is 10 s.
 const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It must be called only once.
 func (m *Metrics) Handler(s State) http.Handler {
 	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{s, m})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// An incomplete scrape is better than none: while the store fails, people need the other
-		// metrics most.
+		// While the store fails, people need the other metrics most.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 		Registry:      m.registry,
@@ -153,8 +146,8 @@ type snapshot struct {
 	metrics *Metrics
 }
 
-// Describe implements prometheus.Collector. It sends nothing, so that Prometheus does not check that
-// a scrape has all metrics: while the store fails, some are missing.
+// Describe implements prometheus.Collector. It sends nothing, because some metrics are missing while
+// the store fails.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

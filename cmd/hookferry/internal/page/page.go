@@ -1,12 +1,11 @@
 // Package page is the web page of the admin listener: plain HTML, CSS and ES modules without a
 // build step. It loads nothing from other servers, and does everything through the admin API, which
-// it finds by a path relative to itself. So it also works below a path prefix of a proxy.
+// it finds by a relative path. So it also works below a path prefix of a proxy.
 //
-// app.js has the routes, and polls the status for all views. Each file of views/ is a view. A view
-// is created once and then updated in place, so that a refresh does not lose focus and selection.
-// Leaving a view aborts its requests. While the page is hidden, it sends no requests. All text is
-// set by textContent, which the trusted types of the policy enforce. e2e/ tests the page in
-// Chromium with the real program.
+// app.js has the routes, and polls the status for all views. Each file of views/ is a view, which is
+// created once and then updated in place, so that a refresh does not lose focus and selection.
+// Leaving a view aborts its requests, and a hidden page sends none. All text is set by textContent,
+// which the trusted types of the policy enforce. e2e/ tests the page in Chromium.
 package page
 
 import (
@@ -29,8 +28,7 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// types has the content types of all assets. Package mime would use the table of the operating
-// system, which differs between systems.
+// types has the content types of all assets. Those of package mime differ between systems.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -38,10 +36,9 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Handler serves the page at /, and its other files below. Package admin sets the headers that are the
-// same for all answers. Browsers ask for each file every time,
-// and learn by the ETag whether the file has changed. So files of a new version are never mixed
-// with files of an old version.
+// Handler serves the page at /, and its other files below. Package admin sets the headers that all
+// answers have. Browsers ask for each file every time, and learn by the ETag whether it has changed,
+// so files of two versions are never mixed.
 func Handler() http.Handler {
 	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
 	if err != nil {

@@ -12,13 +12,11 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// maxAccess bounds how many failed requests a second are logged, because a broken client may send
-// thousands.
+// maxAccess bounds how many failed requests a second are logged: a broken client may send thousands.
 const maxAccess = 100
 
-// An accessLog logs failed requests, up to maxAccess a second, and a sample of the successful ones.
-// A line contains no secret and no body. An unknown path is logged as "other", because it may
-// contain a write key.
+// An accessLog logs failed requests, up to maxAccess a second, and a sample of the successful ones,
+// without secrets and bodies. An unknown path, which may contain a write key, is logged as "other".
 type accessLog struct {
 	logger *slog.Logger
 	sample func() int // returns n to log one of n successful requests, 0 for none
@@ -35,8 +33,8 @@ type logLimit struct {
 	unlogged int       // lines left out since the last logged one
 }
 
-// pass reports whether to log a line. It allows up to most lines in each period. The result
-// unlogged is how many lines were left out since the last logged one.
+// pass reports whether to log a line, of up to most in each period, and how many were left out since
+// the last logged one.
 func (l *logLimit) pass(now time.Time, most int, period time.Duration) (ok bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,10 +10,8 @@ import (
 // maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 32
 
-// clientIP returns the address of the client of a request. That is the peer's address, unless the
-// peer is a trusted proxy. For a trusted proxy, clientIP reads X-Forwarded-For from the right, and
-// returns the first address that is not a trusted proxy. Anybody may have written the addresses
-// further to the left.
+// clientIP returns the address of the client of a request: that of the peer or, if that is a trusted
+// proxy, the last address in X-Forwarded-For that is none. Anybody may have written those before it.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	ip, _ := peerOf(r.RemoteAddr)
 	if !ip.IsValid() {

@@ -14,15 +14,14 @@ import (
 // Its method changed is the http.Server.ConnState. The same bounds hold for the requests of HTTP/2,
 // of which a connection has up to 250 at once; see handler.
 //
-// If a new connection exceeds the bound for all, conns closes an idle connection to make room: one of
-// the address with the most connections, and of these the one that has been idle the longest. So a
-// client that leaves many connections idle takes none from other clients. If no connection is idle,
-// or if the address has reached its bound, conns closes the new connection. HTTP clients then
-// connect again.
+// If a new connection exceeds the bound for all, conns closes the connection that has been idle the
+// longest of the address with the most connections. So a client that leaves many connections idle
+// takes none from others. If none is idle, or the address has reached its bound, conns closes the new
+// connection. HTTP clients then connect again.
 type conns struct {
 	max, maxPerAddress int
-	// isProxy reports whether an address is a trusted proxy. The bound maxPerAddress does not apply
-	// to such an address, because a proxy serves many clients.
+	// isProxy reports whether an address is a trusted proxy, which serves many clients, and so is not
+	// bound by maxPerAddress.
 	isProxy func(netip.Addr) bool
 	address string // of the listener, for the log
 	logger  *slog.Logger
@@ -65,9 +64,9 @@ func newConns(at net.Addr, max, maxPerAddress int, isProxy func(netip.Addr) bool
 	}
 }
 
-// handler returns a handler that passes requests on to next. It cuts off requests of HTTP/2 that
-// exceed a bound. Otherwise one client could have hundreds of thousands of requests, each with the
-// memory of a goroutine, by sending bodies slowly or by not reading the answers.
+// handler passes requests on to next, and cuts off those of HTTP/2 that exceed a bound. Otherwise one
+// client could have hundreds of thousands, each with the memory of a goroutine, by sending bodies or
+// reading answers slowly.
 func (l *conns) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 { // a connection has one request at a time
@@ -96,7 +95,7 @@ func (l *conns) handler(next http.Handler) http.Handler {
 	})
 }
 
-// changed notes the state of a connection, and closes a connection if a new one exceeds a bound.
+// changed notes the state of a connection, and closes one if a new one exceeds a bound.
 func (l *conns) changed(c net.Conn, state http.ConnState) {
 	excess := l.note(c, state)
 	if excess == nil {
@@ -117,8 +116,7 @@ func (l *conns) tell(client string) {
 	}
 }
 
-// note counts a new connection, forgets a closed one, and tracks which connections are idle. It
-// returns the connection that has to be closed because of a bound, or nil.
+// note notes the state of a connection. It returns the one to close because of a bound, or nil.
 func (l *conns) note(c net.Conn, state http.ConnState) (excess net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +136,8 @@ func (l *conns) note(c net.Conn, state http.ConnState) (excess net.Conn) {
 	return excess
 }
 
-// admit counts c, unless a bound refuses it. It returns the connection that has to be closed because
-// of a bound: c itself, an idle connection that c replaces, or nil. The caller holds l.mu.
+// admit counts c, unless a bound refuses it. It returns the connection to close because of a bound: c
+// itself, an idle one that c replaces, or nil. The caller holds l.mu.
 func (l *conns) admit(c net.Conn) (excess net.Conn) {
 	ip, peer := peerOf(c.RemoteAddr().String())
 	if l.by[peer] >= l.maxPerAddress && !l.isProxy(ip) {
@@ -156,8 +154,7 @@ func (l *conns) admit(c net.Conn) (excess net.Conn) {
 	return excess
 }
 
-// victim returns the idle connection that a new one replaces, or nil if none is idle. The caller
-// holds l.mu.
+// victim returns the idle connection that a new one replaces, or nil. The caller holds l.mu.
 func (l *conns) victim() (victim net.Conn) {
 	var v *conn
 	for nc, c := range l.open {
@@ -175,7 +172,6 @@ func (l *conns) drop(c net.Conn) {
 	subtract(l.by, peer)
 }
 
-// subtract subtracts one from a count.
 func subtract(by map[netip.Prefix]int, peer netip.Prefix) {
 	if by[peer]--; by[peer] == 0 {
 		delete(by, peer)

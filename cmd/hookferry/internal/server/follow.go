@@ -11,8 +11,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use puts settings into effect. Requests and attempts in progress keep the settings that they
-// started with.
+// use puts settings into effect, except for requests and attempts in progress.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,16 +32,14 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join combines the given settings with the destinations of the store, and puts the result into
-// effect. The caller holds s.mu.
+// join puts the given settings into effect, with the destinations of the store. The caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
 	s.settings.Store(all)
 	s.sources.use(all)
 }
 
-// reload reads the settings again, and uses them if they are valid. It returns a Watch of the files
-// that it has read.
+// reload reads the settings again, uses them if they are valid, and returns a Watch of their files.
 func (s *server) reload() *config.Watch {
 	next, err := s.Load()
 	if err != nil {
@@ -70,8 +67,8 @@ func (s *server) reload() *config.Watch {
 	return config.NewWatch(next)
 }
 
-// follow reloads the settings when a file changes or when Reload has a value, until ctx is done. It
-// also sends heartbeats to the service manager.
+// follow reloads the settings when a file changes or Reload has a value, and sends heartbeats to the
+// service manager, until ctx is done.
 func (s *server) follow(ctx context.Context) {
 	var look, beat <-chan time.Time
 	var watch *config.Watch
@@ -80,7 +77,7 @@ func (s *server) follow(ctx context.Context) {
 		defer t.Stop()
 		look, watch = t.C, config.NewWatch(s.Settings)
 	}
-	// An error only means that there is no service manager that wants heartbeats.
+	// An error means that there is no service manager that wants heartbeats.
 	if within, _ := daemon.SdWatchdogEnabled(false); within > 0 {
 		t := time.NewTicker(within / 2)
 		defer t.Stop()

@@ -11,16 +11,17 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// unready is how long the server is not ready after the store has refused a call. After that time
-// the server is ready again, because only new calls can show whether the store accepts calls.
-const unready = 10 * time.Second
+const (
+	// unready is how long the server is not ready after the store has refused a call. Then it is
+	// ready again, because only new calls can show whether the store accepts calls.
+	unready = 10 * time.Second
+	// keptWaiting is how long the store must have taken before the end of a request's time counts as
+	// its failure. A request with less time left spent it before, for example in a queue.
+	keptWaiting = time.Second
+)
 
-// keptWaiting is how long the store must have taken before the end of a request's time counts as a
-// failure of the store. A request that had less time left spent it before, for example in a queue.
-const keptWaiting = time.Second
-
-// A readiness says whether the server is ready to accept calls: from its start until the stop
-// begins, except after a failure. It passes calls on to the forwarder, and notes failures.
+// A readiness passes calls on to the forwarder, and notes failures. The server is ready to accept
+// calls from its start until the stop begins, except after a failure.
 type readiness struct {
 	next    collector.Forwarder
 	serving atomic.Bool
@@ -42,19 +43,13 @@ func (h *readiness) ready() bool {
 	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready)
 }
 
-// The paths of the health checks, on both listeners.
-const (
-	healthPath = "/healthz"
-	readyPath  = "/readyz"
-)
-
-// serveHealth answers health checks: 200, or 503 if the server is not ready. It returns false for
-// any other path, without an answer.
+// serveHealth answers health checks, on both listeners: 200, or 503 if the server is not ready. For
+// any other path it returns false, without an answer.
 func (h *readiness) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	status, text := http.StatusOK, "ok\n"
 	switch r.URL.Path {
-	case healthPath:
-	case readyPath:
+	case "/healthz":
+	case "/readyz":
 		if !h.ready() {
 			status, text = http.StatusServiceUnavailable, "not ready\n"
 		}

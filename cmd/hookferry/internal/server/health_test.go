@@ -113,7 +113,7 @@ func TestHealthRequestsShareTheProcessor(t *testing.T) {
 	var serving sync.WaitGroup
 	for i := range served {
 		serving.Go(func() {
-			r := httptest.NewRequest("GET", healthPath, nil)
+			r := httptest.NewRequest("GET", "/healthz", nil)
 			for range requests {
 				h.serveHealth(httptest.NewRecorder(), r)
 				served[i].Add(1)

@@ -11,34 +11,23 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// The limits of the HTTP servers, which protect against slow clients. A request of a client has at
-// most 500 KB, so readTimeout requires 17 KB a second. writeTimeout starts at the end of the
-// header, so it includes the wait for the commit. Handlers of streams set their own limits.
-const (
-	headerTimeout = 5 * time.Second
-	readTimeout   = 30 * time.Second
-	writeTimeout  = 60 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 16 << 10
-)
-
-// NewHTTP returns an HTTP server with the limits above, such as headerTimeout.
+// NewHTTP returns an HTTP server with limits that protect against slow clients. Handlers of streams
+// set their own.
 func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           logPanics(handler, logger),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		// Peers cause the errors of connections, so these are only debug lines. net/http also
-		// reports panics here, but logPanics has logged those already.
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second, // of at most 500 KB, so 17 KB a second
+		WriteTimeout:      60 * time.Second, // from the end of the header, so with the wait for the commit
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		// Peers cause the errors of connections. Panics come here, too, but logPanics has logged them.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// logPanics logs a panic of next, which is a bug of the server. Then it cuts the connection, as
-// net/http would do.
+// logPanics logs a panic of next, which is a bug of the server, and cuts the connection, as net/http
+// would do.
 func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -65,8 +54,8 @@ func profiles() http.Handler {
 	return mux
 }
 
-// localURL returns the URL at which this machine reaches a listener. The argument addr is the
-// address of the listener, and listen is the setting for which the listener was opened.
+// localURL returns the URL at which this machine reaches a listener with the address addr, which was
+// opened for the setting listen.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
 	scheme := "http"
 	if cert != nil {

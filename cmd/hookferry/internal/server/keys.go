@@ -10,14 +10,11 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// keysPath, followed by the id of a destination, is the path of the destination's public keys.
-const keysPath = "/v1/keys/"
-
-// serveKeys answers with the public keys of a destination, with which receivers verify signatures.
-// It returns false, without an answer, if r does not ask for keys. A destination without keys gets
-// the same answer as an unknown one, so that nobody can find out which ids exist.
+// serveKeys answers with the public keys of a destination, with which receivers verify signatures. It
+// returns false, without an answer, if r does not ask for keys. The answer is the same for an unknown
+// destination as for one without keys, so that nobody can find out which ids exist.
 func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings) bool {
-	id, ok := strings.CutPrefix(r.URL.Path, keysPath)
+	id, ok := strings.CutPrefix(r.URL.Path, "/v1/keys/")
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}

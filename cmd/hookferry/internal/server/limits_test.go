@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -66,6 +67,7 @@ func (r *raw) wantEnd(at time.Time) {
 // header or the body slowly, and idle clients. It serves other clients all the time.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	const call = "POST /v1/track HTTP/1.1\r\nHost: a\r\nAuthorization: Basic azE6\r\n"
+	limits := NewHTTP(nil, slog.Default())
 	for _, tt := range []struct {
 		name  string
 		text  string
@@ -75,14 +77,14 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		limit time.Duration
 		got   string // beginning of the answer; empty if there is none
 	}{
-		{"header", call + "X: ", "x", false, false, headerTimeout, ""},
-		{"header of the admin API", "GET /api/v1/status HTTP/1.1\r\nX: ", "x", true, false, headerTimeout, ""},
-		{"no header", "", "", false, false, headerTimeout, ""},
-		{"handshake", "", "", false, true, headerTimeout, ""},
+		{"header", call + "X: ", "x", false, false, limits.ReadHeaderTimeout, ""},
+		{"header of the admin API", "GET /api/v1/status HTTP/1.1\r\nX: ", "x", true, false, limits.ReadHeaderTimeout, ""},
+		{"no header", "", "", false, false, limits.ReadHeaderTimeout, ""},
+		{"handshake", "", "", false, true, limits.ReadHeaderTimeout, ""},
 		{"body", call + "Content-Length: 30000\r\n\r\n{", "x", false, false, 5 * time.Second, "HTTP/1.1 408 "},
-		{"body that keeps its pace", call + "Content-Length: 30000\r\n\r\n{", strings.Repeat("x", 1025), false, false, readTimeout, "HTTP/1.1 408 "},
-		{"body of the admin API", "POST /api/v1/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n{", "x", true, false, readTimeout, "HTTP/1.1 "},
-		{"idle", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, idleTimeout, "HTTP/1.1 200 "},
+		{"body that keeps its pace", call + "Content-Length: 30000\r\n\r\n{", strings.Repeat("x", 1025), false, false, limits.ReadTimeout, "HTTP/1.1 408 "},
+		{"body of the admin API", "POST /api/v1/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n{", "x", true, false, limits.ReadTimeout, "HTTP/1.1 "},
+		{"idle", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, limits.IdleTimeout, "HTTP/1.1 200 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
@@ -148,7 +150,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 func TestServerRefusesLargeHeader(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("sources: [{name: web, keys: [k1]}]\n")
-		for size, want := range map[int]int{maxHeader / 2: 200, 2 * maxHeader: http.StatusRequestHeaderFieldsTooLarge} {
+		limit := NewHTTP(nil, slog.Default()).MaxHeaderBytes
+		for size, want := range map[int]int{limit / 2: 200, 2 * limit: http.StatusRequestHeaderFieldsTooLarge} {
 			r, err := http.NewRequest("GET", "http://"+s.public()+"/healthz", nil)
 			if err != nil {
 				t.Fatal(err)

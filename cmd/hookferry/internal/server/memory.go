@@ -14,9 +14,8 @@ import (
 // limitMemory sets the memory limit of the Go runtime, and returns it in bytes. The limit comes
 // from GOMEMLIMIT, the settings or the system, in this order. math.MaxInt64 is no limit.
 //
-// The limit is soft: close to the limit, the garbage collector runs more often. Requests, the store
-// and the forwarder have their own bounds far below the limit. So most of the memory beyond their
-// bounds is garbage.
+// The limit is soft: close to it, the garbage collector runs more often. Requests, the store and the
+// forwarder have bounds far below it, so most memory beyond these is garbage.
 func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	if getenv("GOMEMLIMIT") == "" {
 		limit := int64(limits.ProcessMemory)
@@ -30,8 +29,8 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the bound of the memory for requests of clients. The argument process is
-// the memory limit of the process. Both are in bytes.
+// requestMemory returns the bound of the memory for requests of clients, for that of the process. Both
+// are in bytes.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)
@@ -39,10 +38,9 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 	return min(collector.DefaultMaxMemory, process/4)
 }
 
-// systemMemory returns how much memory the process may take, in bytes, or 0 if that is unknown. In
-// a container with a memory limit, it is nine tenths of that limit, because the Go runtime does not
-// manage all memory of a process. Otherwise it is half of the machine's memory, because other
-// processes need some.
+// systemMemory returns how much memory the process may take, in bytes, or 0 if that is unknown: nine
+// tenths of the container's, because the Go runtime does not manage all memory of a process, or half
+// of the machine's, because other processes need some.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// nodeName returns a name for this server: the host's name and a random part. The process id would
-// not be unique, because several containers of one host may have a process 1.
+// nodeName returns a name for this server: the host's name and a random part. Process ids are not
+// unique, because several containers of one host may have a process 1.
 func nodeName() string {
 	host, err := os.Hostname()
 	if err != nil {

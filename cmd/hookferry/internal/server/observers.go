@@ -9,8 +9,7 @@ import (
 )
 
 // observers passes the events of deliveries on to several observers. When a destination is disabled
-// or enabled, it also sends a track call to the destination of webhooks.operations, if there is
-// one. This call is stored, signed and retried like any other.
+// or enabled, it also sends a track call, like any other, to the destination of webhooks.operations.
 type observers struct {
 	all    []webhook.Observer
 	server *server
@@ -49,9 +48,8 @@ func (o *observers) Enabled(e webhook.Disabled) {
 // tellTime bounds how long the store may take to store a call about a destination.
 const tellTime = 10 * time.Second
 
-// tell sends a call to the destination of webhooks.operations, unless the call is about that
-// destination itself. tell returns before the call is stored, because an observer must not block
-// the forwarder.
+// tell sends a call to the destination of webhooks.operations, unless the call is about that itself.
+// It returns before the call is stored, because an observer must not block the forwarder.
 func (o *observers) tell(what, about string, properties map[string]any) {
 	s := o.server
 	to := s.Settings.Webhooks.Operations

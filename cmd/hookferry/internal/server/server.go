@@ -1,15 +1,14 @@
 // Package server runs the server. It connects the store, the forwarder, the collector and the admin
 // listener, follows changes of the settings, and stops all parts in order; see stop.
 //
-// Complete settings never change. A reload makes new settings and swaps a pointer. If the new
-// settings are invalid, it keeps the old ones and logs why. An unchanged destination keeps its
-// pointer, by which the forwarder recognises it. Counts and limits of a source continue under its
-// name. A destination that is removed from the settings is unknown to the forwarder, which keeps
-// its deliveries. If the settings and the store have a destination with the same id, the one in the
-// settings is used.
+// Complete settings never change. A reload makes new settings and swaps a pointer, or logs why they
+// are invalid. An unchanged destination keeps its pointer, by which the forwarder recognises it.
+// Counts and limits of a source continue under its name. The forwarder keeps the deliveries of a
+// destination that is removed. If the settings and the store have a destination with the same id, the
+// one in the settings is used.
 //
-// The limits of NewHTTP and the type conns bound what a client can use. The type readiness says
-// when the server is ready.
+// NewHTTP and the type conns bound what a client can use. The type readiness says when the server is
+// ready.
 package server
 
 import (
@@ -49,16 +48,15 @@ type Options struct {
 	// for each value of Reload. If Load is nil, the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key for a source that has none. When the server calls it, the store
-	// in the data folder is open, so no other server uses the folder. With a shared store, all
-	// sources have keys, and the server does not call it.
+	// MakeKey returns the write key for a source that has none. The server calls it while the store
+	// in the data folder is open, so that no other server uses the folder.
 	MakeKey func() (signature.Secret, error)
 	Level   *slog.LevelVar // the lowest level that Logger logs; the server sets it from the settings
 	Logger  *slog.Logger
 	Getenv  func(string) string // for GOMEMLIMIT and the variables of OpenTelemetry
 	Version string              // of the program
-	// Listen opens the listeners. Dial opens the connections to endpoints and to the receiver of
-	// traces. With a nil Dial, package webhook dials, and its address guard checks each connection.
+	// Dial opens the connections to endpoints and to the receiver of traces. If it is nil, package
+	// webhook dials, and its address guard checks each connection.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -99,9 +97,8 @@ type server struct {
 	ended   chan error // has room for the result of each part that run starts
 }
 
-// Run serves until ctx is done. Then it stops all parts in order, within the grace time of the
-// settings. It returns nil after a stop, even if the stop came before the server was up. If a setting
-// does not work, the error is a *SettingError.
+// Run serves until ctx is done. Then it stops all parts in order, within the grace time, and returns
+// nil, even if it was not up yet. If a setting does not work, the error is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), ended: make(chan error, 4)}
@@ -186,8 +183,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
 }
 
-// run starts a part of the server in a goroutine. The part ends when work returns, and its error
-// goes to s.ended. If a part ends before the stop, the whole server stops.
+// run starts a part of the server. If it ends before the stop, the whole server stops.
 func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
@@ -343,8 +339,8 @@ func (s *server) private(l net.Listener) *http.Server {
 	return server
 }
 
-// http returns an HTTP server for a listener, which answers health checks and passes all other
-// requests on to next. Each new connection uses the certificate of the settings in use at that time.
+// http returns an HTTP server for a listener, which answers health checks and passes all else on to
+// next. A new connection uses the certificate of the settings in use.
 func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
 	limits := s.Settings.Limits
 	conns := newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
@@ -384,8 +380,7 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 }
 
 // stop stops the parts in order: readiness, calls, attempts, and last the admin listener, so that
-// people can watch the stop. The argument clean says that the stop was requested. If clean is
-// false, a part has failed.
+// people can watch the stop. The argument clean says that it was requested, and no part has failed.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)

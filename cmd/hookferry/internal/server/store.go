@@ -33,8 +33,7 @@ type store struct {
 	where   slog.Attr             // where the store is, for the log
 }
 
-// openStore opens the store that the settings name. The argument name is the name of this server in
-// the store.
+// openStore opens the store that the settings name, in which this server is called name.
 func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (s *store, err error) {
 	key := "queue.url"
 	switch settings.Queue.Store() {
@@ -85,8 +84,8 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	}, nil
 }
 
-// defaultBound returns the bound of the store in a data folder for settings that have none. It
-// returns 0, which means no bound, if the free space of the disk is unknown.
+// defaultBound returns the bound of the store in a data folder for settings that have none: 0, which
+// means no bound, if the free space of the disk is unknown.
 func defaultBound(data string) int64 {
 	free, err := diskFree(data)
 	if err != nil {
@@ -99,9 +98,8 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the default bound of a store that has size bytes now: three quarters of the sum
-// of size and the free space. The last quarter is left for other users of the disk. The bound is
-// never less than size.
+// boundOf returns three quarters of the store's size and the free space, but at least the size. The
+// last quarter is left for other users of the disk.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 func storeSize(folder string) (size int64, err error) {
@@ -146,14 +144,12 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 }
 
 const (
-	// natsTimeout bounds the time to connect to one NATS server.
-	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. After two pings without an answer, the driver changes
-	// to another server. With natsPing this takes 15 seconds, and with the driver's default six
-	// minutes.
+	natsTimeout = 10 * time.Second // to connect to one NATS server
+	// natsPing is the time between two pings. After two without an answer, the driver changes to
+	// another server: after 15 seconds, and with its default after six minutes.
 	natsPing = 5 * time.Second
-	// natsWrite bounds how long a call of the driver waits if the connection takes no more bytes. All
-	// calls of the store wait meanwhile.
+	// natsWrite bounds how long a call of the driver, and with it all calls of the store, waits for a
+	// connection that takes no more bytes.
 	natsWrite = 3 * time.Second
 )
 

@@ -1,11 +1,10 @@
 // Package stored keeps the destinations that the admin API creates, changes and deletes while
 // servers run. Each destination is a setting of the store, which all servers of the store share.
 //
-// A change writes two settings: the destination, and a short list of the most recent changes. Every
-// server reads the list each second, and then reads only the destinations that the list names. So a
-// change reaches all servers within two seconds, no matter how many destinations there are. If a
-// server dies between the two writes, its change is missing from the list. Therefore all servers
-// read all destinations again every Reread.
+// A change writes two settings: the destination, and a list of the most recent changes. Every server
+// reads the list each second, and then the destinations in it. So a change reaches all servers within
+// two seconds, no matter how many destinations there are. If a server dies between the two writes,
+// the list lacks its change. Therefore all servers read all destinations again every Reread.
 package stored
 
 import (
@@ -26,10 +25,8 @@ import (
 )
 
 const (
-	// Every is the time between two reads of the list of changes.
-	Every = time.Second
-	// Reread is the time between two reads of all destinations.
-	Reread = 5 * time.Minute
+	Every  = time.Second     // between two reads of the list of changes
+	Reread = 5 * time.Minute // between two reads of all destinations
 
 	prefix   = "destination/" // the setting of a destination is named by this prefix and the id
 	listName = "destinations" // the name of the setting that lists the most recent changes
@@ -50,9 +47,8 @@ var (
 type Config struct {
 	Store webhook.Store
 	Allow []netip.Prefix // non-public addresses that the URLs of destinations may contain
-	// Changed gets all destinations, sorted by id, after one has changed. Only one goroutine at a
-	// time calls Changed. It must not modify the destinations. An unchanged destination keeps its
-	// pointer.
+	// Changed gets all destinations, sorted by id, after one has changed; an unchanged one keeps its
+	// pointer. It must not modify them. Only one goroutine at a time calls it.
 	Changed func([]*config.Destination)
 	Logger  *slog.Logger
 }
@@ -61,8 +57,7 @@ type Config struct {
 type Destinations struct {
 	config Config
 
-	// mu is held during each call of the store, so that an older version never replaces a newer
-	// version.
+	// mu is held during each call of the store, so that an older version never replaces a newer one.
 	mu   sync.Mutex
 	all  map[string]*config.Destination
 	seen uint64 // how many changes the field all includes; see changes.Count
@@ -159,9 +154,9 @@ func (s *Destinations) readAll(ctx context.Context) error {
 	return nil
 }
 
-// put adds, replaces or removes a destination. setting is the setting of the destination in the
-// store; version zero means that the destination was deleted. If the document is invalid but its
-// list of sources is readable, the destination has these sources, so that their calls wait for it.
+// put adds, replaces or removes a destination by its setting; version zero means that it was deleted.
+// If the document is invalid but its list of sources is readable, the destination has these sources,
+// so that their calls wait for it.
 func (s *Destinations) put(id string, setting webhook.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
@@ -234,13 +229,12 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 // argument by as its author. edit gets nil if the destination does not exist, and returns nil to
 // delete it. If another server has changed the destination meanwhile, Change calls edit again.
 //
-// If the argument version is not nil, it is the version that the caller expects; zero means that
-// the destination does not exist. If the destination has another version, Change returns
-// ErrConflict. A *config.Error says that the new document is invalid. After an error of the store
-// it is unknown whether the change was made.
+// If version is not nil, and the destination has another version, Change returns ErrConflict; zero is
+// the version of one that does not exist. A *config.Error says that the new document is invalid.
+// After an error of the store it is unknown whether the change was made.
 //
-// The end of ctx does not interrupt Change, which takes at most changeTime. Otherwise a client that
-// disconnects between the two writes would leave the change unlisted.
+// The end of ctx does not interrupt Change, which takes at most changeTime: a client that disconnects
+// between the two writes would leave the change unlisted.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

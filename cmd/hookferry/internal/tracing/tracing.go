@@ -7,8 +7,7 @@
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
 //
-// Deliveries are stored with the context of put, so that the trace also has attempts
-// after a restart, and hours later.
+// Deliveries are stored with the context of put, so the trace also has attempts after a restart.
 package tracing
 
 import (
@@ -59,8 +58,8 @@ func Wanted(endpoint string, getenv func(string) string) bool {
 		(endpoint != "" || getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
 }
 
-// A Tracer creates the spans. It is safe for concurrent use. It sends spans in batches in the
-// background. While 2,048 spans wait to be sent (OTEL_BSP_MAX_QUEUE_SIZE), it drops new ones.
+// A Tracer creates the spans, and sends them in batches in the background. While 2,048 spans wait
+// (OTEL_BSP_MAX_QUEUE_SIZE), it drops new ones. It is safe for concurrent use.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -111,9 +110,8 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 }
 
 // proxy returns the proxy for a request of the exporter, by the environment variables. It also
-// refuses redirects, because a redirect would send all headers to another host. The exporter has no
-// setting against redirects. A custom http.Client could refuse them, but the exporter would then
-// ignore the certificates that the environment variables name.
+// refuses redirects, which would send all headers to another host. The exporter has no setting
+// against them, and with a custom http.Client it ignores the certificates of the environment.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver of traces answered %d, a redirect to %s; redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -121,9 +119,9 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// secretsOf returns the words of all headers that the exporter sends, the longest first. The
-// headers come from the settings and from environment variables. A receiver may repeat a token
-// without the word Bearer before it. Words of less than 4 bytes are too short to be secrets.
+// secretsOf returns the words of all headers that the exporter sends, by the settings and environment
+// variables, the longest first: a receiver may repeat a token without the word Bearer before it.
+// Words of less than 4 bytes are too short to be secrets.
 func secretsOf(headers map[string]signature.Secret) (words []string) {
 	for _, value := range headers {
 		words = append(words, strings.Fields(value.Reveal())...)
@@ -140,8 +138,8 @@ func secretsOf(headers map[string]signature.Secret) (words []string) {
 	return slices.DeleteFunc(words, func(word string) bool { return len(word) < 4 })
 }
 
-// withoutSecrets returns the text of an error of the exporter. It leaves out the URL, which a
-// redirect may have chosen, and the secrets of headers, which the receiver may have repeated.
+// withoutSecrets returns the text of an error of the exporter without the URL, which a redirect may
+// have chosen, and the secrets of headers, which the receiver may have repeated.
 func withoutSecrets(err error, secrets []string) string {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
@@ -153,9 +151,8 @@ func withoutSecrets(err error, secrets []string) string {
 	return text
 }
 
-// A sink logs the problems that OpenTelemetry reports about its environment variables. It leaves
-// out the values, and the errors that quote them: a value may be a header, or a URL with a
-// password.
+// A sink logs the problems that OpenTelemetry reports about its environment variables, without the
+// values and the errors that quote them: a value may be a header, or a URL with a password.
 type sink struct{ logger *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -205,9 +202,9 @@ func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
 	}
 }
 
-// caller returns the context and the options for the span of a request. If clients are trusted, the
-// context has the client's span as the parent. Otherwise an option links to that span.
-// event.ParseTrace bounds the client's tracestate, which stays in memory as long as the span.
+// caller returns the context and the options for the span of a request: the client's span is its
+// parent if clients are trusted, otherwise it links to that. event.ParseTrace bounds the client's
+// tracestate, which stays in memory as long as the span.
 func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
 	ctx := r.Context()
 	theirs, ok := event.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
@@ -314,9 +311,8 @@ func (t *Tracer) Ended(e webhook.Ended) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// about returns the attributes that name the delivery of a span, as valid UTF-8. Other programs may
-// write invalid names into a shared store, and one invalid attribute would make the receiver refuse
-// all spans of its batch.
+// about returns the attributes that name the delivery of a span, as valid UTF-8: other programs may
+// write other names into a shared store, and for one the receiver would refuse its whole batch.
 func about(destination, id, kind string) []attribute.KeyValue {
 	text := func(key, value string) attribute.KeyValue {
 		return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
