@@ -4,15 +4,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"runtime/debug"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// NewHTTP returns an HTTP server with limits that protect against slow clients. Handlers of streams
-// set their own.
+// NewHTTP returns an HTTP server with limits against slow clients. Streams set their own.
 func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           logPanics(handler, logger),
@@ -26,8 +24,7 @@ func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// logPanics logs a panic of next, which is a bug of the server, and cuts the connection, as net/http
-// would do.
+// logPanics logs a panic of next, a bug, and cuts the connection, as net/http would do.
 func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -44,18 +41,7 @@ func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	})
 }
 
-func profiles() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", http.NotFound) // flags may hold secrets
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
-}
-
-// localURL returns the URL at which this machine reaches a listener with the address addr, which was
-// opened for the setting listen.
+// localURL returns the URL of a listener at addr, opened for the setting listen, on this machine.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
 	scheme := "http"
 	if cert != nil {

@@ -4,11 +4,9 @@
 // Complete settings never change. A reload makes new settings and swaps a pointer, or logs why they
 // are invalid. An unchanged destination keeps its pointer, by which the forwarder recognises it.
 // Counts and limits of a source continue under its name. The forwarder keeps the deliveries of a
-// destination that is removed. If the settings and the store have a destination with the same id, the
-// one in the settings is used.
+// destination that is removed. A destination of the settings hides one of the store with its id.
 //
-// NewHTTP and the type conns bound what a client can use. The type readiness says when the server is
-// ready.
+// NewHTTP and the type conns bound what a client can use; readiness says when the server is ready.
 package server
 
 import (
@@ -19,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	_ "net/http/pprof"
 	"net/netip"
 	"os"
 	"runtime"
@@ -112,8 +111,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}()
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
-	// The listeners are opened first: opening a store may take long, and an address that is in use
-	// fails at once.
+	// Listeners first: an address in use fails at once, and opening a store may take long.
 	calls, err := s.listen(ctx, "listen", first.Listen)
 	if err != nil {
 		return err
@@ -157,11 +155,11 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	up = true
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
-	s.run(serve(public, calls))
+	s.run(func() error { return serve(public, calls) })
 	var private *http.Server
 	if control != nil {
 		private = s.private(control)
-		s.run(serve(private, control))
+		s.run(func() error { return serve(private, control) })
 	}
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFollowing()
@@ -188,18 +186,17 @@ func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve returns a function for run that serves h on l until h is shut down.
-func serve(h *http.Server, l net.Listener) func() error {
-	return func() error {
-		start := h.Serve
-		if h.TLSConfig != nil {
-			start = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
-		}
-		if err := start(l); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
+// serve serves h on l until h is shut down.
+func serve(h *http.Server, l net.Listener) (err error) {
+	if h.TLSConfig != nil {
+		err = h.ServeTLS(l, "", "")
+	} else {
+		err = h.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
+	return err
 }
 
 // listen opens a listener. The argument key names the setting of the address in errors.
@@ -309,7 +306,10 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 }
 
 func (s *server) private(l net.Listener) *http.Server {
-	private := map[string]http.Handler{"GET /debug/pprof/": profiles()}
+	private := map[string]http.Handler{
+		"GET /debug/pprof/":        http.DefaultServeMux,   // which has what net/http/pprof serves
+		"GET /debug/pprof/cmdline": http.NotFoundHandler(), // flags may hold secrets
+	}
 	if s.metrics != nil {
 		private["GET /metrics"] = s.metrics.Handler(metrics.State{
 			Forwarder: s.forwarder,
