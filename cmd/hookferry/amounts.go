@@ -19,8 +19,7 @@ func grouped[T int | int64](n T) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// counted returns a number with its noun, in the plural if necessary: "1 dead letter", "2
-// deliveries".
+// counted returns a number with its noun: "1 dead letter", "2 deliveries".
 func counted[T int | int64](n T, thing string) string {
 	if stem, ok := strings.CutSuffix(thing, "y"); ok && n != 1 {
 		return grouped(n) + " " + stem + "ies"

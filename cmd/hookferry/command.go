@@ -39,8 +39,7 @@ func (p process) transport() *http.Transport {
 	return t
 }
 
-// A command is one command of the program with its flags. The fields from args on are set when its
-// action runs.
+// A command is a command of the program. The fields from args on are set when its action runs.
 type command struct {
 	flags
 	server string // the flag with the address of the server; "" if the command asks none
@@ -49,8 +48,7 @@ type command struct {
 	client *api.Client // set for commands that call a server
 }
 
-// An action does the work of its command, until ctx is done. It returns a usagef error if the user
-// invoked the command wrongly.
+// An action does the work of its command, until ctx is done; see usagef for a wrong invocation.
 type action func(ctx context.Context) error
 
 // define calls do, which defines the flags of a command and returns the action that it runs.

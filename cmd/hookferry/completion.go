@@ -13,9 +13,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// completeAll registers the completion of the arguments, and of all flags without fixed values: with
-// files, folders, or the names that the server knows, by the placeholder of the value in the help
-// text, such as FILE or DESTINATION.
+// completeAll registers the completion of the arguments, and of all flags without fixed values:
+// with files, folders, or names that the server knows, by the placeholder in the help text.
 func (c *command) completeAll() {
 	complete := func(ctx context.Context, kind, word string) ([]string, cobra.ShellCompDirective) {
 		if kind == "FILE" || kind == "FOLDER" {

@@ -20,9 +20,6 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// listenGrace bounds how long the end of listen waits for the requests in progress.
-const listenGrace = 2 * time.Second
-
 func listen(c *command) action {
 	address := c.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := c.number("status", http.StatusOK, 200, 599, "`status` to answer with")
@@ -105,7 +102,7 @@ func (p *printer) receive(ctx context.Context, address string, announce io.Write
 		return err
 	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenGrace)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if receiver.Shutdown(stop) != nil {
 		receiver.Close()
@@ -113,9 +110,6 @@ func (p *printer) receive(ctx context.Context, address string, announce io.Write
 	<-served
 	return nil
 }
-
-// maxPrinted bounds the bodies that listen reads, in bytes: 1 MB of 1,048,576 bytes.
-const maxPrinted = 1 << 20
 
 // A printer is an HTTP handler that prints the webhooks that it receives.
 type printer struct {
@@ -131,7 +125,7 @@ type printer struct {
 }
 
 func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPrinted))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil {
 		http.Error(w, "the body could not be read, or is over 1 MB", http.StatusBadRequest)
 		return

@@ -23,9 +23,8 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { // runs until the process ends
 		<-signals
-		// The first signal asks for an orderly stop. A second one ends the process at once, as
-		// signals usually do. It may come as soon as ctx is done, so signal.NotifyContext, which
-		// cancels ctx first, is no substitute.
+		// The first signal asks for an orderly stop. A second one, perhaps as soon as ctx is done,
+		// ends the process. So signal.NotifyContext, which cancels ctx first, is no substitute.
 		signal.Stop(signals)
 		stop()
 	}()

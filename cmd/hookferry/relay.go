@@ -18,11 +18,6 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-const (
-	relayTimeout = 30 * time.Second // of a request to --to, which somebody may watch in a debugger
-	relayPause   = time.Second      // before a relay connects to the server again
-)
-
 // A relay posts the events that a remote server accepts, one after the other, to one URL. If it is
 // too slow, the server leaves out events and says how many.
 type relay struct {
@@ -61,7 +56,8 @@ func newRelay(to string, p *printer) (*relay, error) {
 	}
 	f, err := webhook.New(webhook.Config{
 		Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{d},
-		ServiceName: "hookferry-listen", Timeout: relayTimeout, DialContext: dial, Proxy: proxy,
+		ServiceName: "hookferry-listen", DialContext: dial, Proxy: proxy,
+		Timeout: 30 * time.Second, // somebody may watch the request in a debugger
 	})
 	if refused, ok := errors.AsType[*webhook.ConfigError](err); ok {
 		of := "--to"
@@ -112,7 +108,7 @@ func (r *relay) follow(ctx context.Context, destination string, announce io.Writ
 		}
 		fmt.Fprintf(r.command.stderr, "lost %s, trying again\n", r.command.client.Host())
 		select {
-		case <-time.After(relayPause):
+		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return nil
 		}

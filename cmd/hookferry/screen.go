@@ -16,8 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen is the output of a command. Without a terminal it has no colours and no width, and its text
-// is never overwritten.
+// A screen is the output of a command. Only a terminal has colours, a width, and text to overwrite.
 type screen struct {
 	io.Writer
 	terminal      bool
@@ -70,8 +69,7 @@ func (s screen) cut(text string, most int) string {
 	return shorten(text, most)
 }
 
-// fields prints a line for each label and value in list, except zero values. The labels take width
-// columns.
+// fields prints a line for each label, of up to width columns, and its value unless that is zero.
 func (s screen) fields(width int, list ...any) {
 	for i := 0; i < len(list); i += 2 {
 		if value := list[i+1]; !reflect.ValueOf(value).IsZero() {

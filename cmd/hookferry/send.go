@@ -46,8 +46,7 @@ func send(c *command, message analytics.Message) action {
 	}
 }
 
-// deliver sends one message with a client that nothing else uses, and prints its messageId once the
-// server has accepted it.
+// deliver sends one message with a client of its own, and prints its messageId once accepted.
 func (c *command) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) error {
 	transport := c.transport()
 	defer transport.CloseIdleConnections()
@@ -123,8 +122,7 @@ var callFlags = []struct{ name, field, usage string }{
 	{"integration", "Integrations", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated"},
 }
 
-// messageFlags defines a flag for each field that message has, and returns a function that sets the
-// fields and checks the message.
+// messageFlags defines a flag for each field that message has. The result sets and checks them.
 func messageFlags(c *command, message analytics.Message) func() error {
 	fields := reflect.ValueOf(message).Elem()
 	for _, f := range callFlags {
@@ -172,8 +170,7 @@ var fieldFlags = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// readPairs makes a map of key=value texts, nil if there are none. Values that are not JSON become
-// strings.
+// readPairs makes a map of key=value texts, nil without them. What is not JSON becomes a string.
 func readPairs(flag string, texts []string) (map[string]any, error) {
 	var m map[string]any
 	for _, text := range texts {

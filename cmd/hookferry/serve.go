@@ -111,8 +111,8 @@ func serve(c *command) action {
 	}
 }
 
-// serveSettings loads the settings: from the flags, or from a file, which flags override, except
-// those about sources and webhooks.
+// serveSettings loads the settings from flags, or from a file that flags override, but not its
+// lists.
 func serveSettings(c *command) (*config.Settings, error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {

@@ -14,8 +14,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// check says whether the signatures of a webhook are valid. All sign the same body, so if one is
-// valid, the body is unchanged.
+// check says whether the signatures of a webhook are valid. All are of the same body.
 func (p *printer) check(body []byte, h http.Header) string {
 	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
 	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }

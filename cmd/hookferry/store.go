@@ -38,8 +38,7 @@ func (c *command) readMeter() *meter {
 	return m
 }
 
-// printReport prints a report, and then a last line. With --json it prints f with the counts of the
-// report.
+// printReport prints a report and a last line or, with --json, f with the counts of the report.
 func (c *command) printReport(r filequeue.Report, f storeReport, format string, args ...any) error {
 	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)
 	return c.output(f, func(s screen) {

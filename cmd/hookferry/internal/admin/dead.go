@@ -13,12 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-const (
-	// maxKeys is the largest number of keys in a Selection.
-	maxKeys = 10_000
-	// keyChunk is how many keys of a Selection one commit of the store replays or discards.
-	keyChunk = 256
-)
+const maxKeys = 10_000 // in a Selection
 
 func listDead(q *request) (any, error) {
 	filter := filterOf[webhook.EndedFilter](q)
@@ -78,7 +73,7 @@ func (q *request) eachSelected(s *api.Selection,
 			return p.follow(byFilter(ctx, *s.Filter))
 		}
 		p.total.Store(int64(len(s.Keys)))
-		for keys := range slices.Chunk(s.Keys, keyChunk) {
+		for keys := range slices.Chunk(s.Keys, 256) { // one commit of the store each
 			n, err := byKey(ctx, keys...)
 			p.done.Add(int64(n))
 			if err != nil {

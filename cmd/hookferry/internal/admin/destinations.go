@@ -17,9 +17,6 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// namedSources is how many sources are listed for each destination.
-const namedSources = 10
-
 // A destination has the data by which a listing selects and orders all destinations.
 type destination struct {
 	webhook.DestinationStats                     // its field Destination is the id
@@ -64,8 +61,8 @@ func listDestinations(q *request) (any, error) {
 	return api.Destinations{Page: list, States: states}, nil
 }
 
-// ranks has the rank of a destination for each value of the parameter sort. Higher ranks come first,
-// and equal ones are sorted by id.
+// ranks has the rank of a destination, by which a listing is sorted, the highest first, and then by
+// id.
 var ranks = map[string]func(*destination) int64{
 	"":          rankByID,
 	"id":        rankByID,
@@ -230,7 +227,7 @@ func (q *request) describe(some []*destination) []api.Destination {
 			if d == nil {
 				continue
 			}
-			if d.SourceCount++; d.SourceCount <= namedSources {
+			if d.SourceCount++; d.SourceCount <= 10 {
 				d.Sources = append(d.Sources, source.Name)
 			}
 		}

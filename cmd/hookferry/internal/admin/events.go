@@ -9,11 +9,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 )
 
-const (
-	defaultEvents = 100
-	maxEvents     = 5000
-)
-
 func eventFilter(q *request) feed.Filter {
 	return feed.Filter{
 		Destination: q.param(api.ParamDestination),
@@ -24,16 +19,13 @@ func eventFilter(q *request) feed.Filter {
 }
 
 func listEvents(q *request) (any, error) {
-	limit, err := q.limit(defaultEvents, maxEvents)
+	limit, err := q.limit(100, 5000)
 	if err != nil {
 		return nil, err
 	}
 	events, seq := q.config.Feed.Events(eventFilter(q), limit)
 	return api.Events{Events: events, Seq: seq}, nil
 }
-
-// livePace is how often a live stream looks for new events, and sends them.
-const livePace = 50 * time.Millisecond
 
 func streamEvents(q *request) (any, error) {
 	after, err := q.number(api.ParamAfter, 0, math.MaxUint64, "the seq of an event")
@@ -54,7 +46,7 @@ func streamEvents(q *request) (any, error) {
 	if s.send() != nil || q.Method == http.MethodHead {
 		return nil, nil
 	}
-	pace := time.NewTicker(livePace)
+	pace := time.NewTicker(50 * time.Millisecond)
 	defer pace.Stop()
 	for sent := time.Now(); ; {
 		select {

@@ -14,15 +14,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const (
-	// uploadTimeout bounds how long an upload may pause between two bytes.
-	uploadTimeout = 30 * time.Second
-	// maxLine bounds a line, in bytes. An error says the length of an id that is too long but fits.
-	maxLine = 64 << 10
-	// maxRefused and refusedTimeout bound what drain reads, in bytes and time.
-	maxRefused     = 256 << 20
-	refusedTimeout = 30 * time.Second
-)
+// maxLine bounds a line, in bytes. An error says the length of an id that is too long but fits.
+const maxLine = 64 << 10
 
 type lineReader struct {
 	body    io.Reader
@@ -37,9 +30,9 @@ func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	return l
 }
 
-// Read reads from the body. Each call takes at most uploadTimeout.
+// Read reads from the body, for at most 30 s.
 func (l *lineReader) Read(p []byte) (int, error) {
-	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
+	_ = l.control.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, err := l.body.Read(p)
 	if err != nil {
 		// From now on, net/http reads in the background to notice when the client closes the
@@ -59,7 +52,7 @@ func (l *lineReader) lines() iter.Seq2[string, error] {
 		for l.line = 1; in.Scan() && in.Err() == nil; l.line++ {
 			line := in.Bytes()
 			if l.line == 1 {
-				line = bytes.TrimPrefix(line, byteOrderMark)
+				line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
 			}
 			if !utf8.Valid(line) {
 				yield("", badRequest("", "line %d is not UTF-8", l.line))
@@ -78,14 +71,12 @@ func (l *lineReader) lines() iter.Seq2[string, error] {
 	}
 }
 
-// byteOrderMark is the UTF-8 byte order mark, which some editors write at the beginning of a file.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// drain reads the rest of a refused upload: some clients read no answer before they have sent it all.
+// drain reads the rest of a refused upload, up to 256 MB and for up to 30 s: some clients read no
+// answer before they have sent it all.
 func (l *lineReader) drain(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	_ = l.control.SetReadDeadline(time.Now().Add(refusedTimeout))
-	_, _ = io.CopyN(io.Discard, l.body, maxRefused)
+	_ = l.control.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_, _ = io.CopyN(io.Discard, l.body, 256<<20)
 }

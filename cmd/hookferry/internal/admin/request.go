@@ -27,8 +27,6 @@ import (
 const (
 	maxJSON     = 1 << 20 // in bytes, of a body
 	maxRepeated = 100     // values of one parameter
-	defaultPage = 50      // values on a page, unless the parameter limit says another number
-	maxPage     = 500
 )
 
 // A request is a request of the API, with its parameters.
@@ -40,12 +38,10 @@ type request struct {
 	arrived bool // the request was read to its end; see received
 }
 
-// A handlerFunc returns the answer, or nil after it has written the answer itself. With an error it
-// has written nothing.
+// A handlerFunc returns an error, or the answer, which is nil if it has written that itself.
 type handlerFunc func(*request) (answer any, err error)
 
-// answering returns a handler that checks the parameters, calls serve, and writes the answer or the
-// error.
+// answering checks the parameters, calls serve, and writes the answer or the error.
 func (h *Handler) answering(serve handlerFunc, params []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &request{Handler: h, Request: r, w: w}
@@ -166,10 +162,11 @@ func filterOf[F any](q *request) (f F) {
 var errAfter = badRequest(api.ParamAfter, "after is not a value from an answer of this listing")
 
 // page returns the first page of the sequence all, with each value converted by the function answer.
-// If more values follow, the page's After is the key of its last value.
+// If more values follow, the page's After is the key of its last value. A page has 50 values, or as
+// many as the parameter "limit" says, up to 500.
 func page[T, A any](q *request, all iter.Seq2[T, error], answer func(*T) A, key func(*T) string) (api.Page[A], error) {
 	p, last := api.Page[A]{Items: []A{}}, ""
-	limit, err := q.limit(defaultPage, maxPage)
+	limit, err := q.limit(50, 500)
 	if err != nil {
 		return p, err
 	}
@@ -230,9 +227,8 @@ func (q *request) readJSON(v any) error {
 	return badRequest("", "the body is not valid JSON for this request: %v", err)
 }
 
-// received removes the deadlines of the server, which are for slow clients: the store may take longer.
-// A read deadline that passes would end the context of the request, because net/http would mistake it
-// for a closed connection.
+// received removes the deadlines for slow clients: the store may take longer. If a read deadline
+// passed, net/http would mistake it for a closed connection, and end the context of the request.
 func (q *request) received() {
 	q.arrived = true
 	control := http.NewResponseController(q.w)
@@ -318,8 +314,7 @@ func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Write(text) // an error means that the client is gone
 }
 
-// encode returns values as JSON, one a line. It does not escape for HTML, so bodies of webhooks are
-// shown as sent.
+// encode returns values as JSON, one a line, without escapes for HTML: bodies are shown as sent.
 func encode(values ...any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

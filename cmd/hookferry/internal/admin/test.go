@@ -22,8 +22,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples has the sample call of each type: its own fields, as JSON. If the call has a name, nameKey
-// is its field, and name the default.
+// samples has the sample call of each type: its own fields, as JSON. If the call has a name,
+// nameKey is its field, and name the default.
 var samples = map[string]struct{ fields, nameKey, name string }{
 	"identify": {fields: `"traits":{"email":"test-user@example.com","name":"Test User","plan":"free"}`},
 	"track":    {`"properties":{"price":19.5,"product":"Blue Shirt","quantity":2}`, "event", "Test Event"},

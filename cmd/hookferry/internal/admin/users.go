@@ -55,8 +55,7 @@ func deleteUsers(q *request) (any, error) {
 	})
 }
 
-// deletionOf returns the deletion that a client asks for, with the enabled destinations of the named
-// sources, or of all sources.
+// deletionOf returns the deletion from the enabled destinations of the named sources, or of all.
 func deletionOf(asked *api.Deletion, settings *config.Settings) (audience.Deletion, error) {
 	d := audience.Deletion{ID: asked.ID}
 	if d.ID == "" {

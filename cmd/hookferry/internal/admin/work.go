@@ -13,10 +13,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const (
-	progressEvery = time.Second      // between two lines of progress
-	streamTimeout = 30 * time.Second // of each write to a client
-)
+const streamTimeout = 30 * time.Second // of each write to a client
 
 // A stream is an answer of lines that may take long. An error means that the client is gone.
 type stream struct {
@@ -39,8 +36,7 @@ func (s *stream) write(lines []byte) error {
 	return s.control.Flush()
 }
 
-// send sends values as JSON, one a line. Without values it sends an empty line, which keeps the
-// connection open.
+// send sends values as JSON, one a line; none is an empty line, which keeps the connection open.
 func (s *stream) send(values ...any) error {
 	if len(values) == 0 {
 		return s.write([]byte("\n"))
@@ -85,7 +81,7 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload runs long work that reads users, one a line of the body. An error about a user names the
+// upload runs long work on the users in the lines of the body. An error about a user names its
 // line.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
@@ -119,7 +115,7 @@ func (q *request) work(do func(context.Context, *progress) error) error {
 	ended := make(chan struct{})
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		tick := time.NewTicker(progressEvery)
+		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
 			select {

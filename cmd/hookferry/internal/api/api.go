@@ -1,9 +1,8 @@
-// Package api has the paths and the JSON types of the admin API, which its OpenAPI document
-// explains, and a client.
+// Package api has the paths and JSON types of the admin API, which openapi.json explains, and a
+// client.
 //
-// Times are RFC 3339 in UTC; unknown times are left out. Durations are in milliseconds. Names in
-// paths are percent-encoded. No answer has secrets, write keys, or values of headers that may be
-// credentials.
+// Times are RFC 3339 in UTC, or left out. Durations are in milliseconds. Names in paths are
+// percent-encoded. No answer has secrets, write keys, or values of headers that may be credentials.
 package api
 
 import (
@@ -13,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The paths, for http.ServeMux, with their methods, parameters or bodies, and answers. Long listings
-// come in pages, by ?limit= and ?after=.
+// The paths, for http.ServeMux, with their methods, parameters or bodies, and answers. Long
+// listings come in pages, by ?limit= and ?after=.
 const (
 	StatusPath         = "/api/v1/status"                                                  // GET: Status
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
@@ -212,8 +211,7 @@ type Source struct {
 // "source" and "state" select them by a part of the id or of a URL, by a source, and by states.
 type Destinations struct {
 	Page[Destination]
-	// States has the number of destinations in each state, counted as if the parameter "state" were
-	// missing.
+	// States has the number of destinations in each state, without the parameter "state".
 	States map[string]int `json:"states"`
 }
 
@@ -230,17 +228,13 @@ const (
 // States are all states, the worst first.
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
-// What becomes of the waiting deliveries of a deleted destination.
-const (
-	WaitingKeep    = "keep" // for a later destination with the same id
-	WaitingDiscard = "discard"
-)
+// WaitingChoices are what may become of the waiting deliveries of a deleted destination: they are
+// kept for a later one with the same id, or discarded.
+var WaitingChoices = []string{"keep", WaitingDiscard}
 
-// WaitingChoices has both values.
-var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
+const WaitingDiscard = "discard"
 
-// Sorts has the orders of destinations: by state with the worst first, by id, or by a number with
-// the largest first.
+// Sorts has the orders of destinations: the worst state, the id, or the largest number first.
 var Sorts = []string{"state", "id", "waiting", "dead", "retried", "delivered"}
 
 // A Destination is a customer's set of endpoints, with its state and its counts.
@@ -270,8 +264,8 @@ type Destination struct {
 	Retried   int64                `json:"retried"`
 	Filtered  int64                `json:"filtered"` // calls that the destination's filter left out
 	Dead      map[string]int64     `json:"dead"`     // deliveries given up since Since, by reason
-	// DeadLetters counts the dead letters in the store, some seconds ago. It is nil if there are too
-	// many to count them often.
+	// DeadLetters counts the dead letters in the store, some seconds ago. It is nil if there are
+	// too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
 	Latency     Latency          `json:"latency"`
@@ -328,8 +322,7 @@ type Failure struct {
 }
 
 // A Series has numbers over time, for one destination or for all. Those at index i are of the step
-// that begins at Start + i*Step, or of its end for Waiting. A null is an unknown number, such as one
-// from before the server's start.
+// that begins at Start + i*Step, or its end for Waiting. A null is unknown, as before the start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -420,9 +413,8 @@ type Live struct {
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Delivery is all that is known about a delivery. Listings leave out its Body, and all Attempts but
-// the latest. A dead delivery without a Key was replayed or discarded, and nothing has happened to it
-// since.
+// A Delivery is what is known of a delivery. Listings leave out its Body, and all Attempts but the
+// latest. A dead one without a Key was replayed or discarded, with no news since.
 type Delivery struct {
 	Key string `json:"key,omitempty"` // of a dead letter, or of a delivered delivery that the store keeps
 	Names

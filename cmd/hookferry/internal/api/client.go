@@ -34,8 +34,7 @@ const (
 	pageSize   = 500      // values of a listing in one request
 )
 
-// ErrCutOff is the error of a stream that ended without its last line. Work that the server had
-// done stays done.
+// ErrCutOff ends a stream without its last line. Work that the server had done stays done.
 var ErrCutOff = errors.New("the server ended its answer early; is it stopping?")
 
 // A Client calls the admin API of one server, and is safe for concurrent use.

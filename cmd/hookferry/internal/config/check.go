@@ -21,8 +21,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Complete checks settings, sorts their lists, and sets the fields that follow from others. The
-// error is an *Error.
+// Complete checks settings, sorts their lists, and sets derived fields. The error is an *Error.
 func (s *Settings) Complete() error {
 	r := newReader("", nil)
 	r.check(s)
@@ -116,8 +115,7 @@ func isLoopback(address string) bool {
 	return strings.EqualFold(host, "localhost") || ip.Unmap().IsLoopback()
 }
 
-// certificate checks c, which may be nil, and sets its Pair, to nil if the certificate or its key is
-// missing or wrong.
+// certificate checks c, which may be nil, and sets its Pair if both files are right.
 func (r *reader) certificate(key string, c *Certificate) {
 	if c == nil {
 		return
@@ -235,8 +233,7 @@ func (r *reader) refused(key string, err error) {
 
 var initials = regexp.MustCompile(`\b[A-Z]+`)
 
-// keyOf returns the key of a field of a webhook.Destination: "endpoints[0].headers.Host" for
-// `Endpoints[0].Headers["Host"]`.
+// keyOf returns "endpoints[0].headers.Host" for `Endpoints[0].Headers["Host"]` of a destination.
 func keyOf(field string) string {
 	field, header, isHeader := strings.Cut(field, ".Headers[")
 	key := initials.ReplaceAllStringFunc(field, strings.ToLower)

@@ -58,8 +58,7 @@ func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// Servers returns the URLs of the NATS servers without credentials, for the log. The errors contain
-// no part of a URL.
+// Servers returns the URLs of the NATS servers without credentials. Errors contain no part of them.
 func (q *Queue) Servers() (hosts []string, err error) {
 	for text := range strings.SplitSeq(q.URL.Reveal(), ",") {
 		u, err := url.Parse(strings.TrimSpace(text))

@@ -46,9 +46,8 @@ func newReader(path string, getenv func(string) string) *reader {
 	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}}
 }
 
-// problem notes a problem of the value at key, with the place of the key, or of the innermost
-// enclosing key in the file. It does nothing if there are maxProblems already, or one says that the
-// value could not be read.
+// problem notes a problem of the value at key, in the place of the innermost key around it in the
+// file. It does nothing if there are maxProblems, or one says that the value could not be read.
 func (r *reader) problem(key, format string, args ...any) {
 	if len(r.problems) >= maxProblems || r.unreadable(key) {
 		return

@@ -69,9 +69,8 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// AwaitRestart undoes the changes since old, the settings at the start of the server, that count only
-// after a restart, and returns their keys. Switching TLS on or off needs a restart, but not another
-// certificate.
+// AwaitRestart undoes the changes since old, the settings at the start, that count only after a
+// restart, and returns their keys. Switching TLS on or off needs one, but not another certificate.
 func (s *Settings) AwaitRestart(old *Settings) []string {
 	var keys []string
 	var compare func(key string, is, was reflect.Value)

@@ -26,8 +26,8 @@ import (
 // Settings are the settings of a server. Those in use do not change, and may be read concurrently.
 // docs/configuration.md explains every key. The comments here say only what key and tags do not.
 //
-// The tag yaml, or else json, is the key of a field in the file. The tag allow has its bounds, which are checked
-// when the value is read; see outside. With the tag restart, a new value counts after a restart.
+// The tag yaml, or else json, is the key of a field. The tag allow has its bounds, which are
+// checked when it is read; see outside. The tag restart says that changes wait for a restart.
 type Settings struct {
 	Path    string    // the file that the settings come from, "" if they come from flags
 	Loaded  time.Time // when the settings were read
@@ -126,8 +126,7 @@ type Webhooks struct {
 	Proxy        signature.Secret `yaml:"proxy"`      // URL of an http or socks5 proxy for all endpoints
 }
 
-// History bounds the delivered deliveries that the store in the data folder keeps. The oldest are
-// removed first.
+// History bounds the delivered deliveries in the data folder. The oldest are removed first.
 type History struct {
 	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"` // zero keeps none
 	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
@@ -186,8 +185,7 @@ type Source struct {
 	// the store is not shared.
 	Keys    []signature.Secret `yaml:"keys"`
 	Enabled bool               `yaml:"enabled"`
-	// Rate is how many calls a second the source may send: from 1/86400, which is one call a day,
-	// up to 1,000,000. Zero means no limit.
+	// Rate is in calls a second: from 1/86400, one a day, to 1,000,000. Zero means no limit.
 	Rate float64 `yaml:"rate"`
 	// Burst is how many calls the source may send at once. Zero means the calls of one second.
 	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
@@ -198,8 +196,7 @@ type Source struct {
 	Destinations []string       `yaml:"destinations"` // ids
 }
 
-// A Destination is a customer's set of endpoints; see webhook.Destination, which also has the
-// bounds.
+// A Destination is a customer's set of endpoints; see webhook.Destination, also for the bounds.
 type Destination struct {
 	ID              string             `yaml:"id"`
 	Enabled         bool               `yaml:"enabled"`
@@ -283,8 +280,7 @@ func Default() *Settings {
 	}
 }
 
-// DefaultSource and DefaultDestination return values with all defaults. Only the required fields
-// are missing.
+// DefaultSource and DefaultDestination return all defaults, without the required fields.
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 

@@ -9,8 +9,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts has the numbers of one destination, or of all, over time. Nil counts nothing, by the methods
-// add, answered and quiet.
+// counts has the numbers of one destination, or of all, over time. Nil counts ignore events.
 type counts struct {
 	id      string
 	levels  [3]level
@@ -138,8 +137,7 @@ func (c *counts) waits(now time.Time, n int) {
 	}
 }
 
-// quiet reports whether the destination has had up to eventShare events in this second. It is called
-// after add.
+// quiet reports whether there were up to eventShare events in this second. It is called after add.
 func (c *counts) quiet() bool {
 	if c == nil {
 		return false
@@ -172,8 +170,7 @@ func (f *Feed) newCounts(destination string, now time.Time) *counts {
 	return newCounts(destination, f.since, now) // no event of this destination has been missed
 }
 
-// lookUp returns the counts of a destination, or of all if it is "", as of now; nil if there are none.
-// The caller holds f.mu.
+// lookUp returns the counts of a destination, or all for "", as of now. The caller holds f.mu.
 func (f *Feed) lookUp(destination string) *counts {
 	c := f.total
 	if destination != "" {
@@ -200,9 +197,6 @@ func (f *Feed) Errors(destination string) map[string]int64 {
 	return by
 }
 
-// rateSeconds is how many seconds Rates covers.
-const rateSeconds = 10
-
 // Rates returns the numbers per second of the last ten whole seconds. "" means all destinations.
 func (f *Feed) Rates(destination string) api.Rates {
 	f.mu.Lock()
@@ -214,7 +208,7 @@ func (f *Feed) Rates(destination string) api.Rates {
 	l := &c.levels[0]
 	var sum api.Rates
 	n := 0.0
-	for i := l.open - rateSeconds; i < l.open; i++ {
+	for i := l.open - 10; i < l.open; i++ {
 		if step := l.cell(i); step.known {
 			n++
 			sum.Accepted += float64(step.accepted)
@@ -227,8 +221,7 @@ func (f *Feed) Rates(destination string) api.Rates {
 	return api.Rates{Accepted: sum.Accepted / n, Delivered: sum.Delivered / n, Retried: sum.Retried / n, Dead: sum.Dead / n}
 }
 
-// Series returns numbers over a time of FiveMinutes, an Hour or a Day, whose last step is not over.
-// "" means all destinations.
+// Series returns numbers over FiveMinutes, an Hour or a Day up to now. "" means all destinations.
 func (f *Feed) Series(destination string, length int) api.Series {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,10 +1,10 @@
 // Package feed remembers the recent events of deliveries for people to look at, and counts events
-// over time, with bounded memory and cost. The story of a delivery, which is all that is known about
-// it, is made from its events when somebody asks.
+// over time, with bounded memory and cost. The story of a delivery, all that is known about it, is
+// made from its events when somebody asks.
 //
-// All events are counted. About eventRate events a second are also kept, until newer ones take their
-// place. Of each delivery either all events are kept or none, so a story is complete until its oldest
-// events are dropped.
+// All events are counted. About eventRate events a second are also kept, until newer ones take
+// their place. Of each delivery all are kept or none, so a story is complete until its oldest are
+// dropped.
 package feed
 
 import (

@@ -21,8 +21,8 @@ type Reader struct {
 const Now = math.MaxUint64
 
 // Follow returns a Reader of the events that filter selects, from the first kept one behind the Seq
-// after. If that is greater than every Seq, for example because it comes from another process, the
-// Reader begins with the next event.
+// after. If there is no such Seq yet, as with that of another process, it begins with the next
+// event.
 func (f *Feed) Follow(filter Filter, after uint64) *Reader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,8 +32,7 @@ func (f *Feed) Follow(filter Filter, after uint64) *Reader {
 	return r
 }
 
-// left returns how many events were left out so far, of the destination in the filter or else of all.
-// The caller holds Feed.mu.
+// left returns how many events of the filter's destination were left out. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut

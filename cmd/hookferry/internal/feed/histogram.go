@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A histogram counts durations from a microsecond to 35 minutes, in buckets that are at most an eighth
-// as wide as the durations in them.
+// A histogram counts durations up to 35 minutes, in buckets up to an eighth as wide as these.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint32

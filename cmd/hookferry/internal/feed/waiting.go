@@ -7,13 +7,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// After each count, Run waits for sampleEvery, or sampleShare times as long as the count took.
-const (
-	sampleEvery = time.Second
-	sampleShare = 50
-)
-
-// Run counts the waiting deliveries in a store again and again, until ctx is done.
+// Run counts the waiting deliveries in a store, until ctx is done. After each count it waits for a
+// second, or 50 times as long as the count took.
 func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	for {
 		begin := time.Now()
@@ -26,7 +21,7 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 			f.waits(waiting)
 		}
 		select {
-		case <-time.After(max(sampleEvery, sampleShare*time.Since(begin))):
+		case <-time.After(max(time.Second, 50*time.Since(begin))):
 		case <-ctx.Done():
 			return
 		}

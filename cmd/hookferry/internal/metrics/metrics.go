@@ -1,8 +1,7 @@
 // Package metrics counts what the server does, for Prometheus. docs/metrics.md lists the metrics.
 //
 // The number of labels is bounded. The first series.MaxLabels destinations since the start, and as
-// many sources, have their name in the label; all others share "other". Other labels have fixed
-// values.
+// many sources, have their name in the label; all others share "other".
 package metrics
 
 import (
@@ -113,9 +112,6 @@ type State struct {
 	Logger    *slog.Logger            // logs why a scrape is incomplete
 }
 
-// scrapeTimeout bounds how long a scrape waits for the store. The default of Prometheus is 10 s.
-const scrapeTimeout = 5 * time.Second
-
 // Handler returns the handler for /metrics. It must be called only once.
 func (m *Metrics) Handler(s State) http.Handler {
 	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{s, m})
@@ -146,8 +142,7 @@ type snapshot struct {
 	metrics *Metrics
 }
 
-// Describe implements prometheus.Collector. It sends nothing, because some metrics are missing while
-// the store fails.
+// Describe sends nothing, because some metrics are missing while the store fails.
 func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -166,7 +161,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 		s.metrics.source(settings.Sources[i].Name) // from the next scrape on, it has counters
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // Prometheus itself waits 10 s
 	defer cancel()
 	if c, err := s.Store.Count(ctx); err != nil {
 		ch <- prometheus.NewInvalidMetric(storeDeliveries, fmt.Errorf("counting the deliveries in the store: %w", err))

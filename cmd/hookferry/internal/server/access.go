@@ -33,8 +33,7 @@ type logLimit struct {
 	unlogged int       // lines left out since the last logged one
 }
 
-// pass reports whether to log a line, of up to most in each period, and how many were left out since
-// the last logged one.
+// pass reports whether to log a line, of most in each period, and how many were left out before it.
 func (l *logLimit) pass(now time.Time, most int, period time.Duration) (ok bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,11 +7,9 @@ import (
 	"strings"
 )
 
-// maxHops bounds how many addresses of X-Forwarded-For are read.
-const maxHops = 32
-
-// clientIP returns the address of the client of a request: that of the peer or, if that is a trusted
-// proxy, the last address in X-Forwarded-For that is none. Anybody may have written those before it.
+// clientIP returns the address of the client of a request: that of the peer or, if that is a
+// trusted proxy, the last of up to 32 in X-Forwarded-For that is none. Anybody may have written the
+// rest.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	ip, _ := peerOf(r.RemoteAddr)
 	if !ip.IsValid() {
@@ -22,7 +20,7 @@ func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	slices.Reverse(hops)
-	for _, hop := range hops[:min(len(hops), maxHops)] {
+	for _, hop := range hops[:min(len(hops), 32)] {
 		next, err := netip.ParseAddr(strings.TrimSpace(hop))
 		if err != nil {
 			break

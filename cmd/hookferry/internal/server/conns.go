@@ -20,8 +20,7 @@ import (
 // connection. HTTP clients then connect again.
 type conns struct {
 	max, maxPerAddress int
-	// isProxy reports whether an address is a trusted proxy, which serves many clients, and so is not
-	// bound by maxPerAddress.
+	// isProxy reports whether an address is a trusted proxy, to which maxPerAddress does not apply.
 	isProxy func(netip.Addr) bool
 	address string // of the listener, for the log
 	logger  *slog.Logger
@@ -35,8 +34,6 @@ type conns struct {
 	streams   int // requests of HTTP/2 in progress
 	streamsBy map[netip.Prefix]int
 }
-
-const tellEvery = 10 * time.Second
 
 type conn struct {
 	peer netip.Prefix
@@ -64,9 +61,8 @@ func newConns(at net.Addr, max, maxPerAddress int, isProxy func(netip.Addr) bool
 	}
 }
 
-// handler passes requests on to next, and cuts off those of HTTP/2 that exceed a bound. Otherwise one
-// client could have hundreds of thousands, each with the memory of a goroutine, by sending bodies or
-// reading answers slowly.
+// handler passes requests on to next, but cuts off those of HTTP/2 beyond a bound. Otherwise a slow
+// client could have hundreds of thousands of them, each with the memory of a goroutine.
 func (l *conns) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 { // a connection has one request at a time
@@ -108,9 +104,9 @@ func (l *conns) changed(c net.Conn, state http.ConnState) {
 	l.tell(c.RemoteAddr().String())
 }
 
-// tell logs that a bound is reached.
+// tell logs that a bound is reached, every ten seconds.
 func (l *conns) tell(client string) {
-	if ok, unlogged := l.told.pass(time.Now(), 1, tellEvery); ok {
+	if ok, unlogged := l.told.pass(time.Now(), 1, 10*time.Second); ok {
 		l.logger.Warn("connections of clients were closed, or requests by HTTP/2 cut off, because limits.connections or limits.connectionsPerAddress is reached",
 			"address", l.address, "count", unlogged+1, "latest", client)
 	}

@@ -45,9 +45,6 @@ func (o *observers) Enabled(e webhook.Disabled) {
 	})
 }
 
-// tellTime bounds how long the store may take to store a call about a destination.
-const tellTime = 10 * time.Second
-
 // tell sends a call to the destination of webhooks.operations, unless the call is about that itself.
 // It returns before the call is stored, because an observer must not block the forwarder.
 func (o *observers) tell(what, about string, properties map[string]any) {
@@ -57,7 +54,7 @@ func (o *observers) tell(what, about string, properties map[string]any) {
 		return
 	}
 	s.running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := s.forwarder.Forward(ctx, to, &analytics.Track{UserId: "hookferry", Event: what, Properties: properties}); err != nil {
 			s.Logger.Error("webhooks.operations: could not store a call; the operations destination is not told about this change", "event", what, "destination", about, "error", err)

@@ -82,24 +82,19 @@ func limit(old *collector.Limit, rateOf func(config.Source) (rate float64, burst
 	return collector.NewLimit(rate, burst)
 }
 
-// callRate returns how many calls a second a source may send, 0 for no limit, and how many at once, by
-// default those of a second.
+// callRate returns how many calls a source may send a second, 0 for no limit, and at once.
 func callRate(c config.Source) (n float64, burst int) {
 	return c.Rate, cmp.Or(c.Burst, max(int(math.Ceil(c.Rate)), 1))
 }
 
-// bytesPerCall is how many bytes of webhooks a call may cause on average for each destination, without
-// a byteRate: several times the bytes of most calls.
-const bytesPerCall = 4 << 10
-
-// byteRate returns how many bytes of webhooks a second the calls of a source may cause, 0 for no limit,
-// and how many at once.
+// byteRate returns how many bytes of webhooks its calls may cause a second, 0 for no limit, and at
+// once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
 	}
 	rate, atOnce := callRate(c)
-	each := bytesPerCall * float64(max(len(c.Destinations), 1))
+	each := 4096 * float64(max(len(c.Destinations), 1)) // several times the bytes of most calls
 	return rate * each, int(min(float64(atOnce)*each, math.MaxInt32))
 }
 
@@ -133,16 +128,13 @@ func (c *counts) answered(a *collector.Answered) {
 	}
 }
 
-// namedDestinations is how many destinations of a source the method list returns.
-const namedDestinations = 10
-
 func (s *sources) list() []api.Source {
 	t := s.current.Load()
 	all := make([]api.Source, 0, len(t.byName))
 	for _, source := range t.byName {
 		a := api.Source{
 			Name: source.Name, Keys: len(source.Keys), Enabled: source.Enabled,
-			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), namedDestinations)]...),
+			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), 10)]...),
 			DestinationCount: len(source.Destinations),
 			Rate:             source.Rate,
 			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(), Filtered: source.filtered.Load(),

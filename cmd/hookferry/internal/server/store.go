@@ -143,23 +143,17 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 	}, nil
 }
 
-const (
-	natsTimeout = 10 * time.Second // to connect to one NATS server
-	// natsPing is the time between two pings. After two without an answer, the driver changes to
-	// another server: after 15 seconds, and with its default after six minutes.
-	natsPing = 5 * time.Second
-	// natsWrite bounds how long a call of the driver, and with it all calls of the store, waits for a
-	// connection that takes no more bytes.
-	natsWrite = 3 * time.Second
-)
-
 func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	hosts, err := c.Servers()
 	if err != nil {
 		return nil, err
 	}
 	options := []nats.Option{
-		nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(natsTimeout), nats.PingInterval(natsPing), nats.FlusherTimeout(natsWrite),
+		nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(10 * time.Second),
+		// After two pings without an answer, the driver changes to another server: in 15 s, not 6 minutes.
+		nats.PingInterval(5 * time.Second),
+		// All calls of the store wait while the connection takes no more bytes.
+		nats.FlusherTimeout(3 * time.Second),
 	}
 	if c.NATS.Credentials != "" {
 		options = append(options, nats.UserCredentials(c.NATS.Credentials))

@@ -83,8 +83,7 @@ func Open(ctx context.Context, c Config) (*Destinations, error) {
 	return s, s.learn(ctx, true)
 }
 
-// Follow reads the changes of other servers, until ctx is done. While the store fails, the
-// destinations stay as they are.
+// Follow reads other servers' changes until ctx is done. While the store fails, nothing changes.
 func (s *Destinations) Follow(ctx context.Context) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()

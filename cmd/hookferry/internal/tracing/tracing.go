@@ -41,9 +41,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Config says where traces go. The environment variables of OpenTelemetry supply everything else:
-// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER,
-// OTEL_BSP_...
+// Config says where traces go. All else is in environment variables: OTEL_SERVICE_NAME,
+// OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER, OTEL_BSP_...
 type Config struct {
 	config.Tracing
 	Version string       // the version of the program
