@@ -36,7 +36,7 @@ type Config struct {
 	Sources   func() []api.Source     // the sources with their counts, in any order
 	Calls     func() api.Calls        // the counts of all sources together
 	Send      api.Send                // says how a client sends a call to the server
-	// Token is what requests must carry. "" means none, which is safe only on a loopback address.
+	// Token is the bearer token of requests. "" means none, which is safe only on a loopback address.
 	Token   string
 	Private map[string]http.Handler // further handlers, which need the token, too, by their patterns; may be nil
 	Page    http.Handler            // serves all other paths, without a token; nil means no page

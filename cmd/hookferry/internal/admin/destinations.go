@@ -101,9 +101,6 @@ func (q *request) matching(all []*destination) []*destination {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.Destination] })
 	}
 	part := strings.ToLower(q.param(api.ParamQuery))
-	if part == "" {
-		return all
-	}
 	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
 	return slices.DeleteFunc(all, func(d *destination) bool {
 		return !has(d.Destination) && (d.settings == nil ||

@@ -150,10 +150,9 @@ func (q *request) number(name string, least, most uint64, want string) (*uint64,
 
 // filterOf returns a filter of package webhook with the query parameters as the fields of the same names.
 func filterOf[F any](q *request) (f F) {
-	for name, values := range q.query {
-		if text, err := json.Marshal(map[string]string{name: values[0]}); err == nil && values[0] != "" {
-			_ = json.Unmarshal(text, &f) // readQuery has checked the parameters
-		}
+	for name := range q.query {
+		text, _ := json.Marshal(map[string]string{name: q.param(name)})
+		_ = json.Unmarshal(text, &f) // readQuery has checked the parameters
 	}
 	return f
 }

@@ -31,7 +31,8 @@ type Stored struct {
 // PEM. So no client can read the environment variables or the files of the server. Customers may
 // have chosen the URLs, so an address in a URL must be public, or in the argument allow.
 //
-// The caller bounds the size of the document. The error is an *Error with keys relative to it.
+// The document came from JSON, of a size that the caller bounds. The error is an *Error with keys
+// relative to it.
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
 	r := newReader("", nil)
 	r.literal = true
@@ -40,10 +41,7 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 		Sources []string `yaml:"sources"`
 	}{Destination: DefaultDestination()}
 	d.ID = "test"
-	text, err := json.Marshal(document) // also YAML, as it escapes nothing outside of ASCII
-	if err != nil {
-		return nil, &Error{Problems: []Problem{{Text: "is not JSON"}}}
-	}
+	text, _ := json.Marshal(document) // also YAML, as it escapes nothing outside of ASCII
 	r.decode(text, &d)
 	list, _ := document["sources"].([]any)
 	for i, name := range list {
@@ -90,9 +88,6 @@ func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
 // With returns a copy of s that also has the destinations in list, except those whose id s already
 // has. Each of them gets the calls of the sources that it names.
 func (s *Settings) With(list []*Destination) *Settings {
-	if len(list) == 0 {
-		return s
-	}
 	all := *s
 	all.Destinations = slices.Clone(s.Destinations)
 	of := make(map[string][]string) // the ids of destinations, by the name of the source

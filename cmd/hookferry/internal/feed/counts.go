@@ -170,7 +170,7 @@ func (f *Feed) newCounts(destination string, now time.Time) *counts {
 	return newCounts(destination, f.since, now) // no event of this destination has been missed
 }
 
-// lookUp returns the counts of a destination, or all for "", as of now. The caller holds f.mu.
+// lookUp returns the counts of a destination, of all for "", or nil, as of now. The caller holds f.mu.
 func (f *Feed) lookUp(destination string) *counts {
 	c := f.total
 	if destination != "" {

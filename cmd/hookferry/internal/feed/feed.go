@@ -100,16 +100,12 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total.add(now, cell{accepted: uint32(a.Stored)})
-	var c *counts // the counts of the latest destination, whose id is in the variable of
-	var of string
 	for i := range a.Puts {
 		d := &a.Puts[i].Delivery
 		if !a.Results[i].Stored {
 			continue
 		}
-		if c == nil || d.Destination != of {
-			c, of = f.countsOf(d.Destination, now), d.Destination
-		}
+		c := f.countsOf(d.Destination, now)
 		c.add(now, cell{accepted: 1})
 		if known := f.deliveryOf(c, d, now); known != nil {
 			f.learn(known, d)
@@ -135,9 +131,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 			c.answered(a.Took, a.Reason)
 		}
 	}
-	if known := f.deliveryOf(c, &webhook.Delivery{
-		Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type, Trace: a.Trace,
-	}, now); known != nil {
+	if known := f.deliveryOf(c, &a.Delivery, now); known != nil {
 		e.Attempt = new(api.AttemptOf(&a.Attempt))
 		f.keep(known, e)
 	}

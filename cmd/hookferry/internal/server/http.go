@@ -15,7 +15,7 @@ func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           logPanics(handler, logger),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second, // of at most 500 KB, so 17 KB a second
+		ReadTimeout:       30 * time.Second, // for at most 500 KB, so 17 KB a second
 		WriteTimeout:      60 * time.Second, // from the end of the header, so with the wait for the commit
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,

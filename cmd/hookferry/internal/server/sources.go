@@ -87,8 +87,7 @@ func callRate(c config.Source) (n float64, burst int) {
 	return c.Rate, cmp.Or(c.Burst, max(int(math.Ceil(c.Rate)), 1))
 }
 
-// byteRate returns how many bytes of webhooks its calls may cause a second, 0 for no limit, and at
-// once.
+// byteRate returns how many bytes of webhooks a source may cause a second, 0 for no limit, and at once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
