@@ -3,9 +3,9 @@ package admin
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -63,11 +63,7 @@ func checkLocal(r *http.Request) *failure {
 	if slices.ContainsFunc(proxied, func(name string) bool { return r.Header.Values(name) != nil }) {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request came through a proxy; that needs a token")
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	host := (&url.URL{Host: r.Host}).Hostname()
 	ip, err := netip.ParseAddr(host)
 	if !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "Host", "without a token, the Host must be localhost or a loopback address")

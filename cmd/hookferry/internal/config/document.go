@@ -32,7 +32,7 @@ type Stored struct {
 // have chosen the URLs, so an address in a URL must be public, or in the argument allow.
 //
 // The document came from JSON, of a size that the caller bounds. The error is an *Error with keys
-// relative to it.
+// relative to it. With an error, the destination has only the sources that could be read.
 func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destination, error) {
 	r := newReader("", nil)
 	r.literal = true
@@ -54,10 +54,10 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 	if d.Webhook != nil {
 		r.public(d.Webhook, allow)
 	}
-	if len(r.problems) > 0 {
-		return nil, &Error{Problems: r.problems}
-	}
 	d.Stored = &Stored{Sources: d.Sources}
+	if len(r.problems) > 0 {
+		return &Destination{Stored: d.Stored}, &Error{Problems: r.problems}
+	}
 	return &d.Destination, nil
 }
 

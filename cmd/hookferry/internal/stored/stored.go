@@ -172,25 +172,16 @@ func (s *Destinations) put(id string, setting webhook.Setting) {
 	s.all[id] = d
 }
 
-// parse decodes a setting. With an error, the destination has what could be read, and no Webhook.
+// parse decodes a setting. With an error, the destination has no Webhook, but the sources that could
+// be read.
 func (s *Destinations) parse(id string, value []byte) (*config.Destination, error) {
-	d := &config.Destination{ID: id, Stored: new(config.Stored)}
 	var stored Document
 	if json.Unmarshal(value, &stored) != nil || stored.Destination == nil {
-		return d, errors.New("its document is not JSON")
+		return &config.Destination{ID: id, Stored: new(config.Stored)}, errors.New("its document is not JSON")
 	}
 	stored.Destination["id"] = id
-	whole, err := config.ParseDestination(stored.Destination, s.config.Allow)
-	if err == nil {
-		d = whole
-	} else if list, ok := stored.Destination["sources"].([]any); ok {
-		for _, name := range list {
-			if name, ok := name.(string); ok {
-				d.Stored.Sources = append(d.Stored.Sources, name)
-			}
-		}
-	}
-	d.Stored.Changed, d.Stored.By = stored.Changed, stored.By
+	d, err := config.ParseDestination(stored.Destination, s.config.Allow)
+	d.ID, d.Stored.Changed, d.Stored.By = id, stored.Changed, stored.By
 	return d, err
 }
 
