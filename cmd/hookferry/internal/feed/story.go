@@ -29,7 +29,7 @@ type delivery struct {
 
 // size returns about how many bytes of memory a delivery takes, without its events.
 func (d *delivery) size() int {
-	return 448 + len(d.key.id) + len(d.ID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.body) + sizeOf(d.failed...)
+	return 448 + len(d.Destination) + len(d.key.id) + len(d.ID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.body) + sizeOf(d.failed...)
 }
 
 // sizeOf returns about how many bytes of memory attempts take.
@@ -50,14 +50,9 @@ func (f *Feed) deliveryOf(c *counts, d *webhook.Delivery, now time.Time) *delive
 		return nil
 	}
 	known := &delivery{first: f.seq + 1, traceParent: d.Trace.Parent, Names: api.Names{
-		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
+		Destination: strings.Clone(d.Destination), ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
 		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
 	}}
-	if c != nil {
-		known.Destination = c.id
-	} else {
-		known.Destination = strings.Clone(d.Destination)
-	}
 	known.key = key{known.Destination, strings.Clone(d.ID)}
 	f.deliveries[known.key] = known
 	f.bytes += known.size()
