@@ -141,7 +141,7 @@ func (fs *flags) choice(name, value, usage string, values []string, repeated boo
 	fs.cobra.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// check makes the value of a flag the text that read returns for the one that it is given.
+// check passes each text that a flag is given through read, which may change or refuse it.
 func (fs *flags) check(name string, read func(string) (string, error)) {
 	f := fs.Lookup(name)
 	f.Value = checkedValue{f.Value, read}

@@ -61,8 +61,7 @@ func listDestinations(q *request) (any, error) {
 	return api.Destinations{Page: list, States: states}, nil
 }
 
-// ranks has the rank of a destination, by which a listing is sorted, the highest first, and then by
-// id.
+// ranks has the ranks by which a listing is sorted, the highest first, and equal ones by id.
 var ranks = map[string]func(*destination) int64{
 	"":          rankByID,
 	"id":        rankByID,

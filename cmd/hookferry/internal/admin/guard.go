@@ -55,7 +55,7 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 // told from other local clients: it may send a local Host, too.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// checkLocal refuses a request unless it comes from this machine, for a Host that no other has.
+// checkLocal refuses a request that does not come from this machine, or whose Host may be another.
 func checkLocal(r *http.Request) *failure {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "without a token, only this machine is answered")

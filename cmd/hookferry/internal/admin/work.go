@@ -81,8 +81,7 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload runs long work on the users in the lines of the body. An error about a user names its
-// line.
+// upload runs long work on the users in the lines of the body; an error about one names its line.
 func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
 	in := linesOf(q.w, q.Request)
 	err := q.work(func(ctx context.Context, p *progress) error {

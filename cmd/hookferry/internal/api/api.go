@@ -211,7 +211,7 @@ type Source struct {
 // "source" and "state" select them by a part of the id or of a URL, by a source, and by states.
 type Destinations struct {
 	Page[Destination]
-	// States has the number of destinations in each state, without the parameter "state".
+	// States counts the destinations in each state, whatever the parameter "state" selects.
 	States map[string]int `json:"states"`
 }
 

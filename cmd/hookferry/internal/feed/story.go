@@ -89,7 +89,7 @@ func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 	return f.story(found), true
 }
 
-// story makes the story of d from its events. Its attempts are the first two and the latest.
+// story makes the story of d, with up to webhook.MaxAttempts attempts: the first two and the latest.
 func (f *Feed) story(d *delivery) api.Delivery {
 	s := api.Delivery{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
 	attempts := []api.Attempt{}

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// clientIP returns the address of the client of a request: that of the peer or, if that is a
-// trusted proxy, the last of up to 32 in X-Forwarded-For that is none. Anybody may have written the
-// rest.
+// clientIP returns the address of a request's client: that of the peer or, if it is a trusted proxy,
+// the last of up to 32 in X-Forwarded-For that is none. Anybody may have written the rest.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	ip, _ := peerOf(r.RemoteAddr)
 	if !ip.IsValid() {

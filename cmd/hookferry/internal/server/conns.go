@@ -104,7 +104,7 @@ func (l *conns) changed(c net.Conn, state http.ConnState) {
 	l.tell(c.RemoteAddr().String())
 }
 
-// tell logs that a bound is reached, every ten seconds.
+// tell logs that a bound is reached, at most every ten seconds.
 func (l *conns) tell(client string) {
 	if ok, unlogged := l.told.pass(time.Now(), 1, 10*time.Second); ok {
 		l.logger.Warn("connections of clients were closed, or requests by HTTP/2 cut off, because limits.connections or limits.connectionsPerAddress is reached",

@@ -67,7 +67,7 @@ func (s *server) reload() *config.Watch {
 	return config.NewWatch(next)
 }
 
-// follow reloads the settings after changes, and sends heartbeats to the service manager.
+// follow reloads changed settings, and sends heartbeats to the service manager, until ctx is done.
 func (s *server) follow(ctx context.Context) {
 	var look, beat <-chan time.Time
 	var watch *config.Watch
