@@ -244,7 +244,7 @@ CREATE TABLE dead (
     reason      bytea  NOT NULL,
     user_id     bytea  NOT NULL,
     size        bigint NOT NULL, -- in bytes
-    record      bytea  NOT NULL -- a webhook.DeadLetter
+    record      bytea  NOT NULL -- a webhook.Ended
 );
 
 CREATE INDEX dead_destination ON dead (destination, key);
