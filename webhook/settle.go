@@ -133,7 +133,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 		} else if err == nil {
 			err = errors.New("webhook: the store settled nothing and returned no error")
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && len(ss) > 0 && ctx.Err() == nil { // an error is about the first one left
 			s.failure = err
 			refusals++
 			refused = append(refused, ss[0])

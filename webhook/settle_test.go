@@ -18,6 +18,7 @@ type fakeSettles struct {
 	Store
 	mu     sync.Mutex // guards the fields below
 	refuse func(s *Settlement) error
+	late   error          // returned although all is stored
 	calls  []int          // number of settlements in each call of Settle
 	stored map[string]int // how often a settlement was stored, by delivery ID
 }
@@ -37,7 +38,7 @@ func (q *fakeSettles) Settle(ctx context.Context, ss []Settlement) (int, error) 
 		}
 		q.stored[ss[i].Delivery.ID]++
 	}
-	return len(ss), nil
+	return len(ss), q.late
 }
 
 // seen returns copies of calls and stored.
@@ -161,6 +162,23 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store that has stored everything, but returns an error all the same, does no harm.
+func TestErrorAfterTheLastSettlement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeSettles{late: errors.New("late")}
+		s, start, stop := newTestSettler(t, q)
+		start()
+		s.add(settled("a"))
+		synctest.Wait()
+		if _, stored := q.seen(); stored["a"] != 1 || s.behind(0) {
+			t.Errorf("stored %d times, behind = %v; want once, false", stored["a"], s.behind(0))
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The settler retries a settlement that the store has refused, even if further settlements come so

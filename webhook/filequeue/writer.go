@@ -108,7 +108,7 @@ type writer struct {
 	seq     uint64    // of the next record
 	number  uint32    // of the latest segment
 	buf     []byte
-	told    int       // what the operator was told: 1 that puts are refused, 2 that commits fail
+	told    int       // the trouble that the operator was told about, 0 if there is none
 	failed  time.Time // when puts or commits failed last
 }
 
@@ -254,15 +254,21 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 // a disk that is full now and then does not flood the log.
 const calm = time.Minute
 
+// The troubles of a writer. A greater one is worse.
+const (
+	refusing = 1 + iota // puts are refused
+	failing             // commits fail
+)
+
 // report logs that puts are refused or that commits fail, and later that the store works again. It
 // logs again only if the state gets worse.
 func (w *writer) report(wrote bool, refused, err error) {
 	trouble, text := 0, ""
 	switch {
 	case err != nil:
-		trouble, text = 2, "filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk"
+		trouble, text = failing, "filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk"
 	case refused != nil:
-		trouble, text = 1, "filequeue: the disk is full or fails; new deliveries are refused, and stored ones are delivered as before; check the disk"
+		trouble, text = refusing, "filequeue: the disk is full or fails; new deliveries are refused, and stored ones are delivered as before; check the disk"
 	}
 	switch {
 	case trouble > 0:
