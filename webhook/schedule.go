@@ -23,10 +23,15 @@ const (
 
 // schedules has the longest waits of each Schedule: after the first attempt, and after any attempt.
 var schedules = map[Schedule]struct{ first, most time.Duration }{
-	ScheduleDefault: {time.Second, 10 * time.Minute},
+	ScheduleDefault: {firstWait, longWait},
 	ScheduleEager:   {time.Second, time.Minute},
 	SchedulePatient: {30 * time.Second, 30 * time.Minute},
 }
+
+const (
+	firstWait = time.Second
+	longWait  = 10 * time.Minute
+)
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]
