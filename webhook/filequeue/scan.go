@@ -32,6 +32,8 @@ type gap struct{ from, to int64 }
 // If another commit follows an incomplete one, the incomplete commit was complete once, so scan
 // returns its readable records. Where scan finds no valid header, it searches for the next one.
 func scan(r io.ReaderAt, id segmentID, limit int64, known bool) (c scanned, err error) {
+	const usual = 512 // bytes of an average record
+	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
 	records, gaps := 0, 0            // the lengths of c.records and c.gaps before the current commit
 	whole := false                   // all records of the current commit can be read so far
@@ -89,7 +91,8 @@ type window struct {
 	r     io.ReaderAt
 	limit int64
 	b     []byte
-	from  int64 // the offset of b
+	from  int64  // the offset of b
+	tags  []byte // the memory of the tags of records
 }
 
 // windowLen is the number of bytes read at once. A longer record makes the window longer.
@@ -130,7 +133,12 @@ func (w *window) record(off int64, id segmentID) (r record, err error) {
 		return r, err
 	}
 	payload := b[recordHeader:]
-	return record{header: h, place: place{id.number, uint32(off)}, payload: slices.Clone(payload[:h.tag]), damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
+	if cap(w.tags)-len(w.tags) < int(h.tag) {
+		w.tags = make([]byte, 0, max(int(h.tag), 64<<10))
+	}
+	w.tags = append(w.tags, payload[:h.tag]...)
+	tag := slices.Clip(w.tags[len(w.tags)-int(h.tag):])
+	return record{header: h, place: place{id.number, uint32(off)}, payload: tag, damaged: crc32.Checksum(payload, castagnoli) != h.sum}, nil
 }
 
 // zero reports whether the file has only zeros from an offset on. Such bytes are space for later
