@@ -84,6 +84,10 @@ func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
 	return e.end("alias", m.Context, m.Integrations)
 }
 
+// maxMeasured bounds the memory and the time of a call that is too large, in bytes. A call
+// is encoded up to this size, so that a SizeError can say how large the call is.
+const maxMeasured = 8 * MaxCallSize
+
 // An encoder appends the members of one message, in the order in which they are sent. It
 // stops at the first error. Names are passed with their comma, quotes and colon, so that
 // each is appended in one copy.
@@ -121,7 +125,7 @@ func (e *encoder) text(name, value string) {
 	if value == "" || e.err != nil {
 		return
 	}
-	if len(value) > MaxCallSize {
+	if len(value) > maxMeasured-(len(e.dst)-e.start) {
 		e.err = esjson.ErrLong
 		return
 	}
@@ -134,7 +138,7 @@ func (e *encoder) object(name, field string, value map[string]any) {
 		return
 	}
 	e.field = field
-	e.dst, e.err = esjson.AppendMember(append(e.dst, name...), value, e.start+MaxCallSize)
+	e.dst, e.err = esjson.AppendMember(append(e.dst, name...), value, e.start+maxMeasured)
 }
 
 // end closes the message. On error it removes the message from dst.
@@ -143,13 +147,13 @@ func (e *encoder) end(kind string, context, integrations map[string]any) ([]byte
 	e.object(`,"integrations":`, "Integrations", integrations)
 	switch {
 	case e.err == esjson.ErrLong:
-		return e.dst[:e.start], &SizeError{Type: kind}
+		return e.dst[:e.start], &SizeError{Type: kind, Limit: MaxCallSize}
 	case e.err != nil:
 		return e.dst[:e.start], e.fieldError(kind)
 	}
 	e.dst = append(e.dst, '}')
-	if len(e.dst)-e.start > MaxCallSize {
-		return e.dst[:e.start], &SizeError{Type: kind}
+	if size := len(e.dst) - e.start; size > MaxCallSize {
+		return e.dst[:e.start], &SizeError{Type: kind, Size: size, Limit: MaxCallSize}
 	}
 	return e.dst, nil
 }

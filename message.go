@@ -127,11 +127,16 @@ func (e *FieldError) Unwrap() error { return e.Err }
 
 // A SizeError says that a call is larger than MaxCallSize.
 type SizeError struct {
-	Type string // the call: "track" and so on
+	Type  string // the call: "track" and so on
+	Size  int    // bytes of the call as sent; 0 if there are more than 256 KB, which were not counted
+	Limit int    // MaxCallSize
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("analytics: %s: the call has more than %d bytes", e.Type, MaxCallSize)
+	if e.Size == 0 {
+		return fmt.Sprintf("analytics: %s: the call has more than %d bytes, the limit is %d", e.Type, maxMeasured, e.Limit)
+	}
+	return fmt.Sprintf("analytics: %s: the call has %d bytes, the limit is %d", e.Type, e.Size, e.Limit)
 }
 
 // Validate implements [Message].

@@ -288,8 +288,17 @@ func TestACallMayHaveAtMostMaxCallSizeBytes(t *testing.T) {
 	if !errors.As(err, &size) {
 		t.Fatalf("Track of %d bytes: error %v, want a *SizeError", MaxCallSize+1, err)
 	}
-	if want := "analytics: track: the call has more than 32768 bytes"; err.Error() != want {
-		t.Errorf("error %q, want %q", err, want)
+	if want := "analytics: track: the call has 32769 bytes, the limit is 32768"; err.Error() != want || size.Size != 32769 || size.Limit != MaxCallSize {
+		t.Errorf("error %q, %+v, want %q", err, size, want)
+	}
+	for name, m := range map[string]*Track{
+		"text":  {UserId: "u", Event: strings.Repeat("e", 10*maxMeasured)},
+		"value": {UserId: "u", Event: "e", Properties: map[string]any{"p": strings.Repeat("e", 10*maxMeasured)}},
+	} {
+		err := c.Track(m)
+		if want := "analytics: track: the call has more than 262144 bytes, the limit is 32768"; !errors.As(err, &size) || err.Error() != want || size.Size != 0 {
+			t.Errorf("a long %s: error %q, want %q and no size", name, err, want)
+		}
 	}
 	closeClient(t, c)
 	checkStats(t, c, 1, 1, 0, 0)
