@@ -63,8 +63,9 @@ var (
 // like http.Client and log/slog, the client does not recover it.
 type Client struct {
 	// Endpoint is the collector's base URL, http or https. Requests go to Endpoint +
-	// "/v1/batch". Empty means the value of the environment variable HOOKFERRY_ENDPOINT. If
-	// that variable is empty, too, the client uses DefaultEndpoint.
+	// "/v1/batch"; an Endpoint may also end in /v1 or /v1/batch. Empty means the value of the
+	// environment variable HOOKFERRY_ENDPOINT. If that variable is empty, too, the client uses
+	// DefaultEndpoint.
 	Endpoint string
 
 	// FlushAt is the number of queued messages at which the client starts an upload. A

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -204,6 +205,12 @@ func batchURL(endpoint string) (*url.URL, error) {
 	}
 	if u.Path == "" {
 		u.Path = "/" // without it, JoinPath returns a relative path, which no server accepts
+	}
+	switch base := path.Clean(u.Path); {
+	case strings.HasSuffix(base, "/v1/batch"):
+		return u.JoinPath("..", "batch"), nil // without a slash at the end
+	case strings.HasSuffix(base, "/v1"):
+		return u.JoinPath("batch"), nil
 	}
 	return u.JoinPath("v1", "batch"), nil
 }

@@ -72,6 +72,14 @@ func TestBatchURLAppendsThePathToTheEndpoint(t *testing.T) {
 		{"https://collector.example:444/sub", "https://collector.example:444/sub/v1/batch"},
 		{"https://collector.example/sub/", "https://collector.example/sub/v1/batch"},
 		{"HTTP://[::1]:8080//", "http://[::1]:8080/v1/batch"},
+		{"http://collector.example/v1", "http://collector.example/v1/batch"},
+		{"http://collector.example/v1/", "http://collector.example/v1/batch"},
+		{"http://collector.example/v1/batch", "http://collector.example/v1/batch"},
+		{"http://collector.example//v1//batch//", "http://collector.example/v1/batch"},
+		{"http://collector.example/s%2Fub/v1", "http://collector.example/s%2Fub/v1/batch"},
+		{"http://collector.example/s%2Fub/v1/batch/", "http://collector.example/s%2Fub/v1/batch"},
+		{"http://collector.example/mv1", "http://collector.example/mv1/v1/batch"},
+		{"http://collector.example/batch", "http://collector.example/batch/v1/batch"},
 	} {
 		u, err := batchURL(test.endpoint)
 		if err != nil || u.String() != test.want {
