@@ -25,6 +25,8 @@ type Stats struct {
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten
 	ObserverPanics int64 // calls of Config.Observer that panicked
+	// Failing says since when maintenance steps of the store fail; see Maintained. Nil if none does.
+	Failing map[string]time.Time
 
 	// InFlight counts the deliveries that are being attempted, Ready those claimed that wait for it.
 	InFlight, Ready int
@@ -121,6 +123,9 @@ func (f *Forwarder) Stats() Stats {
 	s.Resent = f.client.Resent()
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()
+	}
+	if m, ok := f.config.Store.(Maintained); ok {
+		s.Failing = m.Failing()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
 	return s

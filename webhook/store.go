@@ -257,3 +257,11 @@ type Outbox interface {
 	// FirstClaims counts the deliveries of PutTx, on any node, that this node was the first to claim.
 	FirstClaims() int64
 }
+
+// Maintained is implemented by a Store with maintenance: steps that it runs again and again in the
+// background, such as the removal of what nothing needs any more. A step that fails is tried again. A
+// store logs a warning of a step that has failed for a minute, as a storekit.Upkeep does.
+type Maintained interface {
+	// Failing returns the steps with such a warning that fail still, by name, and since when.
+	Failing() map[string]time.Time
+}

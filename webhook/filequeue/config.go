@@ -56,8 +56,8 @@ type Config struct {
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
 	LockTimeout time.Duration
-	// Logger gets a line when the disk fails or is full, when it works again, and for each record
-	// that cannot be read. Nil means no logs.
+	// Logger gets a line when the disk fails or is full, when it works again, when maintenance keeps
+	// failing, and for each record that cannot be read. Nil means no logs.
 	Logger *slog.Logger
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -432,4 +433,51 @@ func TestFailedChangeIsNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Disk space that cannot be freed is one warning an hour, and a failing maintenance step until the
+// disk works again.
+func TestFailingMaintenanceIsWarned(t *testing.T) {
+	for _, kind := range []simdisk.Kind{simdisk.Remove, simdisk.Read} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				r := &rig{T: t, d: simdisk.New(1)}
+				r.d.SetCapacity(2 << 20)
+				s, err := filequeue.OpenOn(r.d, filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				r.s = s
+				r.d.OnOp(func(op simdisk.Op) error {
+					if op.Kind == kind && strings.HasSuffix(op.Name, ".log") {
+						return syscall.EIO
+					}
+					return nil
+				})
+				done := func() { r.settle(webhook.Done, r.put("crm", 500, true)) }
+				done()
+				for range 2 {
+					r.fill(done)
+				}
+				check := func(warnings int, failing bool) {
+					t.Helper()
+					synctest.Wait()
+					if n := strings.Count(log.String(), "level=WARN"); n != warnings || (len(s.Failing()) > 0) != failing {
+						t.Errorf("%d warnings, and Failing() = %v; want %d, and a failing step: %t\n%s", n, s.Failing(), warnings, failing, &log)
+					}
+				}
+				time.Sleep(time.Minute - 2*time.Second)
+				check(0, false)
+				time.Sleep(time.Minute)
+				check(1, true)
+				time.Sleep(30 * time.Minute)
+				check(1, true)
+				r.d.OnOp(nil)
+				time.Sleep(2 * time.Minute)
+				check(1, false)
+			})
+		})
+	}
 }

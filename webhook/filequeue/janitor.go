@@ -35,6 +35,9 @@ func (j *janitor) run() {
 	j.busy <- struct{}{}
 	for j.ctx.Err() == nil {
 		next, err := j.tidy()
+		if err != nil || !j.postponed() {
+			j.ran(err)
+		}
 		wake := j.index.tidy
 		if err != nil {
 			next, wake = time.Now().Add(again), nil
@@ -42,6 +45,29 @@ func (j *janitor) run() {
 		j.sleep(next, wake)
 	}
 }
+
+// ran takes the result of the janitor's work. The work is one maintenance step, because all of it
+// fails for the same reason.
+func (j *janitor) ran(err error) {
+	if j.ctx.Err() == nil { // otherwise the close of the store has ended the work
+		j.upkeep.Ran("janitor", "the disk space of ended deliveries is not freed; check the disk", err)
+	}
+}
+
+// postponed says that the janitor leaves a segment alone for now.
+func (j *janitor) postponed() bool {
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	for _, g := range j.index.segs {
+		if time.Now().Before(g.later) {
+			return true
+		}
+	}
+	return false
+}
+
+// Failing implements webhook.Maintained.
+func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
 
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
 // value, or when the store closes. While it waits, the janitor is not busy.
@@ -98,9 +124,12 @@ func (j *janitor) tidy() (next time.Time, err error) {
 // returns any other error.
 func (j *janitor) leave(g *segment, err error) error {
 	pause := readAgain
-	if errors.Is(err, errBusy) {
+	switch {
+	case errors.Is(err, errBusy):
 		pause = again
-	} else if !errors.Is(err, errUnread) {
+	case errors.Is(err, errUnread):
+		j.ran(err)
+	default:
 		return err
 	}
 	g.later = time.Now().Add(pause)
@@ -224,11 +253,7 @@ func (j *janitor) retire(g *segment) error {
 	}
 	g.unpin()
 	j.leftovers = append(j.leftovers, g.name())
-	if err := j.removeLeftovers(); err != nil {
-		j.config.Logger.Warn("filequeue: could not remove a segment that is no longer needed; the store tries again every second, and its disk space is not free until then; check the disk", "segment", g.name(), "error", err)
-		return err
-	}
-	return nil
+	return j.removeLeftovers()
 }
 
 // maxKeys bounds the keys in a record of kindKeys.

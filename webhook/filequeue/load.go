@@ -57,6 +57,7 @@ func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
 		news: make(map[string]struct{}), changed: make(signal, 1), tidy: make(signal, 1), seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
+	s.upkeep = storekit.NewUpkeep("filequeue", c.Logger)
 	s.roster = &roster{store: s, dir: dir}
 	return &loader{
 		Store: s, ctx: context.Background(), progress: func(int64) {},

@@ -53,14 +53,16 @@ type Store struct {
 	gate    storekit.Gate
 	writer  *writer
 	janitor *janitor
+	upkeep  *storekit.Upkeep
 	running sync.WaitGroup // the janitor
 	index   *index
 }
 
 var (
-	_ webhook.Store   = (*Store)(nil)
-	_ webhook.History = (*Store)(nil)
-	_ audience.Roster = (*Store)(nil)
+	_ webhook.Store      = (*Store)(nil)
+	_ webhook.History    = (*Store)(nil)
+	_ webhook.Maintained = (*Store)(nil)
+	_ audience.Roster    = (*Store)(nil)
 )
 
 // view calls f with the index of an open store.

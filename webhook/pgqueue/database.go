@@ -24,7 +24,8 @@ type database struct {
 	lock       int64  // the advisory lock of the dedup window; lock^1 is that of upkeep, lock^2 that of migrate
 	channel    string // of notifications
 	calls      storekit.Gate
-	background context.Context // ends when the Store is closed
+	steps      *storekit.Upkeep // of maintenance
+	background context.Context  // ends when the Store is closed
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 }

@@ -177,26 +177,42 @@ func (s *claimer) resign(ctx context.Context) error {
 	return s.pool.SendBatch(ctx, b).Close()
 }
 
+// Failing implements webhook.Maintained.
+func (s *heartbeat) Failing() map[string]time.Time { return s.steps.Failing() }
+
+// ran takes the result of a maintenance step; effect is that of storekit.Upkeep. While heartbeats
+// fail, it ignores errors: the method live logs that the database does not work.
+func (s *heartbeat) ran(step, effect string, err error) {
+	s.mu.Lock()
+	silent := s.lastErr != nil
+	s.mu.Unlock()
+	switch {
+	case s.background.Err() != nil: // which fails every step
+	case err == nil:
+		s.steps.Ran(step, effect, nil)
+	case !silent:
+		s.steps.Ran(step, effect, lineError{err})
+	}
+}
+
 // maintain takes over from dead nodes and keeps the tables small, until the Store is closed. Every Poll
 // it signals Changed, so that Heads finds chunks that no notification has reported. A step that fails
-// is tried again the next time. If the database cannot be reached, the method live logs it.
+// is tried again the next time.
 func (s *Store) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
 	poll := time.NewTicker(s.config.Poll)
 	defer poll.Stop()
 	var searched, kept time.Time
-	try := func(step func(context.Context) error) {
+	try := func(name string, step func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
 		defer cancel()
-		if err := step(ctx); err != nil {
-			s.config.Logger.Debug("pgqueue: a maintenance step failed; it is tried again later", "error", err)
-		}
+		s.ran(name, "tables may grow, and claims may be freed late; look up the error, and end transactions that stay open (pg_stat_activity)", step(ctx))
 	}
 	for {
 		select {
 		case <-judge.C:
-			try(s.takeOver)
+			try("take over", s.takeOver)
 			continue
 		case <-poll.C:
 		case <-s.background.Done():
@@ -212,11 +228,11 @@ func (s *Store) maintain() {
 			searched = time.Now()
 			s.hearAny()
 		}
-		try(s.reconcile)
-		try(func(ctx context.Context) error { return s.release(ctx, idleClaim) })
+		try("reconcile", s.reconcile)
+		try("release", func(ctx context.Context) error { return s.release(ctx, idleClaim) })
 		if time.Since(kept) >= 10*time.Second {
 			kept = time.Now()
-			try(s.upkeep)
+			try("upkeep", s.upkeep)
 		}
 	}
 }
@@ -279,14 +295,16 @@ const notifyFreed = ` SELECT pg_notify($1, $2::bigint::text || ' ' || encode(des
 // listen receives notifications until the Store is closed. It reconnects after an error.
 func (s *memory) listen() {
 	for s.background.Err() == nil {
-		err := s.receive()
-		s.config.Logger.Debug("pgqueue: receives no notifications until it has connected again", "error", err)
+		s.ran(listening, "this node finds the deliveries of other nodes later, within Config.Poll; look up the error", s.receive())
 		select {
 		case <-time.After(time.Second):
 		case <-s.background.Done():
 		}
 	}
 }
+
+// listening is the maintenance step that receives notifications.
+const listening = "listen"
 
 // receive receives notifications until an error.
 func (s *memory) receive() error {
@@ -299,6 +317,7 @@ func (s *memory) receive() error {
 	if _, err := conn.Exec(s.background, "LISTEN "+s.channel); err != nil {
 		return err
 	}
+	s.ran(listening, "", nil)
 	s.hearAny() // earlier notifications were missed
 	for {
 		n, err := conn.WaitForNotification(s.background)

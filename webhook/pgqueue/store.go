@@ -53,8 +53,8 @@ type Config struct {
 	// Node names this node in Nodes and in the logs of others. Empty means the host's name and the
 	// process id.
 	Node string
-	// Logger gets a line when the database cannot be reached, when claims are lost, and when this node
-	// takes over from others. Nil means no logs.
+	// Logger gets a line when the database cannot be reached, when claims are lost, when this node takes
+	// over from others, and when maintenance keeps failing. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -98,10 +98,11 @@ type Store struct {
 }
 
 var (
-	_ webhook.Store   = (*Store)(nil)
-	_ webhook.Shared  = (*Store)(nil)
-	_ webhook.Outbox  = (*Store)(nil)
-	_ audience.Roster = (*Store)(nil)
+	_ webhook.Store      = (*Store)(nil)
+	_ webhook.Shared     = (*Store)(nil)
+	_ webhook.Outbox     = (*Store)(nil)
+	_ webhook.Maintained = (*Store)(nil)
+	_ audience.Roster    = (*Store)(nil)
 )
 
 // Open opens the store in the database that pool connects to. The caller closes pool after the
@@ -118,7 +119,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	lock := lockOf(c.Schema)
 	s := &Store{farewell: min(c.Claim, writeTimeout)}
 	s.heartbeat = heartbeat{
-		database:  &database{config: c, pool: pool, schema: name, lock: lock, channel: "hookferry_" + strconv.FormatUint(uint64(lock), 36)},
+		database:  &database{config: c, pool: pool, schema: name, lock: lock, channel: "hookferry_" + strconv.FormatUint(uint64(lock), 36), steps: storekit.NewUpkeep("pgqueue", c.Logger)},
 		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
 	}
 	s.changed = make(chan struct{}, 1)

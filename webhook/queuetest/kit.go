@@ -28,7 +28,11 @@ type kit struct {
 	unit   time.Duration // a short time: a minute in a bubble, 5 ms in real time
 }
 
+// close closes a store. No maintenance step of a webhook.Maintained may keep failing.
 func (k *kit) close(s webhook.Store) {
+	if m, ok := s.(webhook.Maintained); ok && len(m.Failing()) > 0 {
+		k.Errorf("Failing() = %v, want no maintenance step that keeps failing", m.Failing())
+	}
 	if err := s.Close(); err != nil {
 		k.Errorf("Close: %v", err)
 	}

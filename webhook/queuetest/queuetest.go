@@ -1,5 +1,6 @@
 // Package queuetest tests a store for webhook.Forwarder. It has cases for the sentences of the
-// contract of webhook.Store, webhook.History and webhook.Shared. All cases compare the store with a
+// contract of webhook.Store, webhook.History and webhook.Shared. At the end of each, no maintenance
+// step of a webhook.Maintained may keep failing. All cases compare the store with a
 // model. The first ones make random calls, of more and more methods; the last one makes many.
 //
 //	func TestStore(t *testing.T) {

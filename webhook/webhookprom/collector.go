@@ -44,6 +44,7 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 		ready:    desc("deliveries_ready", "Deliveries in memory that wait for their attempt."),
 		waiting:  desc("deliveries_waiting", "Deliveries in the store that are neither delivered nor dead.", "destination"),
 		oldest:   desc("deliveries_oldest_due_timestamp_seconds", "Since when the first delivery that could be attempted waits; absent if none does.", "destination"),
+		failing:  desc("store_maintenance_failing_timestamp_seconds", "Since when a maintenance step of the store fails; absent unless it has failed for a minute.", "step"),
 		held:     desc("destinations_held", "Destinations whose deliveries wait although they are due.", "destination", "hold"),
 	}
 }
@@ -56,7 +57,7 @@ type collector struct {
 	retriedSoFar series.Ledger
 
 	accepted, duplicate, off, filtered, untransformed, retried, resent, forgotten, panics *prometheus.Desc
-	inFlight, ready, waiting, oldest, held                                                *prometheus.Desc
+	inFlight, ready, failing, waiting, oldest, held                                       *prometheus.Desc
 }
 
 // counted returns the metrics that m counts as an observer.
@@ -71,7 +72,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	for _, d := range []*prometheus.Desc{
 		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.retried, c.resent, c.forgotten, c.panics,
-		c.inFlight, c.ready, c.waiting, c.oldest, c.held,
+		c.inFlight, c.ready, c.failing, c.waiting, c.oldest, c.held,
 	} {
 		ch <- d
 	}
@@ -110,6 +111,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.panics, stats.ObserverPanics)
 	gauge(c.inFlight, float64(stats.InFlight))
 	gauge(c.ready, float64(stats.Ready))
+	for step, since := range stats.Failing {
+		gauge(c.failing, float64(since.Unix()), step)
+	}
 
 	// From here on, the counts of destinations that share a label are added up.
 	all, err := c.forwarder.DestinationStats(ctx)

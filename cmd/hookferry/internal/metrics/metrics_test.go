@@ -29,6 +29,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// failing is a store of which a maintenance step fails.
+type failing struct{ webhook.Store }
+
+func (failing) Failing() map[string]time.Time {
+	return map[string]time.Time{"upkeep": time.Unix(1_600_000_000, 0)}
+}
+
 // forwarded returns Metrics and their handler. The Metrics have seen one delivery of each kind: one
 // arrived at once, one became a dead letter, one is retried, and one waits for a paused
 // destination. forwarded is called in a bubble. alter may change the State, or be nil.
@@ -45,7 +52,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	m := New("v1.2.3", "go1.26")
 	queue := memqueue.New(memqueue.Config{})
 	forwarder, err := webhook.New(webhook.Config{
-		Store:        queue,
+		Store:        failing{queue},
 		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("slow"), destination("paused")},
 		DialContext:  network.DialContext,
 		Observer:     m,
@@ -188,6 +195,7 @@ func TestScrapeHasAllMetrics(t *testing.T) {
 			`hookferry_http_requests_unknown_key_total 1`,
 			`hookferry_store_dead_letters 1`,
 			`hookferry_store_deliveries 2`,
+			`hookferry_store_maintenance_failing_timestamp_seconds{step="upkeep"} 1.6e+09`,
 			`hookferry_store_size_bytes 65536`,
 			`hookferry_webhook_request_duration_seconds_count{destination="good"} 1`,
 			`hookferry_webhook_requests_total{destination="gone",outcome="permanent",reason="refused"} 1`,
