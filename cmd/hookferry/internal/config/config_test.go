@@ -89,7 +89,7 @@ admin:
 webhooks: {name: N, disableAfter: 48h, whenDisabled: dead, operations: crm, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
 history: {maxAge: 48h, maxBytes: 3GB}
-limits: {connections: 1_000, connectionsPerAddress: 10, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
+limits: {connections: 1_000, connectionsPerAddress: 10, idleTimeout: 1h, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
 log: {format: json, level: warn, access: 0}
 metrics: false
 tracing: {endpoint: "http://otel:4318", headers: {A: "file:token"}, sample: 0.5, trustClients: true}
@@ -148,7 +148,7 @@ destinations:
 		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
-		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
+		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, IdleTimeout: time.Hour, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
 		Log:         Log{Format: "json", Level: slog.LevelWarn},
 		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5, TrustClients: true},
 		Sources: []Source{

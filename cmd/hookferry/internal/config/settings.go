@@ -144,6 +144,9 @@ type Limits struct {
 	// HTTP/2 in progress have the same bounds.
 	Connections           int `yaml:"connections" allow:"1 to 1_000_000"`
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
+	// IdleTimeout is how long a connection of either listener may be idle. It must exceed that of the
+	// load balancer in front: otherwise the balancer sends requests on connections that just ended.
+	IdleTimeout time.Duration `yaml:"idleTimeout" allow:"10s to 24h"`
 	// The requests of one client address that are in progress at once. Further requests wait.
 	RequestsPerAddress int `yaml:"requestsPerAddress" allow:"1 to 1_000_000"`
 	// Memory bounds the bytes of request bodies and of the events made of them. Zero means
@@ -273,7 +276,7 @@ func Default() *Settings {
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour, WhenDisabled: Keep},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
 		History:     History{MaxBytes: filequeue.DefaultHistoryBytes},
-		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, RequestsPerAddress: collector.DefaultMaxRequests},
+		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, IdleTimeout: 11 * time.Minute, RequestsPerAddress: collector.DefaultMaxRequests},
 		Log:         Log{Format: "text", Access: 100},
 		Metrics:     true,
 		Tracing:     Tracing{Sample: 1},

@@ -84,13 +84,18 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		{"body", call + "Content-Length: 30000\r\n\r\n{", "x", false, false, 5 * time.Second, "HTTP/1.1 408 "},
 		{"body that keeps its pace", call + "Content-Length: 30000\r\n\r\n{", strings.Repeat("x", 1025), false, false, limits.ReadTimeout, "HTTP/1.1 408 "},
 		{"body of the admin API", "POST /api/v1/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n{", "x", true, false, limits.ReadTimeout, "HTTP/1.1 "},
-		{"idle", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, limits.IdleTimeout, "HTTP/1.1 200 "},
+		// Large load balancers keep idle connections for up to 10 min, and must end them first.
+		{"idle", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, 11 * time.Minute, "HTTP/1.1 200 "},
+		{"idle, with limits.idleTimeout", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, 15 * time.Second, "HTTP/1.1 200 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				client, scheme, more := w.client, "http", ""
 				if tt.tls {
 					client, scheme, more = w.trusting(w.certificate("calls", 1)), "https", "tls: {certificate: calls.pem, key: calls-key.pem}\n"
+				}
+				if tt.limit == 15*time.Second {
+					more = "limits: {idleTimeout: 15s}\n"
 				}
 				s := w.start(more + "sources: [{name: web, keys: [k1]}]\n")
 				address := s.public()

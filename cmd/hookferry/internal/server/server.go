@@ -351,6 +351,7 @@ func (s *server) http(l net.Listener, certificate func(*config.Settings) *config
 			next.ServeHTTP(w, r)
 		}
 	})), s.Logger)
+	server.IdleTimeout = limits.IdleTimeout
 	server.ConnState = conns.changed
 	if certificate(s.Settings) != nil {
 		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
