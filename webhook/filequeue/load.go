@@ -27,6 +27,7 @@ type loader struct {
 	// their numbers, and where each ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
 	listed    uint32   // the segment with that record; later segments are needed, too
+	unlisted  bool     // a later record of kindSegments may be unreadable
 	counted   bool     // index.losses is complete
 	seq       uint64   // the latest sequence number
 	number    uint32   // the number of the latest segment
@@ -128,12 +129,16 @@ func (ld *loader) load() error {
 			ld.apply(g, &rs[i])
 		}
 	}
-	if ld.number < ld.closed.number {
+	if ld.number < ld.closed.number && ld.closed.end > 0 {
 		ld.lacks(ld.closed.name())
 		ld.number = ld.closed.number
 	}
 	for n, end := range ld.needed {
-		if !found[n] {
+		switch {
+		case found[n]:
+		case ld.unlisted:
+			ld.report("segment %d, of %d bytes, is missing; either it was not needed any more, or all deliveries in it are missing: the part of the log that says this cannot be read", n, end)
+		default:
 			ld.lacks(fmt.Sprintf("segment %d, of %d bytes,", n, end))
 		}
 	}
@@ -185,6 +190,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 		}
 	}
 	for _, p := range c.gaps {
+		ld.unlisted = ld.unlisted || ld.needed == nil
 		ld.report("%s: %d bytes at %d cannot be read; the deliveries or outcomes in them are missing, and delivered ones may be delivered again", g.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
@@ -194,6 +200,7 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	if r.damaged && !r.delivery() {
+		ld.unlisted = ld.unlisted || ld.needed == nil && r.kind == kindSegments
 		ld.report("%s: a record at %d cannot be read; a setting may be missing, or deliveries that were done may be delivered again", g.name(), r.off)
 		return
 	}

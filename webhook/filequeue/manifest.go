@@ -20,7 +20,8 @@ const (
 )
 
 // A mark says in which segment the log ended at the last Close, and at which offset of it. So Open
-// notices if the latest segment is missing or too short. The zero mark stands for no Close.
+// notices if the latest segment is missing or too short. The zero mark stands for no Close. Open
+// ignores a mark at the offset 0, which earlier versions wrote: that segment may be removed.
 type mark struct {
 	segmentID
 	end int64

@@ -34,6 +34,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -146,8 +147,11 @@ func (s *Store) Close() error {
 	s.janitor.cancel()
 	s.running.Wait()
 	s.writer.requests.Close()
-	if g := s.writer.active; g != nil {
-		writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
+	for _, n := range slices.Backward(s.index.segs.numbers()) {
+		if g := s.index.segs[n]; g.end > 0 { // a segment without a commit may be removed
+			writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
+			break
+		}
 	}
 	err := s.roster.close()
 	closeFiles(s)

@@ -1,0 +1,146 @@
+package filequeue_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// reopen opens the store on a copy of the disk, as the process left it.
+func (r *rig) reopen() {
+	r.Helper()
+	r.d = r.d.Reboot(simdisk.Process)
+	r.open(filequeue.Config{})
+}
+
+func (r *rig) wantWaiting(want int) {
+	r.Helper()
+	if c, err := r.s.Count(r.Context()); c.Waiting != want || err != nil {
+		r.Errorf("%d deliveries wait, %v; want %d", c.Waiting, err, want)
+	}
+}
+
+// The first commit of a segment fails, the store stops cleanly, and the next process removes the empty
+// segment and crashes. The folder still opens, with all deliveries.
+func TestOpenWithoutSegmentThatNeverHadCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		r.put("a", 100, false)
+		r.d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Sync {
+				return syscall.EIO
+			}
+			return nil
+		})
+		for range 2 { // the second one begins another segment
+			put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: "failed", Due: r.s.Now()}}
+			if err := r.s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err == nil {
+				t.Fatal("Put = nil, want an error of the disk")
+			}
+		}
+		r.d.OnOp(nil)
+		empty := r.latest()
+		r.s.Close()
+		r.d.WriteFile(empty, nil) // the commit that failed did not reach the disk
+		r.reopen()
+		synctest.Wait() // the janitor removes the segment
+		r.put("a", 100, false)
+		if slices.Contains(r.segments(), empty) {
+			t.Fatalf("the store has %v; want %s removed", r.segments(), empty)
+		}
+		r.d.Crash()
+		r.s.Close()
+		r.reopen()
+		defer r.s.Close()
+		r.wantWaiting(2)
+	})
+}
+
+// An earlier version has marked the end of the log in a segment that never had a commit, and that was
+// removed. Check finds nothing missing, Rescue copies all deliveries, and Open works.
+func TestMarkOfRemovedSegment(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: "1", Due: s.Now()}}
+	if err := s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const mark = "hookferry store 5\nsegment-0000000099-0123456789abcdef.log 0 a619f835\n"
+	if err := os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte(mark), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := filequeue.Check(t.Context(), dir, nil)
+	if err != nil || r.Waiting != 1 {
+		t.Errorf("Check = %+v, %v; want 1 waiting", r, err)
+	}
+	to := filepath.Join(t.TempDir(), "rescued")
+	if r, err := filequeue.Rescue(t.Context(), dir, to, nil); err != nil || r.Waiting != 1 || len(r.Missing) > 0 {
+		t.Errorf("Rescue = %+v, %v; want 1 waiting, nothing missing", r, err)
+	}
+	for _, dir := range []string{dir, to} {
+		s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+}
+
+// A bit flips in the latest segment, perhaps in the record which says that an older segment is not
+// needed any more. The removed segment does not keep the store from opening.
+func TestRemovedSegmentIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, filequeue.Config{})
+		first := r.latest
+		done := func() { r.settle(webhook.Done, r.put("other", 3000, true)) }
+		r.put("waits", 10, false)
+		removed := first()
+		r.fill(done)
+		for range 3 {
+			r.put("waits", 10, false)
+		}
+		synctest.Wait() // the janitor merges the first segment
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(r.segments(), removed) {
+			t.Fatalf("the store has %v; want %s removed", r.segments(), removed)
+		}
+		latest := r.latest()
+		b := bytes.TrimRight(r.d.ReadFile(latest), "\x00")
+		for at := range len(b) {
+			if at%7 != 0 && at%68 > 8 {
+				continue
+			}
+			d := r.d.Reboot(simdisk.Process)
+			spoiled := r.d.ReadFile(latest)
+			spoiled[at] ^= 1
+			d.WriteFile(latest, spoiled)
+			var log bytes.Buffer
+			s, err := filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatalf("with a bit of byte %d flipped, Open = %v, want nil", at, err)
+			}
+			s.Close()
+			if b[at] != 0 && !strings.Contains(log.String(), "level=ERROR") {
+				t.Errorf("with a bit of byte %d flipped, the log has no error, want one:\n%s", at, &log)
+			}
+		}
+	})
+}
