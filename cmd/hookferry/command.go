@@ -82,14 +82,16 @@ func run(ctx context.Context, args []string, p process) int {
 	if err == nil {
 		return exitOK
 	}
+	last := newLogWriter(p.stderr, nil) // the process ends even if nobody reads standard error
+	defer last.Close()
 	// An error may contain text from a server, so control characters are escaped.
-	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigins(c, err)))
+	fmt.Fprintf(last, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigins(c, err)))
 	of, ok := errors.AsType[*exitError](err)
 	if !ok {
 		return exitFailure
 	}
 	if of.status == exitUsage {
-		fmt.Fprintf(p.stderr, "Run '%s -h' for help.\n", c.CommandPath())
+		fmt.Fprintf(last, "Run '%s -h' for help.\n", c.CommandPath())
 	}
 	return of.status
 }

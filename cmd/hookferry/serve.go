@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -82,23 +84,35 @@ func serve(c *command) action {
 		}
 		level := new(slog.LevelVar)
 		level.Set(settings.Log.Level)
-		handler := slog.Handler(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: level}))
-		if settings.Log.Format == "json" {
-			handler = slog.NewJSONHandler(c.stderr, &slog.HandlerOptions{Level: level})
+		logger := func(to io.Writer) *slog.Logger {
+			if settings.Log.Format == "json" {
+				return slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: level}))
+			}
+			return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
 		}
+		// Without this, a write to standard error after its reader has gone would end the process.
+		signal.Ignore(syscall.SIGPIPE)
+		lines := newLogWriter(c.stderr, func(count uint64) {
+			logger(c.stderr).Warn("lines of the log were left out, because standard error could not be written; deliveries went on", "count", count)
+		})
+		defer lines.Close()
 		reload := make(chan os.Signal, 1)
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
 		run := server.Options{
-			Settings: settings,
-			Reload:   reload,
-			Level:    level,
-			Logger:   slog.New(handler),
-			Getenv:   c.getenv,
-			Version:  version(),
-			Listen:   c.listen,
-			Dial:     c.dial,
+			Settings:        settings,
+			Reload:          reload,
+			Level:           level,
+			Logger:          logger(lines),
+			LogLinesLeftOut: lines.count,
+			Getenv:          c.getenv,
+			Version:         version(),
+			Listen:          c.listen,
+			Dial:            c.dial,
 		}
+		// Packages of others, such as net/http, log here.
+		log.SetOutput(slog.NewLogLogger(run.Logger.Handler(), slog.LevelWarn).Writer())
+		log.SetFlags(0)
 		run.MakeKey = func() (signature.Secret, error) {
 			run.Logger.Info("no --write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
 			key, err := makeWriteKey(settings.Data)

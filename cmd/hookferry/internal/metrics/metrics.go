@@ -109,7 +109,9 @@ type State struct {
 	Store     webhook.Store
 	StoreSize func() (int64, error)   // of the store's files in bytes; nil for a store without files
 	Settings  func() *config.Settings // returns the settings in use
-	Logger    *slog.Logger            // logs why a scrape is incomplete
+	// LogLinesLeftOut returns how many lines of the log were left out since the start.
+	LogLinesLeftOut func() uint64
+	Logger          *slog.Logger // logs why a scrape is incomplete
 }
 
 // Handler returns the handler for /metrics. It must be called only once.
@@ -134,6 +136,8 @@ var (
 
 	reloaded = desc("config_last_reload_successful", "1 if the newest settings are in use, 0 if they are refused.")
 	loaded   = desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read.")
+
+	linesLeftOut = desc("log_lines_left_out_total", "Lines left out of the log because standard error could not be written.")
 )
 
 // A snapshot is a prometheus.Collector that reads the State at each scrape.
@@ -157,6 +161,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(reloaded, inUse)
 	gauge(loaded, float64(settings.Loaded.UnixMilli())/1000)
+	ch <- prometheus.MustNewConstMetric(linesLeftOut, prometheus.CounterValue, float64(s.LogLinesLeftOut()))
 	for i := range settings.Sources {
 		s.metrics.source(settings.Sources[i].Name) // from the next scrape on, it has counters
 	}

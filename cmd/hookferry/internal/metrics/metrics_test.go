@@ -88,7 +88,8 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 		Settings: func() *config.Settings {
 			return &config.Settings{Loaded: time.Unix(1_700_000_000, 0), Sources: []config.Source{{Name: "web"}, {Name: "idle"}}}
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		LogLinesLeftOut: func() uint64 { return 3 },
+		Logger:          slog.New(slog.DiscardHandler),
 	}
 	if alter != nil {
 		alter(&state)
@@ -193,6 +194,7 @@ func TestScrapeHasAllMetrics(t *testing.T) {
 			`hookferry_http_requests_total{code="other"} 1`,
 			`hookferry_http_requests_unavailable_total 1`,
 			`hookferry_http_requests_unknown_key_total 1`,
+			`hookferry_log_lines_left_out_total 3`,
 			`hookferry_store_dead_letters 1`,
 			`hookferry_store_deliveries 2`,
 			`hookferry_store_maintenance_failing_timestamp_seconds{step="upkeep"} 1.6e+09`,

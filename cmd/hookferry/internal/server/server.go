@@ -52,8 +52,10 @@ type Options struct {
 	MakeKey func() (signature.Secret, error)
 	Level   *slog.LevelVar // the lowest level that Logger logs; the server sets it from the settings
 	Logger  *slog.Logger
-	Getenv  func(string) string // for GOMEMLIMIT and the variables of OpenTelemetry
-	Version string              // of the program
+	// LogLinesLeftOut returns how many lines of the log were left out, for the metrics.
+	LogLinesLeftOut func() uint64
+	Getenv          func(string) string // for GOMEMLIMIT and the variables of OpenTelemetry
+	Version         string              // of the program
 	// Dial opens the connections to endpoints and to the receiver of traces. If it is nil, package
 	// webhook dials, and its address guard checks each connection.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
@@ -312,11 +314,12 @@ func (s *server) private(l net.Listener) *http.Server {
 	}
 	if s.metrics != nil {
 		private["GET /metrics"] = s.metrics.Handler(metrics.State{
-			Forwarder: s.forwarder,
-			Store:     s.store.Store,
-			StoreSize: s.store.size,
-			Settings:  s.settings.Load,
-			Logger:    s.Logger,
+			Forwarder:       s.forwarder,
+			Store:           s.store.Store,
+			StoreSize:       s.store.size,
+			Settings:        s.settings.Load,
+			LogLinesLeftOut: s.LogLinesLeftOut,
+			Logger:          s.Logger,
 		})
 	}
 	h := admin.New(admin.Config{

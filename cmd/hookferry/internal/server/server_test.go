@@ -146,7 +146,7 @@ func (s *running) begin() {
 			Settings: settings, Load: s.load, Reload: s.reload,
 			Level: level, Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: level})),
 			Getenv: func(name string) string { return s.env[name] }, Version: "v1.2.3",
-			Listen: s.listen, Dial: s.dial,
+			Listen: s.listen, Dial: s.dial, LogLinesLeftOut: func() uint64 { return 0 },
 		})
 	}()
 	s.Cleanup(func() { s.stop() })
