@@ -148,11 +148,12 @@ type Client struct {
 	SpoolOnly bool
 
 	// Logger gets a line as soon as a kind of trouble begins, and then at most one line a
-	// minute while the trouble lasts. At debug level it gets every attempt. It never gets
-	// the write key. Its handler may call the methods that OnDelivery may call. Nil
-	// discards the log, unless the environment variable DEBUG is "*", or a list, separated
-	// by commas or spaces, that contains "analytics". Then the client logs everything to
-	// standard error.
+	// minute while the trouble lasts, and at Shutdown. At debug level it gets every attempt. It never gets
+	// the write key. Its handler may call the methods that OnDelivery may call. Nil means that
+	// warnings and errors go to slog.Default; a Logger with slog.DiscardHandler silences them.
+	// If Logger is nil and the environment variable DEBUG is "*", or a list, separated by
+	// commas or spaces, that contains "analytics", then the client logs everything to standard
+	// error.
 	Logger *slog.Logger
 
 	// OnDelivery, if not nil, gets the outcome of the messages of each batch. It is called

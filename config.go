@@ -179,7 +179,7 @@ func (c *Client) settings() (*settings, error) {
 		s.transport = s.own
 	}
 	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+		s.log = slog.New(warnings{})
 		if debugging(os.Getenv("DEBUG")) {
 			s.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}

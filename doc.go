@@ -22,7 +22,8 @@
 //
 // If the call returned nil, the message is accepted. It is later either delivered, or dropped for
 // one of the reasons listed under [Reason]. [Client.Stats], the callback OnDelivery and the log
-// report the outcome. If the process dies, messages in memory are lost. To keep them, set
+// report the outcome. Without a Logger, warnings go to slog.Default, at most one a minute for each
+// kind of trouble. If the process dies, messages in memory are lost. To keep them, set
 // SpoolDir to a folder.
 //
 // # Limits

@@ -164,7 +164,7 @@ func (c *Client) release() {
 		return // the client was never started
 	}
 	disk.close()
-	report.logPending()
+	report.logPending(0)
 	if conf.own != nil {
 		conf.own.CloseIdleConnections()
 	}

@@ -12,17 +12,31 @@ const reportInterval = time.Minute
 
 // A reporter logs trouble without flooding the log. It logs the first lost message for a
 // reason at once. After that it logs at most one line per reason and reportInterval, with
-// the number of messages since the previous line. When uploads work again, or the client
-// is shut down, it logs the number of lost messages that no line has reported yet.
+// the number of messages since the previous line. It writes this line at the next lost
+// message, at the next delivery or when the client is shut down.
 type reporter struct {
 	log *slog.Logger
 
 	mu      sync.Mutex // guards the fields below; not held while logging
 	muted   bool       // the client is being set up; unmute logs the trouble of that time
 	found   int        // number of messages that an earlier process left
-	failing bool       // of the attempts that have ended, the latest failed
+	failing bool       // uploads fail, and a line has said so
+	warned  time.Time  // time of the latest such line; zero before the first
 	digests [len(reasons) + 2]digest
 }
+
+// warnings is the handler of a client without a Logger. It passes warnings and errors to
+// slog.Default, as it is at that time.
+type warnings struct{}
+
+func (warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && slog.Default().Enabled(ctx, l)
+}
+func (warnings) Handle(ctx context.Context, r slog.Record) error {
+	return slog.Default().Handler().Handle(ctx, r)
+}
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // the client uses neither attributes
+func (w warnings) WithGroup(string) slog.Handler      { return w } // of a logger nor groups
 
 // Indices of the digests that do not belong to a Reason.
 const (
@@ -49,7 +63,7 @@ func (r *reporter) unmute() {
 	if r.found > 0 {
 		r.log.Info("analytics: messages of an earlier process found in SpoolDir", "messages", r.found)
 	}
-	r.logPending()
+	r.logPending(0)
 }
 
 // note adds n to a digest, and logs the digest if a line is due.
@@ -58,22 +72,23 @@ func (r *reporter) note(kind, n int, err error) {
 	d := &r.digests[kind]
 	d.pending += n
 	d.err = err
-	now := time.Now()
-	if r.muted || !d.logged.IsZero() && now.Sub(d.logged) < reportInterval {
+	if r.muted {
 		r.mu.Unlock()
 		return
 	}
-	n = d.take(now)
+	n = d.take(reportInterval)
 	r.mu.Unlock()
 	r.logDigest(kind, n, err)
 }
 
-// take returns the count to be logged, possibly 0, and resets it.
-func (d *digest) take(now time.Time) int {
-	n := d.pending
-	if n > 0 {
-		d.pending, d.logged = 0, now
+// take returns the count to be logged and resets it. It returns 0 if there is none, or if
+// the latest line is younger than interval.
+func (d *digest) take(interval time.Duration) int {
+	n, now := d.pending, time.Now()
+	if n == 0 || now.Sub(d.logged) < interval {
+		return 0
 	}
+	d.pending, d.logged = 0, now
 	return n
 }
 
@@ -89,14 +104,13 @@ func (r *reporter) logDigest(kind, n int, err error) {
 	}
 }
 
-// logPending writes one log line for each digest, with the number of dropped messages since the
-// previous line of the same digest.
-func (r *reporter) logPending() {
-	now := time.Now()
+// logPending writes one log line for each digest whose latest line is interval old, with the
+// number of dropped messages since that line.
+func (r *reporter) logPending(interval time.Duration) {
 	for kind := range r.digests {
 		r.mu.Lock()
 		d := &r.digests[kind]
-		n, err := d.take(now), d.err
+		n, err := d.take(interval), d.err
 		r.mu.Unlock()
 		r.logDigest(kind, n, err)
 	}
@@ -110,9 +124,12 @@ func (r *reporter) spool(err error) { r.note(diskFails, 1, err) }
 
 // failed records a failed attempt that will be repeated.
 func (r *reporter) failed(err error) {
+	now := time.Now()
 	r.mu.Lock()
-	first := !r.failing
-	r.failing = true
+	first := !r.failing && now.Sub(r.warned) >= reportInterval
+	if first {
+		r.failing, r.warned = true, now
+	}
 	r.mu.Unlock()
 	if first {
 		r.log.Warn("analytics: uploads fail, will retry", "error", err)
@@ -129,8 +146,8 @@ func (r *reporter) settled(d Delivery) {
 	recovered := r.failing
 	r.failing = false
 	r.mu.Unlock()
+	r.logPending(reportInterval)
 	if recovered {
-		r.logPending()
 		r.log.Info("analytics: uploads succeed again")
 	}
 }

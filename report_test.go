@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -42,13 +43,13 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 
 func TestDebugLogSaysThatACancelledAttemptFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var text bytes.Buffer
 		c, _ := newTestClient(hang)
-		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Logger = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
 		shutdownNow(t, c)
-		if text := log.String(); strings.Contains(text, "batch delivered") || !strings.Contains(text, `"analytics: attempt failed" messages=20 attempt=1`) {
+		if text := text.String(); strings.Contains(text, "batch delivered") || !strings.Contains(text, `"analytics: attempt failed" messages=20 attempt=1`) {
 			t.Errorf("the log has %s, want a failed attempt and no delivered batch", text)
 		}
 	})
@@ -74,6 +75,86 @@ func TestDroppedMessagesAreLoggedOnceAMinute(t *testing.T) {
 		}
 		if d := cmp.Diff(want, book.lines); d != "" {
 			t.Errorf("log (-want +got):\n%s", d)
+		}
+	})
+}
+
+// logByDefault returns a logbook that is the handler of slog.Default until the end of the test.
+func logByDefault(t *testing.T) *logbook {
+	logger, out, flags := slog.Default(), log.Writer(), log.Flags()
+	t.Cleanup(func() {
+		slog.SetDefault(logger)
+		log.SetOutput(out) // SetDefault has changed these
+		log.SetFlags(flags)
+	})
+	book := newLogbook()
+	slog.SetDefault(slog.New(book))
+	return book
+}
+
+// Without a Logger, warnings go to slog.Default. Information does not, and a Logger that discards
+// everything silences them.
+func TestWithoutALoggerWarningsGoToTheDefaultLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := logByDefault(t)
+		c, _ := newTestClient(func(n int, _ request) (*http.Response, error) {
+			return status([]int{401, 503, 200}[min(n, 2)]), nil
+		})
+		c.FlushAt = 1
+		track(t, c, 1)
+		synctest.Wait()
+		track(t, c, 1)
+		closeClient(t, c)
+		want := []string{
+			"0s ERROR messages dropped messages=1 reason=refused error=analytics: the collector answered 401 Unauthorized",
+			"0s WARN uploads fail, will retry error=analytics: the collector answered 503 Service Unavailable",
+		}
+		if d := cmp.Diff(want, book.lines); d != "" {
+			t.Errorf("log (-want +got):\n%s", d)
+		}
+		quiet, _ := newTestClient(always(401))
+		quiet.Logger = slog.New(slog.DiscardHandler)
+		track(t, quiet, 1)
+		quiet.Close()
+		if n := len(book.lines); n != 2 {
+			t.Errorf("%d lines with a Logger that discards, want the 2 from before: %q", n, book.lines)
+		}
+	})
+}
+
+// The collector fails and recovers each second. The log has each kind of trouble once a minute,
+// and no dropped message is missing in the sum.
+func TestTroubleThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := newLogbook()
+		c, _ := newTestClient(func(n int, _ request) (*http.Response, error) {
+			return status([]int{401, 503, 200}[n%3]), nil
+		})
+		c.Logger, c.FlushAt = slog.New(book), 1
+		for range 300 {
+			track(t, c, 1)
+			time.Sleep(time.Second)
+		}
+		closeClient(t, c)
+		last, sum := map[string]time.Duration{}, 0
+		for _, line := range book.lines {
+			fields := strings.Fields(line)
+			at, err := time.ParseDuration(fields[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := strings.Join(fields[1:3], " ")
+			if before, ok := last[kind]; ok && at-before < reportInterval && at < 300*time.Second {
+				t.Errorf("a line %q %v after the one before, want a minute or more", line, at-before)
+			}
+			last[kind] = at
+			var n int
+			if _, err := fmt.Sscanf(fields[min(4, len(fields)-1)], "messages=%d", &n); err == nil {
+				sum += n
+			}
+		}
+		if dropped := int(c.Stats().Dropped); sum != dropped || dropped == 0 || len(last) != 3 {
+			t.Errorf("the log has %d dropped messages, want %d; its lines: %q", sum, dropped, book.lines)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
@@ -55,6 +56,7 @@ func (c *command) deliver(ctx context.Context, client *analytics.Client, m analy
 		MessageID string `json:"messageId"`
 	}
 	client.FlushAt = 1
+	client.Logger = slog.New(slog.DiscardHandler) // deliver prints the outcome
 	client.Transport = &reportingTransport{transport, c.stderr}
 	client.OnDelivery = func(d analytics.Delivery) {
 		outcome = d
