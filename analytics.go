@@ -100,7 +100,7 @@ type Client struct {
 	// MaxMemory bounds the bytes of all messages in memory: collecting, waiting, under way
 	// and in back-off. A message counts with its size as sent, including a comma. The
 	// buffers may be larger, by up to MaxBatchSize for each of the few batches that are not
-	// full. A call whose message would exceed MaxMemory returns ErrQueueFull at once. Zero
+	// full, and by twice that for a batch that is divided because of a 413. A call whose message would exceed MaxMemory returns ErrQueueFull at once. Zero
 	// means DefaultMaxMemory, 64 MB. Less than MaxBatchSize is an error. With SpoolDir,
 	// less than six times MaxBatchSize is an error.
 	MaxMemory int

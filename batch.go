@@ -178,6 +178,16 @@ func (b *batch) message(text []byte, i int) []byte {
 	return text[start:end:end]
 }
 
+// part returns a batch in memory with the messages from number from up to number to, without it.
+// The argument text must be the batch's text.
+func (b *batch) part(text []byte, from, to int) *batch {
+	p := newBatch(b.opened)
+	for i := from; i < to; i++ {
+		p.append(b.message(text, i), 0) // cannot fail in memory
+	}
+	return p
+}
+
 // retain and release count the readers of the batch: the client until the batch is settled,
 // and each request body until the transport closes it. The last release puts the batch into
 // the pool. If a transport never closes a body, the garbage collector takes the batch, and

@@ -7,7 +7,7 @@ type Delivery struct {
 	Count    int    // the number of messages
 	Attempts int    // the number of requests made for their batch
 	Reason   Reason // empty if the messages were delivered
-	Err      error  // nil if the messages were delivered; for rejected messages, the error of the first
+	Err      error  // nil if the messages were delivered; if their errors differ, the first one
 
 	batch *batch
 }
@@ -26,27 +26,53 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 		if text == nil {
 			return
 		}
-		left := d.batch.outcome.rejected
+		f := &d.batch.outcome
+		left := f.rejected
 		for i := range d.batch.n {
-			err, rejected := d.Err, len(left) > 0 && left[0].index == i
-			if rejected {
-				err, left = left[0].err, left[1:]
+			reason, err := f.reason, f.err
+			if i < f.from {
+				reason, err = "", nil
 			}
-			if rejected == (d.Reason == ReasonRejected) && !yield(d.batch.message(text, i), err) {
+			if len(left) > 0 && left[0].index == i {
+				reason, err, left = left[0].reason, left[0].err, left[1:]
+			}
+			if reason == d.Reason && !yield(d.batch.message(text, i), err) {
 				return
 			}
 		}
 	}
 }
 
-// deliveries yields the messages of a batch in up to two groups: first the messages that
-// share the batch's outcome, then the messages that the collector rejected.
+// deliveries yields the messages of a batch in groups with the same Reason, first those that
+// were delivered.
 func (b *batch) deliveries(yield func(Delivery)) {
 	f := &b.outcome
-	if n := b.n - len(f.rejected); n > 0 {
-		yield(Delivery{Count: n, Attempts: f.attempts, Reason: f.reason, Err: f.err, batch: b})
+	var groups [1 + len(reasons)]Delivery
+	add := func(n int, reason Reason, err error) {
+		d := &groups[1+reason.index()]
+		d.Count += n
+		if d.Err == nil {
+			d.Err = err
+		}
 	}
-	if n := len(f.rejected); n > 0 {
-		yield(Delivery{Count: n, Attempts: f.attempts, Reason: ReasonRejected, Err: f.rejected[0].err, batch: b})
+	add(f.from, "", nil)
+	add(b.n-f.from, f.reason, f.err)
+	for _, r := range f.rejected {
+		add(1, r.reason, r.err)
+		if r.index < f.from {
+			add(-1, "", nil)
+		} else {
+			add(-1, f.reason, nil)
+		}
+	}
+	for i, d := range groups {
+		if d.Count == 0 {
+			continue
+		}
+		if i > 0 {
+			d.Reason = reasons[i-1]
+		}
+		d.Attempts, d.batch = f.attempts, b
+		yield(d)
 	}
 }

@@ -108,7 +108,6 @@ func hostilities() []hostility {
 		{name: "400", step: analyticstest.Answer(400), status: 400},
 		{name: "401", step: analyticstest.Answer(401).With("WWW-Authenticate", `Basic realm="again"`), status: 401},
 		{name: "407", step: analyticstest.Answer(407).With("Proxy-Authenticate", "Basic"), status: 407},
-		{name: "413", step: analyticstest.Answer(413), status: 413},
 		{name: "417", step: analyticstest.Answer(417), status: 417},
 		{name: "421", step: analyticstest.Answer(421), status: 421},
 

@@ -19,7 +19,8 @@ type Reason string
 const (
 	// ReasonRefused: the collector answered with a status for which the client does not
 	// retry, because another attempt would not change it. An example is 401 for an
-	// unknown write key. Err is a *StatusError.
+	// unknown write key. A 413 for a batch, often a proxy's limit, refuses only those calls
+	// that are too large alone. Err is a *StatusError.
 	ReasonRefused Reason = "refused"
 
 	// ReasonRejected: the collector took the batch, but not this call of it.
@@ -76,20 +77,28 @@ type outcome struct {
 	reason   Reason // empty if the collector took the batch
 	err      error
 	attempts int
-	rejected []rejection // sorted by index; only for a batch that the collector took
+	from     int         // reason and err hold from this message on; the collector took those before
+	rejected []rejection // messages with an outcome of their own, of those taken; sorted by index
 }
 
 type rejection struct {
-	index int
-	err   *RejectedError
+	index  int
+	reason Reason
+	err    error
+}
+
+// isTooLarge reports whether the batch was refused because of its size.
+func (f *outcome) isTooLarge() bool {
+	var status *StatusError
+	return f.reason == ReasonRefused && errors.As(f.err, &status) && status.Code == http.StatusRequestEntityTooLarge
 }
 
 // dropped returns how many of the first n messages of the batch were dropped.
 func (f *outcome) dropped(n int) int {
-	if f.reason != "" {
-		return n
-	}
 	lost := 0
+	if f.reason != "" {
+		lost = max(0, n-f.from)
+	}
 	for _, r := range f.rejected {
 		if r.index < n {
 			lost++

@@ -34,9 +34,10 @@ type uploader struct {
 	pack packer
 
 	batch    *batch
-	attempts int   // attempts made for the batch, including those before it was put on disk
-	probe    bool  // this batch gets a single attempt, because the collector is down and the batch is on disk
-	lastErr  error // error of the latest attempt
+	sent     *batch // the batch, or the part of it that post sends
+	attempts int    // attempts made for sent, including those before it was put on disk
+	probe    bool   // this batch gets a single attempt, because the collector is down and the batch is on disk
+	lastErr  error  // error of the latest attempt
 }
 
 func newUploader(q *queue) *uploader {
@@ -75,9 +76,58 @@ func (u *uploader) run() {
 
 // send makes the attempts for the batch and returns its outcome.
 func (u *uploader) send() outcome {
-	b, ctx := u.batch, u.ctx
-	u.attempts, u.lastErr = b.tries, nil
+	b := u.batch
 	u.probe = b.hasFile() && u.outage.isDown()
+	f := u.post(b)
+	if b.n > 1 && f.isTooLarge() {
+		return u.divide(f.attempts)
+	}
+	return f
+}
+
+// divide sends the messages of a batch that was refused because of its size. It halves what is
+// too large, down to single messages, and only those are refused. The parts take up to twice
+// MaxBatchSize of memory that MaxMemory does not count. If an attempt fails in another way, the
+// messages that are not settled yet have its outcome. The argument attempts counts the attempts
+// made for the complete batch.
+func (u *uploader) divide(attempts int) outcome {
+	b := u.batch
+	all := outcome{attempts: attempts}
+	text := b.text()
+	if text == nil {
+		all.reason, all.err = ReasonDamaged, errDamaged
+		return all
+	}
+	for ends := []int{b.n, b.n / 2}; len(ends) > 0; { // the ends of the parts to be sent, the next one last
+		to := ends[len(ends)-1]
+		part := b.part(text, all.from, to)
+		f := u.post(part)
+		part.release()
+		all.attempts += f.attempts
+		switch n := to - all.from; {
+		case f.isTooLarge() && n > 1:
+			ends = append(ends, all.from+n/2)
+			continue
+		case f.isTooLarge():
+			f.rejected = []rejection{{0, f.reason, f.err}}
+		case f.reason != "":
+			all.reason, all.err = f.reason, f.err
+			return all
+		}
+		for _, r := range f.rejected {
+			r.index += all.from
+			all.rejected = append(all.rejected, r)
+		}
+		all.from, ends = to, ends[:len(ends)-1]
+	}
+	return all
+}
+
+// post makes the attempts for b, which is the uploader's batch or a part of it, and returns its
+// outcome.
+func (u *uploader) post(b *batch) outcome {
+	ctx := u.ctx
+	u.sent, u.attempts, u.lastErr = b, b.tries, nil
 	if err := u.gate.pass(ctx); err != nil {
 		return u.undelivered(err)
 	}
@@ -128,7 +178,7 @@ func (u *uploader) undelivered(err error) outcome {
 // before runs before each attempt. It copies the header because the transport may still be
 // writing the header of an attempt that timed out.
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
-	retries += u.batch.tries
+	retries += u.sent.tries
 	u.attempts = retries + 1
 	u.lock()
 	u.count.Attempts++
@@ -157,7 +207,7 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	if err == nil || cause == nil { // do not record an attempt that Shutdown has cut short
 		u.lastErr = met
 	}
-	u.report.attempt(ctx, u.batch.n, u.attempts, met)
+	u.report.attempt(ctx, u.sent.n, u.attempts, met)
 	if cause == nil {
 		u.outage.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
 	}
@@ -328,7 +378,7 @@ func rejections(answer []byte, n int) []rejection {
 	var list []rejection
 	for _, r := range body.Rejected {
 		if 0 <= r.Index && r.Index < n {
-			list = append(list, rejection{r.Index, &RejectedError{Code: r.Code, Message: r.Message}})
+			list = append(list, rejection{r.Index, ReasonRejected, &RejectedError{Code: r.Code, Message: r.Message}})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b rejection) int { return cmp.Compare(a.index, b.index) })

@@ -65,8 +65,11 @@ func TestTheAnswerDecidesWhetherABatchIsRetried(t *testing.T) {
 			track(t, c, 2)
 			err := c.Flush(t.Context())
 			attempts := 1
-			if a.reason == ReasonExhausted {
+			switch {
+			case a.reason == ReasonExhausted:
 				attempts = 1 + maxRetries
+			case a.code == http.StatusRequestEntityTooLarge:
+				attempts = 3 // the batch, and each call alone
 			}
 			list := got.got()
 			if len(list) != 1 || list[0].Count != 2 || list[0].Attempts != attempts || list[0].Reason != a.reason {
