@@ -50,8 +50,8 @@ type Config struct {
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
-	// a failure in 1 s, and then twice as long each time. A call may take Timeout, and must end with
-	// its context. A panic is a failure, but Lookup may not call runtime.Goexit.
+	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck. A call
+	// may take Timeout, and must end with its context. A panic is a failure, but Lookup may not call runtime.Goexit.
 	//
 	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
 	// TrustLookup does, because customers may have written them.
@@ -90,6 +90,7 @@ type Config struct {
 	// attempt at a time. Retries keep their schedule, but at most one is attempted each second. Fresh
 	// deliveries wait, and their retry window does not begin. After a second without an attempt, a
 	// fresh delivery is attempted as a probe. This interval doubles with each probe, up to 30 seconds.
+	// Recheck, Resume and what people ask for, such as Replay, end it at once.
 	// A fresh delivery that has been due during the probing for as long as Window becomes a dead
 	// letter without an attempt. A restart begins this time anew.
 	MaxConcurrent int

@@ -78,6 +78,7 @@ func New(c Config) (*Forwarder, error) {
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
+	f.lists.recheck = f.schedule.Recheck
 	f.settler = &settler{Forwarder: f, news: make(chan struct{}, 1)}
 	return f, nil
 }

@@ -19,8 +19,9 @@ var ErrUnsupported = errors.New("webhook: the store does not support this")
 // lists has the methods of a Forwarder that list stored deliveries, and change them there.
 type lists struct {
 	*ledger
-	open context.Context                                       // done after Shutdown
-	put  func(context.Context, *batch) (stored int, err error) // of the Forwarder
+	open    context.Context                                       // done after Shutdown
+	put     func(context.Context, *batch) (stored int, err error) // of the Forwarder
+	recheck func(destination string)                              // of the scheduler
 }
 
 // Dead yields the dead letters of filter; see Keeper.Dead. The loop may replay and discard them.
@@ -53,11 +54,39 @@ func (l *lists) CountDead(ctx context.Context, filter EndedFilter) (int, error) 
 // Replay turns the dead letters with these keys into deliveries, which are due now and get a new
 // retry window, and returns their number. An unknown key is no error: the dead letter may have been
 // replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
+//
+// What Replay, ReplayAll, Resend and ChangeWaiting make due does not wait while its destination is
+// probed: a delivery of the destination is attempted at once, and the rest goes on as usual.
 func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
+	asked := make(map[string]bool)
+	for _, key := range keys {
+		if d, err := l.DeadLetter(ctx, key); err == nil {
+			asked[d.Destination] = true
+		}
+	}
+	n, err := l.revive(ctx, keys...)
+	for destination := range asked {
+		l.recheck(destination)
+	}
+	return n, err
+}
+
+func (l *lists) revive(ctx context.Context, keys ...string) (int, error) {
 	if l.open.Err() != nil {
 		return 0, ErrClosed
 	}
 	return l.config.Store.Revive(ctx, keys...)
+}
+
+// recheckEach returns a function that calls recheck for each destination that it gets, once.
+func (l *lists) recheckEach() func(destination string) {
+	asked := make(map[string]bool)
+	return func(destination string) {
+		if !asked[destination] {
+			asked[destination] = true
+			l.recheck(destination)
+		}
+	}
 }
 
 // ReplayAll is Replay for the dead letters that filter selects. It works while the caller ranges
@@ -66,7 +95,7 @@ func (l *lists) Replay(ctx context.Context, keys ...string) (int, error) {
 // continues with the rest. ReplayAll leaves out dead letters that died after the loop began:
 // otherwise a replay to an endpoint that refuses everything would never end.
 func (l *lists) ReplayAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return l.allDead(ctx, filter, l.Replay)
+	return l.allDead(ctx, filter, l.revive, l.recheckEach())
 }
 
 // Discard removes the dead letters with these keys, and returns how many there were.
@@ -76,20 +105,32 @@ func (l *lists) Discard(ctx context.Context, keys ...string) (int, error) {
 
 // DiscardAll is Discard for the dead letters that filter selects, in the way of ReplayAll.
 func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	return l.allDead(ctx, filter, l.Discard)
+	return l.allDead(ctx, filter, l.Discard, func(string) {})
 }
 
-// allDead calls do with the keys of the dead letters of filter that died before the loop began.
-func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
-	keys := func(yield func(string, error) bool) {
+// allDead calls do with the keys of the dead letters of filter that died before the loop began, and
+// then done with the destination of each.
+func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error), done func(destination string)) iter.Seq2[int, error] {
+	type dead struct{ key, destination string }
+	all := func(yield func(dead, error) bool) {
 		filter := filter.endedBy(l.config.now())
 		for d, err := range l.Dead(ctx, filter) {
-			if !yield(d.Key, err) {
+			if !yield(dead{d.Key, d.Destination}, err) {
 				return
 			}
 		}
 	}
-	return inChunks(keys, chunk, func(keys []string) (int, error) { return do(ctx, keys...) })
+	return inChunks(all, chunk, func(some []dead) (int, error) {
+		keys := make([]string, len(some))
+		for i := range some {
+			keys[i] = some[i].key
+		}
+		n, err := do(ctx, keys...)
+		for i := range some {
+			done(some[i].destination)
+		}
+		return n, err
+	})
 }
 
 const chunk = 256 // dead letters that one commit replays or discards at most
@@ -236,12 +277,17 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 		}
 	}
 	var b batch
+	done := l.recheckEach()
 	return inChunks(again, resendChunk, func(ps []Put) (int, error) {
 		if l.open.Err() != nil {
 			return 0, ErrClosed
 		}
 		b.puts = ps
-		return l.put(ctx, &b)
+		n, err := l.put(ctx, &b)
+		for i := range ps {
+			done(ps[i].Destination)
+		}
+		return n, err
 	})
 }
 
@@ -303,10 +349,12 @@ func (l *lists) Waiting(ctx context.Context, filter WaitingFilter, after string)
 
 // ChangeWaiting makes the deliveries that filter selects due now, or discards them. It returns how
 // many it has changed, and how many it has skipped because they are being attempted: call it again
-// later. DueNow ends neither a pause nor the probing of a destination that fails.
+// later. DueNow does not end a pause.
 func (l *lists) ChangeWaiting(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error) {
 	n, claimed, err = l.config.Store.Change(ctx, filter, to)
-	if to == Discarded {
+	if to == DueNow {
+		l.recheck(filter.Destination)
+	} else {
 		l.count(func(s *Stats) { s.Discarded += int64(n) })
 	}
 	return n, claimed, err

@@ -47,7 +47,20 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 			return err
 		}
 	}
-	return f.learnPauses(ctx)
+	if err := f.learnPauses(ctx); err != nil {
+		return err
+	}
+	f.schedule.Recheck(destination)
+	return nil
+}
+
+// Recheck says that the settings of destinations have changed. A destination that is disabled,
+// unknown, invalid or failing waits no longer for its next look-up or probe: a delivery of it is
+// attempted at once. Recheck does not end a pause.
+func (f *Forwarder) Recheck(destinations ...string) {
+	for _, id := range destinations {
+		f.schedule.Recheck(id)
+	}
 }
 
 // pausePrefix and the id of a destination are the name of the setting that pauses it. Its value is

@@ -40,17 +40,17 @@ func (w *worker) run() {
 			w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
 			answered = true // so that the deliveries behind d do not wait for a probe
 		} else {
-			answered = w.deliver(l, d)
+			answered = w.deliver(&t, l, d)
 		}
 	}
 }
 
-// deliver attempts a delivery and hands its outcome to the settler. It reports whether the
-// destination answered, even with a refusal.
-func (w *worker) deliver(l *lane, d *Delivery) (answered bool) {
+// deliver attempts the delivery d of a slot and hands its outcome to the settler. It reports whether
+// the destination answered, even with a refusal.
+func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bool) {
 	t, hold, err := w.resolve(l)
 	if err != nil {
-		w.hold(l, d, hold, err)
+		w.hold(slot, l, d, hold, err)
 		return false
 	}
 	if t != l.target.Load() {
@@ -113,9 +113,9 @@ func failureOf(results []result, s *Settlement) (f schedule.Failure, failing boo
 }
 
 // hold suspends a destination that cannot be used, and returns its deliveries to the store.
-func (w *worker) hold(l *lane, d *Delivery, hold Hold, why error) {
+func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why error) {
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
-	ready, wait := w.schedule.Hold(l.Lane, string(hold), hold == HoldLookup)
+	ready, wait := w.schedule.Hold(slot, string(hold), hold == HoldLookup)
 	w.settler.returnAll(ready)
 	w.settler.giveBack(d)
 	if context.Cause(w.attempts) != nil {

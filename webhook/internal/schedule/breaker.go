@@ -27,6 +27,7 @@ type breaker struct {
 
 	retry time.Time // while open: when a retry may be attempted next
 	probe time.Time // while open: when a fresh delivery may be attempted next
+	asked int8      // while open: how many attempts wait neither for retry nor for probe; see Recheck
 
 	window time.Duration // Limits.Window
 }
@@ -47,7 +48,7 @@ const (
 // answer records an answer, which closes the breaker, and reports whether the breaker was open.
 func (b *breaker) answer() bool {
 	was := b.open
-	b.open, b.points = false, 0
+	b.open, b.points, b.asked = false, 0, 0
 	return was
 }
 

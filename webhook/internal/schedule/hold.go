@@ -8,16 +8,20 @@ import (
 
 const maxHold = 30 * time.Second // between two look-ups of a destination that cannot be used
 
-// Hold suspends the destination of l, because it cannot be used for the reason why. It returns the
-// ready deliveries of l, for the store, and how long the destination waits: if soon, one second at
-// first, and twice as long at each further Hold in a row, up to maxHold; otherwise maxHold.
-func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
+// Hold suspends the destination of the attempt t, because it cannot be used for the reason why. It
+// returns the ready deliveries of the lane, for the store, and how long the destination waits: if
+// soon, one second at first, and twice as long at each further Hold in a row, up to maxHold;
+// otherwise maxHold. If Recheck was called since the attempt began, the destination does not wait.
+func (s *Scheduler) Hold(t *Slot, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.config.Now()
+	l, now := t.Lane, s.config.Now()
 	wait := maxHold
 	if soon {
 		wait = min(time.Second<<min(l.holdsInRow, 10), maxHold)
+	}
+	if t.rechecks != l.rechecks {
+		wait = 0
 	}
 	if l.hold == "" || !now.Before(l.heldUntil) { // otherwise the attempt began before this hold
 		l.holdsInRow++
@@ -29,6 +33,22 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	items := s.take(l)
 	s.places.update(l, now)
 	return items, wait
+}
+
+// Recheck lets the next attempt of a destination begin at once, although the destination is held or
+// fails. It does not end a pause.
+func (s *Scheduler) Recheck(destination string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lanes[destination]
+	if l == nil {
+		return
+	}
+	now := s.config.Now()
+	l.rechecks++
+	l.heldUntil = now
+	l.breaker.asked = 2 // one attempt of each queue, because Plan alternates between them
+	s.places.update(l, now)
 }
 
 // A Pause stops the attempts of a destination's deliveries.

@@ -31,6 +31,7 @@ type Lane struct {
 	hold       string
 	heldUntil  time.Time
 	holdsInRow int
+	rechecks   uint64 // counts the calls of Recheck
 	paused     bool
 	known      bool // the destination could be used at the latest look-up
 

@@ -119,7 +119,9 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time
 		if !fresh.IsZero() {
 			lapse = b.lapses(fresh, p.config.Window)
 		}
-		fresh, retry = notBefore(fresh, b.probe), notBefore(retry, b.retry)
+		if b.asked == 0 {
+			fresh, retry = notBefore(fresh, b.probe), notBefore(retry, b.retry)
+		}
 	}
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {

@@ -87,7 +87,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			back = append(back, it)
 		case b.open && !it.Retry && !now.Before(b.lapses(it.Due, s.config.Window)):
 			lapsed = append(lapsed, it)
-		case b.open && !it.Retry && now.Before(b.probe):
+		case b.open && !it.Retry && b.asked == 0 && now.Before(b.probe):
 			// Either the fetch was planned before the breaker opened, or the store mixes the two queues. In
 			// a mixed queue fresh deliveries hide retries, so retries wait for the probe, too.
 			b.retry = b.probe

@@ -132,8 +132,9 @@ type Slot struct {
 	Lane *Lane // nil: there is no delivery
 	Bury bool  // the destination has a Pause with Bury
 
-	began   time.Time // by the clock of the process, because the store's clock may be set forward
-	overdue bool      // Scheduler.Overdue has returned the delivery
+	began    time.Time // by the clock of the process, because the store's clock may be set forward
+	overdue  bool      // Scheduler.Overdue has returned the delivery
+	rechecks uint64    // Lane.rechecks when the attempt began
 }
 
 // Next ends the attempt of t, if there is one; answered says that the destination answered, even
@@ -158,9 +159,11 @@ func (s *Scheduler) Next(t *Slot, answered bool) bool {
 	}
 	s.shares.clock = now
 	t.Lane, t.Item, t.Bury, t.began = l, l.ready.pop(), s.paused[l.ID].Bury, time.Now()
+	t.rechecks = l.rechecks
 	l.active++
 	s.shares.active++
 	l.trial = l.breaker.open
+	l.breaker.asked = max(l.breaker.asked-1, 0)
 	l.rate.take(now)
 	if l.behind && s.run.backlog.lane != nil {
 		s.run.backlog.begin(now)

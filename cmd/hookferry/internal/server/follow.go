@@ -32,11 +32,21 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join puts the given settings into effect, with the destinations of the store. The caller holds s.mu.
+// join puts the given settings into effect, with the destinations of the store. Destinations that have
+// changed are attempted at once. The caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
-	s.settings.Store(all)
+	before := s.settings.Swap(all)
 	s.sources.use(all)
+	if s.forwarder == nil { // at the start
+		return
+	}
+	for i := range all.Destinations {
+		d := &all.Destinations[i]
+		if was := before.Destination(d.ID); was == nil || was.Webhook != d.Webhook {
+			s.forwarder.Recheck(d.ID)
+		}
+	}
 }
 
 // reload reads the settings again, uses them if they are valid, and returns a Watch of their files.

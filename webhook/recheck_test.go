@@ -1,0 +1,125 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A destination that cannot be used gets its deliveries at once when Recheck says that it has
+// changed, even if a look-up that began before the change ends after it.
+func TestRecheckEndsAHoldAtOnce(t *testing.T) {
+	off := crm(hook)[0]
+	off.Disabled = true
+	for _, tt := range []struct {
+		name   string
+		before *webhook.Destination
+		err    error
+		slow   bool
+	}{
+		{name: "disabled", before: &off},
+		{name: "unknown", err: webhook.ErrUnknownDestination},
+		{name: "invalid", before: &crm("gopher://x")[0]},
+		{name: "the look-up fails", err: errors.New("the database is away")},
+		{name: "failing", before: &crm("http://down.example/")[0]},
+		{name: "disabled, and a look-up is in progress", before: &off, slow: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				recv := r.network.Receiver(hook, "")
+				r.network.Receiver("http://down.example/", "", webhooktest.Refuse())
+				var changed, slow atomic.Bool
+				after := &crm(hook)[0]
+				r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+					if changed.Load() {
+						return after, nil
+					}
+					if slow.Load() {
+						time.Sleep(2 * time.Second)
+					}
+					return tt.before, tt.err
+				}})
+				const n = 20
+				for i := range n {
+					r.track(fmt.Sprint("m", i))
+				}
+				time.Sleep(10*time.Minute + time.Second)
+				if tt.slow {
+					slow.Store(true)
+					until := r.Held()[0].Until
+					time.Sleep(time.Until(until) + time.Second) // the next look-up is in progress
+				}
+				changed.Store(true)
+				r.Recheck("crm", "nobody")
+				r.track("new")
+				begin := time.Now()
+				recv.Wait(t.Context(), 1)
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("the first attempt is made %v after the change, want at most 1 s", took)
+				}
+				if tt.name != "failing" { // whose retries keep their schedule
+					recv.Wait(t.Context(), n+1)
+					if took := time.Since(begin); took > 2*time.Second {
+						t.Errorf("the deliveries are made %v after the change, want at most 2 s", took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What a person asks for is attempted at once, also while the destination is probed.
+func TestWhatAPersonAsksForIsAttemptedAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name, id string // the id of the delivery that is asked for
+		ask      func(r *rig) (int, error)
+	}{
+		{"Replay", "refused", func(r *rig) (int, error) { return r.Replay(r.t.Context(), r.dead()[0].Key) }},
+		{"ReplayAll", "refused", func(r *rig) (int, error) {
+			return last(r.ReplayAll(r.t.Context(), webhook.EndedFilter{Destination: "crm"}))
+		}},
+		{"Resend", "taken", func(r *rig) (int, error) { return last(r.Resend(r.t.Context(), webhook.EndedFilter{})) }},
+		{"DueNow", "failing", func(r *rig) (int, error) {
+			n, _, err := r.ChangeWaiting(r.t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow)
+			return n, err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			inBubble(t, func(t *testing.T, r *rig) {
+				must(t, r.queue.Close())
+				q, err := filequeue.Open(dir, filequeue.Config{HistoryAge: time.Hour})
+				must(t, err)
+				r.queue = q
+				recv := r.network.Receiver(hook, "", webhooktest.Answer(422), webhooktest.Answer(200), webhooktest.Answer(503))
+				r.start(webhook.Config{Destinations: crm(hook)})
+				for _, id := range []string{"refused", "taken", "failing"} {
+					r.track(id)
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(20 * time.Minute) // after ten failures the destination is probed
+				before := len(recv.Requests()) + 1
+				recv.Wait(t.Context(), before)
+				time.Sleep(10 * time.Millisecond)
+				if len(r.Held()) != 1 {
+					t.Fatal("the destination is not probed")
+				}
+				if n, err := tt.ask(r); n != 1 || err != nil {
+					t.Fatalf("%s = %d, %v; want 1", tt.name, n, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				qs := recv.Requests()[before:]
+				if len(qs) != 1 || qs[0].JSON["messageId"] != tt.id {
+					t.Errorf("got %d requests at once, want one for %q", len(qs), tt.id)
+				}
+			})
+		})
+	}
+}
