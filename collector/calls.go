@@ -155,6 +155,12 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 		h.forwards.good()
 	}
 	a.Accepted, a.Filtered, a.Rejected = len(events)+filtered, filtered, len(rejected)
+	a.BadTimes = m.space.badTimes
+	for i := range events {
+		if events[i].BadTime {
+			a.BadTimes++
+		}
+	}
 	return nil
 }
 
@@ -188,7 +194,9 @@ type space struct {
 	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
-	filtered int // good calls that the filter of the source leaves out
+	filtered int  // good calls that the filter of the source leaves out
+	badTimes int  // good calls with a time that cannot be read
+	badSent  bool // the sentAt of the batch cannot be read
 }
 
 var spaces = sync.Pool{New: func() any { return new(space) }}
@@ -247,8 +255,9 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, err err
 	}
 	// Ignore a sentAt that is not a time. Refusing the batch would lose it, because clients drop a
 	// refused batch.
-	if sent, err := isotime.ParseJSON(sentAt); err == nil {
-		env.SentAt = sent
+	if sentAt != nil && sentAt[0] != 'n' {
+		env.SentAt, err = isotime.ParseJSON(sentAt)
+		l.badSent = err != nil
 	}
 	return key, nil
 }
@@ -336,6 +345,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size int, 
 				l.rejected = append(l.rejected, r)
 				continue
 			}
+			e.BadTime = e.BadTime || l.badSent
 			if e.Off {
 				l.events = append(l.events, e)
 				continue
@@ -344,6 +354,9 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size int, 
 			work -= cost
 			if source.Filter != nil && !source.Filter(e) {
 				l.filtered++
+				if e.BadTime {
+					l.badTimes++
+				}
 				continue
 			}
 		}

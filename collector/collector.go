@@ -43,8 +43,9 @@
 // no other call of the request is good, the whole request is refused.
 //
 // A batch is refused if its context or its integrations are not an object, or are nested too
-// deeply. A sentAt that is not a time is ignored: clients drop a batch that is refused, so refusing
-// it would lose the calls.
+// deeply. An empty array counts as an empty object, because PHP writes empty maps so. A time that
+// cannot be read, of a call or a batch, counts as missing: clients drop what is refused, so
+// refusing it would lose the calls. Answered.BadTimes counts them.
 //
 // # Answers
 //
@@ -136,8 +137,9 @@ type Answered struct {
 	Code   string
 	// Accepted counts the good calls. They are durable, or were dropped: because the source has no
 	// destinations, because their integrations switch webhooks off, or by the source's Filter. Of
-	// them, Filtered counts the calls that Filter left out. Rejected counts the wrong calls.
-	Accepted, Filtered, Rejected int
+	// them, Filtered counts the calls that Filter left out, and BadTimes the calls that have a time
+	// that could not be read, or whose batch has one. Rejected counts the wrong calls.
+	Accepted, Filtered, BadTimes, Rejected int
 	// Size is the size of the body as it was sent, in bytes. It is 0 if the body was not
 	// read to its end.
 	Size int

@@ -468,7 +468,7 @@ func TestWrongCallsAreRejectedAlone(t *testing.T) {
 		{"type":"unknown","userId":"u"},
 		{"type":"identify","userId":"u","messageId":"good4"},
 		{"type":"identify","userId":"u","traits":7},
-		{"type":"identify","userId":"u","timestamp":"soon"},
+		{"type":"identify","userId":"u","context":[1]},
 		7,
 		null,
 		`+callOf(analytics.MaxCallSize+1)+`,
@@ -480,7 +480,7 @@ func TestWrongCallsAreRejectedAlone(t *testing.T) {
 		`{"index":2,"code":"missing_field","message":"userId or anonymousId is required"},` +
 		`{"index":3,"code":"unknown_type","message":"type has to be identify, track, page, screen, group or alias"},` +
 		`{"index":5,"code":"wrong_type","message":"traits has to be an object"},` +
-		`{"index":6,"code":"invalid_timestamp","message":"timestamp is invalid: not an RFC 3339 time, such as 2006-01-02T15:04:05Z"},` +
+		`{"index":6,"code":"wrong_type","message":"context has to be an object"},` +
 		`{"index":7,"code":"wrong_type","message":"a call is a JSON object"},` +
 		`{"index":8,"code":"wrong_type","message":"a call is a JSON object"},` +
 		`{"index":9,"code":"too_large","message":"the call has 32769 bytes, more than the limit of 32768"},` +
@@ -566,7 +566,7 @@ func TestBadRequests(t *testing.T) {
 		{"Batch is not batch", "/v1/batch", `{"Batch":[]}`, nil, 400, "missing_field"},
 		{"batch an object", "/v1/batch", `{"batch":{}}`, nil, 400, "wrong_type"},
 		{"batch null", "/v1/batch", `{"batch":null}`, nil, 400, "wrong_type"},
-		{"context an array", "/v1/batch", `{"batch":[` + track + `],"context":[]}`, nil, 400, "wrong_type"},
+		{"context an array", "/v1/batch", `{"batch":[` + track + `],"context":[{}]}`, nil, 400, "wrong_type"},
 		{"context a string", "/v1/batch", `{"batch":[],"context":""}`, nil, 400, "wrong_type"},
 		{"context too deep", "/v1/batch", `{"batch":[` + track + `],"context":{"a":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}}`, nil, 400, "malformed_json"},
 		{"integrations a number", "/v1/batch", `{"batch":[],"integrations":1}`, nil, 400, "wrong_type"},
@@ -581,8 +581,7 @@ func TestBadRequests(t *testing.T) {
 		{"call: an array", "/v1/track", `[]`, nil, 400, "wrong_type"},
 		{"call: no identity", "/v1/track", `{"event":"e"}`, nil, 400, "missing_field"},
 		{"call: no event", "/v1/track", `{"userId":"u"}`, nil, 400, "missing_field"},
-		{"call: wrong type of field", "/v1/track", `{"userId":"u","event":"e","properties":[]}`, nil, 400, "wrong_type"},
-		{"call: timestamp", "/v1/track", `{"userId":"u","event":"e","timestamp":"soon"}`, nil, 400, "invalid_timestamp"},
+		{"call: wrong type of field", "/v1/track", `{"userId":"u","event":"e","properties":[1]}`, nil, 400, "wrong_type"},
 		{"call: no key, malformed", "/v1/track", `{"writeKey":"key"`, map[string]string{"Authorization": ""}, 400, "malformed_json"},
 
 		{"gzip that is plain text", "/v1/batch", `{"batch":[]}`, map[string]string{"Content-Encoding": "gzip"}, 400, "malformed_gzip"},
@@ -667,20 +666,72 @@ func TestBatchFieldsReachItsCalls(t *testing.T) {
 	})
 }
 
-// TestWrongSentAtIsIgnored shows that the handler ignores a sentAt that is not a time. Clients
-// would drop a refused batch.
-func TestWrongSentAtIsIgnored(t *testing.T) {
-	for _, sentAt := range []string{`"now"`, `""`, `null`, `true`, `{}`, `[1]`, `"0001-01-01T00:00:00Z"`, `1e999`, `1.5`} {
+// TestBadTimesCountAsMissing shows that the handler keeps calls with a time that cannot be read, and
+// counts them. Clients would drop a refused call or batch.
+func TestBadTimesCountAsMissing(t *testing.T) {
+	const noon = `"timestamp":"1999-12-31T12:00:00Z"`
+	for _, tt := range []struct {
+		name, call, batch string
+		at                string // the timestamp of the webhook, empty if there is none
+		bad               int
+	}{
+		{"sentAt in words", noon, `"sentAt":"now"`, "1999-12-31T12:00:00.000Z", 1},
+		{"empty sentAt", noon, `"sentAt":""`, "1999-12-31T12:00:00.000Z", 1},
+		{"sentAt true", noon, `"sentAt":true`, "1999-12-31T12:00:00.000Z", 1},
+		{"sentAt an object", noon, `"sentAt":{}`, "1999-12-31T12:00:00.000Z", 1},
+		{"sentAt out of range", noon, `"sentAt":1e999`, "1999-12-31T12:00:00.000Z", 1},
+		{"sentAt null", noon, `"sentAt":null`, "1999-12-31T12:00:00.000Z", 0},
+		{"the zero sentAt of Go", noon, `"sentAt":"0001-01-01T00:00:00Z"`, "1999-12-31T12:00:00.000Z", 0},
+		{"an hour later", noon, `"sentAt":"1999-12-31T13:00:00"`, "1999-12-31T23:00:00.000Z", 0},
+		{"timestamp in words", `"timestamp":"soon"`, `"sentAt":null`, "2000-01-01T00:00:00.000Z", 1},
+		{"two bad times count once", `"timestamp":"soon","sentAt":"now"`, `"sentAt":"now"`, "2000-01-01T00:00:00.000Z", 1},
+		{"switched off", `"timestamp":"soon","integrations":{"Webhooks":false}`, `"sentAt":null`, "", 1},
+		{"filtered", `"timestamp":"soon","name":"filtered"`, `"sentAt":null`, "", 1},
+	} {
 		synctest.Test(t, func(t *testing.T) { // midnight, 2000-01-01
 			f := &forwarder{}
-			a := send(t, newHandler(t, f), "POST", "/v1/batch", auth,
-				strings.NewReader(`{"batch":[{"type":"track","userId":"u","event":"e","messageId":"m","timestamp":"1999-12-31T12:00:00Z"}],"sentAt":`+sentAt+`}`))
-			want := `{"version":1,"type":"track","userId":"u","event":"e","properties":{},"timestamp":"1999-12-31T12:00:00.000Z","messageId":"m","context":{},"originalTimestamp":"1999-12-31T12:00:00.000Z","receivedAt":"2000-01-01T00:00:00.000Z"}`
-			if events := f.events(); a.status != 200 || len(a.Rejected) > 0 || len(events) != 1 || string(events[0].Body) != want {
-				t.Errorf("sentAt %s: answered %d %s, forwarded %+v, want 200 and the body %s", sentAt, a.status, a.body, events, want)
+			var answered collector.Answered
+			h := newHandler(t, f, func(c *collector.Config) {
+				c.Sources = collector.Keys(map[string]collector.Source{"key": {
+					Destinations: []string{"crm"}, Filter: func(e event.Event) bool { return e.Name != "filtered" },
+				}})
+				c.Answered = func(_ *http.Request, a collector.Answered) { answered = a }
+			})
+			send(t, h, "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[{"type":"page","userId":"u",`+tt.call+`}],`+tt.batch+`}`))
+			at := ""
+			if events := f.events(); len(events) == 1 && !events[0].Off {
+				var body struct{ Timestamp string }
+				if err := json.Unmarshal(events[0].Body, &body); err != nil {
+					t.Fatal(err)
+				}
+				at = body.Timestamp
+			}
+			if answered.Accepted != 1 || answered.BadTimes != tt.bad || at != tt.at {
+				t.Errorf("%s: answered %+v with the timestamp %q, want one call accepted, %d with a bad time, at %q", tt.name, answered, at, tt.bad, tt.at)
 			}
 		})
 	}
+}
+
+// TestEmptyArraysAreEmptyObjects shows that the handler takes what PHP writes for an empty map.
+func TestEmptyArraysAreEmptyObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &forwarder{}
+		a := send(t, newHandler(t, f), "POST", "/v1/batch", auth, strings.NewReader(
+			`{"batch":[{"type":"track","userId":"u","event":"e","messageId":"m","properties":[ ],"context":[],"integrations":[]},
+			{"type":"identify","userId":"u","messageId":"n","traits":[]}],"context":[ ],"integrations":[]}`))
+		var bodies []string
+		for _, e := range f.events() {
+			bodies = append(bodies, string(e.Body))
+		}
+		want := []string{
+			`{"version":1,"type":"track","userId":"u","event":"e","properties":{},"timestamp":"2000-01-01T00:00:00.000Z","messageId":"m","context":{},"receivedAt":"2000-01-01T00:00:00.000Z"}`,
+			`{"version":1,"type":"identify","userId":"u","traits":{},"timestamp":"2000-01-01T00:00:00.000Z","messageId":"n","context":{},"receivedAt":"2000-01-01T00:00:00.000Z"}`,
+		}
+		if diff := cmp.Diff(want, bodies); a.status != 200 || diff != "" {
+			t.Errorf("answered %d %s, bodies (-want +got):\n%s", a.status, a.body, diff)
+		}
+	})
 }
 
 func TestContextHasTheAddressOfBrowsers(t *testing.T) {

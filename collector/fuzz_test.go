@@ -111,7 +111,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	for _, body := range []string{
 		`hunter2`, `{"hunter2`, `{"writeKey":"hunter2","batch":7}`, `{"batch":"hunter2"}`, `{"batch":["hunter2"],"sentAt":"hunter2"}`,
 		`{"batch":[{"type":"hunter2"}]}`, `{"batch":[{"type":"track","userId":{"hunter2":1},"event":"hunter2"}]}`,
-		`{"batch":[{"type":"track","userId":"hunter2","event":"e","timestamp":"hunter2"}]}`,
+		`{"batch":[{"type":"track","userId":"hunter2","event":"e","properties":"hunter2"}]}`,
 		`{"batch":[{"type":"track","userId":"hunter2","event":"e","messageId":"` + strings.Repeat(secret, 20) + `"}]}`,
 		`{"batch":["hunter2"],"context":{"a":"` + strings.Repeat(secret, 5000) + `"}}`,
 	} {

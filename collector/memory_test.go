@@ -58,7 +58,7 @@ func TestMemoryCountsEveryAllocation(t *testing.T) {
 		{"large calls", `{"type":"page","userId":"u","messageId":"m","name":"` + strings.Repeat("x", 30_000) + `"}`, `{}`, 16},
 		{"white space", page + strings.Repeat(" ", 3_000), `{}`, 160},
 		{"wrong calls", `{}`, `{}`, 2500},
-		{"wrong calls with long messages", `{"type":"page","userId":"u","timestamp":"x"}`, `{}`, 2500},
+		{"wrong calls with long messages", `{"type":"page","userId":"u","category":1}`, `{}`, 2500},
 		{"one call", number, `{}`, 1},
 	} {
 		var h *Handler

@@ -182,6 +182,10 @@ func TestTimestampIsCorrectedBySentAt(t *testing.T) {
 		{"corrected before year 1", `,"timestamp":"0001-01-01T00:30:00Z"`, received.Add(time.Hour), "0001-01-01T00:30:00.000Z", "0001-01-01T00:30:00.000Z", "2026-03-01T13:00:00.000Z"},
 		{"Go's zero time", `,"timestamp":"0001-01-01T00:00:00Z"`, received, at, "", at},
 		{"null", `,"timestamp":null,"originalTimestamp":null,"sentAt":null`, time.Time{}, at, "", ""},
+		{"words", `,"timestamp":"yesterday","originalTimestamp":true,"sentAt":"now"`, time.Time{}, at, "", ""},
+		{"an empty timestamp", `,"timestamp":"","sentAt":{}`, time.Time{}, at, "", ""},
+		{"words before originalTimestamp", `,"timestamp":"2009-11-10 23:00:00 +0000 UTC","originalTimestamp":"2020-01-02"`, time.Time{}, "2020-01-02T00:00:00.000Z", "2020-01-02T00:00:00.000Z", ""},
+		{"words before the batch's sentAt", `,"timestamp":1772362800.5,"sentAt":"now"`, received, "2026-03-01T11:00:00.500Z", "2026-03-01T11:00:00.500Z", at},
 	} {
 		call := `{"type":"identify","userId":"u"` + tt.call + `}`
 		e, err := encode(call, event.Envelope{ReceivedAt: received, SentAt: tt.sentAt})

@@ -111,7 +111,10 @@ type fields struct {
 	is             kindSet // the set that contains only kind
 	v              [members][]byte
 	original, sent time.Time // the times of the call, zero if they are not known
+	badTime        bool      // a time of the call could not be read
 }
+
+var emptyObject = []byte("{}")
 
 // set sets a member to the end of forms, which the caller has extended by a value.
 func (c *fields) set(m member, forms []byte) {
@@ -156,14 +159,11 @@ func (c *fields) read(call []byte, kind string) error {
 	if c.v[userID] == nil && c.v[anonymousID] == nil {
 		return userID.wrong(CodeMissing, "or anonymousId is required")
 	}
-	m := timestamp
-	if c.v[m] == nil {
-		m = originalTimestamp
+	c.sent = c.time(sentAt)
+	if c.original = c.time(timestamp); c.v[timestamp] == nil {
+		c.original = c.time(originalTimestamp)
 	}
-	if c.original, err = c.time(m); err == nil {
-		c.sent, err = c.time(sentAt)
-	}
-	return err
+	return nil
 }
 
 // readKind sets the type of the call to known or, if that is empty, to the call's member "type".
@@ -200,7 +200,9 @@ func (c *fields) readMember(m member) error {
 		c.set(m, append(uuid.Append(append(*c.forms, '"')), '"'))
 	case value == nil || rule.form == anything:
 	case rule.form == object:
-		if value[0] != '{' {
+		if string(value) == "[]" { // PHP writes an empty map so
+			c.v[m] = emptyObject
+		} else if value[0] != '{' {
 			return m.wrong(CodeWrongType, "has to be an object")
 		}
 	case rule.form == identifier && isNumber(value):
@@ -238,14 +240,14 @@ func appendText(dst, value []byte) []byte {
 	return dst
 }
 
-// time returns the time in a member, or the zero time if the member is missing.
-func (c *fields) time(m member) (time.Time, error) {
-	if c.v[m] == nil {
-		return time.Time{}, nil
+// time returns the time in a member. A time that cannot be read counts as missing: a call without
+// its time is worth more than no call. If the member is missing, time returns the zero time.
+func (c *fields) time(m member) (t time.Time) {
+	var err error
+	if c.v[m] != nil {
+		if t, err = isotime.ParseJSON(c.v[m]); err != nil {
+			c.v[m], c.badTime = nil, true
+		}
 	}
-	t, err := isotime.ParseJSON(c.v[m])
-	if err != nil {
-		return time.Time{}, m.wrong(CodeTimestamp, "is invalid: "+err.Error())
-	}
-	return t, nil
+	return t
 }

@@ -45,7 +45,7 @@ type Envelope struct {
 	// SentAt is when the request was sent, by the sender's clock, zero if that is not known. The
 	// call's own sentAt takes precedence.
 	SentAt time.Time
-	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null or empty,
+	// Context and Integrations apply to all calls of a batch. Each is a JSON object, null, [] or empty,
 	// and is merged into that of the call, whose members take precedence.
 	Context, Integrations []byte
 	// IP is the address of the client that sent the request. It becomes the context.ip of a call that
@@ -123,6 +123,7 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 //     as missing.
 //   - An id that is a number becomes a string. An integer keeps all its digits. Any other number
 //     gets the form that ECMAScript gives it.
+//   - An empty array counts as an empty object where an object is wanted.
 //   - A missing messageId becomes a random UUID.
 //   - Fields that are unknown, or belong to another type of call, are left out.
 //
@@ -143,7 +144,9 @@ func (e *Encoder) Encode(m analytics.Message) (Event, error) {
 // The originalTimestamp of the body is the call's timestamp or, if there is none, its
 // originalTimestamp. The timestamp is receivedAt - (sentAt - originalTimestamp), which removes the
 // error of the sender's clock. Without a sentAt it is originalTimestamp, and without that
-// receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts as missing.
+// receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, counts as missing. So does a time that
+// cannot be read, which Event.BadTime tells. A time is in RFC 3339 with Z, an offset or neither, a
+// date alone, or a number of seconds or milliseconds since 1970.
 func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)
@@ -155,7 +158,7 @@ func (e *Encoder) Append(dst, call []byte) ([]byte, Event, error) {
 	if received.IsZero() {
 		received = time.Now()
 	}
-	event := Event{Source: e.env.Source, Type: c.kind, Received: received, Off: e.off(c.v[switches])}
+	event := Event{Source: e.env.Source, Type: c.kind, Received: received, BadTime: c.badTime, Off: e.off(c.v[switches])}
 	event.ID, event.User, event.Name = c.labels()
 	if event.Off {
 		return dst, event, nil
@@ -202,6 +205,8 @@ func shared(field string, object []byte) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
+	case string(form) == "[]": // PHP writes an empty map so
+		return nil, nil
 	case form[0] != '{':
 		return nil, &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
 	}

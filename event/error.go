@@ -9,7 +9,6 @@ const (
 	CodeType      Code = "unknown_type"       // the type of call is missing or unknown
 	CodeMissing   Code = "missing_field"      // a field that the type requires is missing or empty
 	CodeWrongType Code = "wrong_type"         // a field, or the call, is JSON of the wrong type
-	CodeTimestamp Code = "invalid_timestamp"  // a timestamp has none of the accepted forms
 	CodeMessageID Code = "invalid_message_id" // more than analytics.MaxMessageID characters
 )
 

@@ -36,6 +36,7 @@ type Event struct {
 	// Body is the webhook's body, as ECMAScript's JSON.stringify makes it, or nil if the event is Off.
 	Body     []byte
 	Received time.Time // when the call came in; the body has it as "receivedAt"
+	BadTime  bool      // a time of the call could not be read, and counts as missing
 	Off      bool      // the call's integrations switch Webhooks off, so the event is not forwarded
 	// NoDedup keeps the ID out of the dedup window: the event is forwarded even if its ID was before,
 	// and the store does not remember it. It is for large numbers of events that are never sent twice.

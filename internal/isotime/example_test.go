@@ -14,12 +14,13 @@ func ExampleAppend() {
 }
 
 func ExampleParse() {
-	for _, s := range []string{"2015-2-02T10:00:00+0100", "2015-02-02", "2015-02-30T10:00:00Z"} {
+	for _, s := range []string{"2015-2-02T10:00:00+0100", "2015-02-02", "2015-02", "2015-02-30T10:00:00Z"} {
 		t, err := isotime.Parse(s)
 		fmt.Println(t, err)
 	}
 	// Output:
 	// 2015-02-02 09:00:00 +0000 UTC <nil>
+	// 2015-02-02 00:00:00 +0000 UTC <nil>
 	// 0001-01-01 00:00:00 +0000 UTC not an RFC 3339 time, such as 2006-01-02T15:04:05Z
 	// 0001-01-01 00:00:00 +0000 UTC day out of range
 }

@@ -6,6 +6,7 @@
 package isotime
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"time"
@@ -14,15 +15,14 @@ import (
 // The errors of Parse and ParseJSON. Their texts do not contain the value.
 var (
 	errForm     = errors.New("not an RFC 3339 time, such as 2006-01-02T15:04:05Z")
-	errZone     = errors.New("no time zone: want Z or an offset, such as +01:00")
 	errFraction = errors.New("a fraction of a second has 1 to 9 digits")
 	errMonth    = errors.New("month out of range")
 	errDay      = errors.New("day out of range")
 	errClock    = errors.New("time of day out of range")
 	errOffset   = errors.New("time zone offset out of range")
 	errYear     = errors.New("year out of range: want 0001 to 9999 in UTC")
-	errKind     = errors.New("not a JSON string or integer")
-	errInteger  = errors.New("a number has to be an integer: seconds or milliseconds since 1970")
+	errKind     = errors.New("not a JSON string or number")
+	errNumber   = errors.New("a number has to be seconds or milliseconds since 1970, without an exponent")
 )
 
 // The first second of the year 1, and the first second after the year 9999, in seconds
@@ -65,11 +65,12 @@ func ones(n uint) byte { return '0' + uint8(n)%10 }
 
 // Parse reads an RFC 3339 time of the years 0001 to 9999. T and Z must be in upper case.
 // The fraction may have 0 to 9 digits. The zone is Z, or an offset of the form +hh:mm or
-// +hhmm, with a plus or a minus. Month and day may have one digit, as in 2015-2-02, because
-// the public examples of the API have such dates. The result is in UTC. The text of an
-// error names the problem, but does not contain s.
+// +hhmm, with a plus or a minus. A time without a zone, and a date alone, are in UTC. Month
+// and day may have one digit, as in 2015-2-02, because the public examples of the API have
+// such dates. The result is in UTC. The text of an error names the problem, but does not
+// contain s.
 //
-// Parse refuses a date alone, a time without a zone and a leap second.
+// Parse refuses a leap second.
 func Parse(s string) (time.Time, error) {
 	p := parser{rest: s}
 	var f [6]int // year, month, day, hour, minute, second
@@ -78,10 +79,13 @@ func Parse(s string) (time.Time, error) {
 		end         byte
 	}{{4, 4, '-'}, {1, 2, '-'}, {1, 2, 'T'}, {2, 2, ':'}, {2, 2, ':'}, {2, 2, 0}} {
 		n, ok := p.number(part.least, part.most)
+		f[i] = n
+		if ok && i == 2 && p.rest == "" { // a date alone
+			break
+		}
 		if !ok || part.end != 0 && !p.byte(part.end) {
 			return time.Time{}, errForm
 		}
-		f[i] = n
 	}
 	nano := 0
 	if p.byte('.') {
@@ -155,16 +159,13 @@ func (p *parser) fraction() (nano int, ok bool) {
 }
 
 func (p *parser) zone() (time.Duration, error) {
-	if p.byte('Z') {
+	if p.rest == "" || p.byte('Z') {
 		return 0, nil
 	}
 	sign := time.Duration(1)
 	if p.byte('-') {
 		sign = -1
 	} else if !p.byte('+') {
-		if p.rest == "" {
-			return 0, errZone
-		}
 		return 0, errForm
 	}
 	hour, ok := p.number(2, 2)
@@ -188,16 +189,16 @@ const (
 	// maxText bounds a timestamp in a JSON string, in bytes. No valid timestamp exceeds
 	// maxText, not even with every character escaped.
 	maxText = 256
-	// Integers of at least maxSeconds, on either side of zero, are milliseconds. As
+	// Numbers of at least maxSeconds, on either side of zero, are milliseconds. As
 	// seconds, maxSeconds lies in the year 5138. As milliseconds, it lies in March 1973.
 	maxSeconds = 100_000_000_000
 )
 
 // ParseJSON reads a timestamp from one JSON value, without white space around it. The value
-// is a string in a form that Parse reads, or an integer that counts the time since 1970. An
-// integer counts seconds if its absolute value is less than 100,000,000,000, and
-// milliseconds otherwise. The year must be 0001 to 9999 in UTC, as for Parse. ParseJSON
-// refuses a string that holds such an integer.
+// is a string in a form that Parse reads, or a number that counts the time since 1970, with
+// or without a fraction. A number counts seconds if its absolute value is less than
+// 100,000,000,000, and milliseconds otherwise. The year must be 0001 to 9999 in UTC, as for
+// Parse. ParseJSON refuses a number with an exponent, and a string that holds a number.
 func ParseJSON(raw []byte) (time.Time, error) {
 	if len(raw) == 0 {
 		return time.Time{}, errKind
@@ -213,27 +214,36 @@ func ParseJSON(raw []byte) (time.Time, error) {
 	if len(digits) == 0 || !isDigit(digits[0]) {
 		return time.Time{}, errKind
 	}
-	if digits[0] == '0' && len(digits) > 1 {
-		return time.Time{}, errInteger
+	whole, fraction, hasFraction := bytes.Cut(digits, []byte("."))
+	if whole[0] == '0' && len(whole) > 1 || hasFraction && len(fraction) == 0 {
+		return time.Time{}, errNumber
 	}
-	var n int64
-	for i, c := range digits {
+	var n, nano int64
+	for i, c := range whole {
 		if !isDigit(c) {
-			return time.Time{}, errInteger
+			return time.Time{}, errNumber
 		}
 		if i == 15 { // no year up to 9999 needs more digits
 			return time.Time{}, errYear
 		}
 		n = n*10 + int64(c-'0')
 	}
-	milli := n >= maxSeconds
+	unit := int64(time.Second)
+	if n >= maxSeconds {
+		unit = int64(time.Millisecond)
+		n, nano = n/1000, n%1000*unit
+	}
+	for _, c := range fraction {
+		if !isDigit(c) {
+			return time.Time{}, errNumber
+		}
+		unit /= 10
+		nano += int64(c-'0') * unit
+	}
 	if negative {
-		n = -n
+		n, nano = -n, -nano
 	}
-	if milli {
-		return inRange(time.UnixMilli(n).UTC())
-	}
-	return inRange(time.Unix(n, 0).UTC())
+	return inRange(time.Unix(n, nano).UTC())
 }
 
 func parseString(raw []byte) (time.Time, error) {

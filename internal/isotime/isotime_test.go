@@ -37,6 +37,10 @@ func TestParse(t *testing.T) {
 		{"first time", "0001-01-01T00:00:00Z", at(1, 1, 1, 0, 0, 0, 0)},
 		{"first time, in another zone", "0001-01-01T01:00:00+01:00", at(1, 1, 1, 0, 0, 0, 0)},
 		{"last time", "9999-12-31T23:59:59.999999999Z", at(9999, 12, 31, 23, 59, 59, 999999999)},
+		{"date alone", "2006-01-02", at(2006, 1, 2, 0, 0, 0, 0)},
+		{"date alone with one-digit month and day", "2015-2-2", at(2015, 2, 2, 0, 0, 0, 0)},
+		{"no zone", "2006-01-02T15:04:05", at(2006, 1, 2, 15, 4, 5, 0)},
+		{"no zone after a fraction", "2006-01-02T15:04:05.1", at(2006, 1, 2, 15, 4, 5, 100e6)},
 		{"before 1970", "1969-12-31T23:59:59.9Z", at(1969, 12, 31, 23, 59, 59, 900e6)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,7 +59,6 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	const (
 		form     = "not an RFC 3339 time, such as 2006-01-02T15:04:05Z"
-		zone     = "no time zone: want Z or an offset, such as +01:00"
 		fraction = "a fraction of a second has 1 to 9 digits"
 		month    = "month out of range"
 		day      = "day out of range"
@@ -66,9 +69,11 @@ func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ name, s, want string }{
 		{"empty", "", form},
 		{"words", "yesterday", form},
-		{"date alone", "2006-01-02", form},
-		{"no zone", "2006-01-02T15:04:05", zone},
-		{"no zone after a fraction", "2006-01-02T15:04:05.1", zone},
+		{"month alone", "2006-01", form},
+		{"date and T", "2006-01-02T", form},
+		{"date and zone", "2006-01-02Z", form},
+		{"no zone, and no seconds", "2006-01-02T15:04", form},
+		{"date alone, of day 30 of February", "2006-02-30", day},
 		{"no seconds", "2006-01-02T15:04Z", form},
 		{"space for T", "2006-01-02 15:04:05Z", form},
 		{"lower-case t", "2006-01-02t15:04:05Z", form},
@@ -159,6 +164,12 @@ func TestParseJSON(t *testing.T) {
 		{"milliseconds before 1970", "-100000000000", at(1966, 10, 31, 14, 13, 20, 0)},
 		{"largest seconds", "99999999999", at(5138, 11, 16, 9, 46, 39, 0)},
 		{"smallest milliseconds", "100000000000", at(1973, 3, 3, 9, 46, 40, 0)},
+		{"seconds with a fraction", "1136214245.25", at(2006, 1, 2, 15, 4, 5, 250e6)},
+		{"seconds with a whole fraction", "1136214245.0", at(2006, 1, 2, 15, 4, 5, 0)},
+		{"seconds with many digits of a fraction", "1136214245.1234567899999999999999", at(2006, 1, 2, 15, 4, 5, 123456789)},
+		{"milliseconds with a fraction", "1136214245678.5", at(2006, 1, 2, 15, 4, 5, 678500000)},
+		{"seconds before 1970 with a fraction", "-1.25", at(1969, 12, 31, 23, 59, 58, 750e6)},
+		{"milliseconds before 1970 with a fraction", "-100000000000.5", at(1966, 10, 31, 14, 13, 19, 999500000)},
 		{"last millisecond", "253402300799999", at(9999, 12, 31, 23, 59, 59, 999e6)},
 		{"first second", "-62135596800", at(1, 1, 1, 0, 0, 0, 0)},
 		{"first millisecond", "-62135596800000", at(1, 1, 1, 0, 0, 0, 0)},
@@ -187,10 +198,10 @@ func escaped(s string) string {
 
 func TestParseJSONErrors(t *testing.T) {
 	const (
-		kind    = "not a JSON string or integer"
-		integer = "a number has to be an integer: seconds or milliseconds since 1970"
-		form    = "not an RFC 3339 time, such as 2006-01-02T15:04:05Z"
-		year    = "year out of range: want 0001 to 9999 in UTC"
+		kind   = "not a JSON string or number"
+		number = "a number has to be seconds or milliseconds since 1970, without an exponent"
+		form   = "not an RFC 3339 time, such as 2006-01-02T15:04:05Z"
+		year   = "year out of range: want 0001 to 9999 in UTC"
 	)
 	for _, tt := range []struct{ name, raw, want string }{
 		{"nothing", "", kind},
@@ -199,15 +210,17 @@ func TestParseJSONErrors(t *testing.T) {
 		{"object", "{}", kind},
 		{"array", "[1]", kind},
 		{"space before", " 1", kind},
-		{"space after", "1 ", integer},
+		{"space after", "1 ", number},
 		{"minus alone", "-", kind},
 		{"plus", "+1", kind},
 		{"two minuses", "--1", kind},
-		{"leading zero", "01", integer},
-		{"fraction", "1136214245.5", integer},
-		{"whole fraction", "1136214245.0", integer},
-		{"exponent", "1e9", integer},
-		{"hexadecimal", "0x10", integer},
+		{"leading zero", "01", number},
+		{"empty fraction", "1136214245.", number},
+		{"two fractions", "1136214245.5.5", number},
+		{"fraction alone", ".5", kind},
+		{"fraction and exponent", "1.5e9", number},
+		{"exponent", "1e9", number},
+		{"hexadecimal", "0x10", number},
 		{"microseconds", "1136214245678901", year},
 		{"nanoseconds", "1136214245678901234", year},
 		{"many digits", strings.Repeat("9", 400), year},

@@ -204,6 +204,7 @@ type Source struct {
 	Rejected         int64     `json:"rejected"`
 	Limited          int64     `json:"limited"`  // requests that exceeded the rate
 	Filtered         int64     `json:"filtered"` // calls that the source's filter left out
+	BadTimes         int64     `json:"badTimes"` // accepted calls with a time that could not be read
 	Last             time.Time `json:"last,omitzero"`
 }
 

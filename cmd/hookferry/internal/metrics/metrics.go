@@ -33,8 +33,8 @@ type Metrics struct {
 	servedSeconds        prometheus.Histogram
 	unknown, unavailable prometheus.Counter
 
-	sources                     series.Labels
-	accepted, rejected, limited *prometheus.CounterVec // by source
+	sources                               series.Labels
+	accepted, rejected, limited, badTimes *prometheus.CounterVec // by source
 }
 
 // New returns Metrics with all counts at zero. version is the version of the program.
@@ -63,6 +63,7 @@ func New(version, goVersion string) *Metrics {
 		unavailable: counter("http_requests_unavailable_total", "Requests told to try again, by 503.").WithLabelValues(),
 		accepted:    counter("calls_accepted_total", "Calls of clients taken.", "source"),
 		rejected:    counter("calls_rejected_total", "Calls of clients that are wrong.", "source"),
+		badTimes:    counter("calls_bad_time_total", "Calls of clients taken that have a time that could not be read, and so count as without it.", "source"),
 		limited:     counter("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source"),
 	}
 }
@@ -73,6 +74,7 @@ func (m *Metrics) source(name string) string {
 	if first {
 		m.accepted.WithLabelValues(label)
 		m.rejected.WithLabelValues(label)
+		m.badTimes.WithLabelValues(label)
 		m.limited.WithLabelValues(label)
 	}
 	return label
@@ -98,6 +100,7 @@ func (m *Metrics) Answered(a *collector.Answered) {
 	source := m.source(a.Source)
 	m.accepted.WithLabelValues(source).Add(float64(a.Accepted))
 	m.rejected.WithLabelValues(source).Add(float64(a.Rejected))
+	m.badTimes.WithLabelValues(source).Add(float64(a.BadTimes))
 	if a.Status == http.StatusTooManyRequests {
 		m.limited.WithLabelValues(source).Inc()
 	}

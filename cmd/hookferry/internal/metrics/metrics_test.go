@@ -72,7 +72,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	}
 	synctest.Wait()
 	for _, a := range []collector.Answered{
-		{Source: "web", Status: http.StatusOK, Accepted: 7, Rejected: 2, Took: 2 * time.Millisecond},
+		{Source: "web", Status: http.StatusOK, Accepted: 7, BadTimes: 3, Rejected: 2, Took: 2 * time.Millisecond},
 		{Source: "web", Status: http.StatusTooManyRequests, Took: time.Millisecond},
 		{Status: http.StatusUnauthorized, Took: time.Millisecond},
 		{Source: "app", Status: http.StatusServiceUnavailable, Took: time.Millisecond},
@@ -172,6 +172,7 @@ func TestScrapeHasAllMetrics(t *testing.T) {
 			`hookferry_build_info{goversion="go1.26",version="v1.2.3"} 1`,
 			`hookferry_calls_accepted_total{source="app"} 0`,
 			`hookferry_calls_accepted_total{source="web"} 7`,
+			`hookferry_calls_bad_time_total{source="web"} 3`,
 			`hookferry_calls_rejected_total{source="web"} 2`,
 			`hookferry_config_last_reload_success_timestamp_seconds 1.7e+09`,
 			`hookferry_config_last_reload_successful 1`,

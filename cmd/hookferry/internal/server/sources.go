@@ -37,8 +37,8 @@ type source struct {
 }
 
 type counts struct {
-	accepted, rejected, limited, filtered atomic.Int64
-	last                                  atomic.Int64 // Unix time of the last accepted call in microseconds, 0 if there is none
+	accepted, rejected, limited, filtered, badTimes atomic.Int64
+	last                                            atomic.Int64 // Unix time of the last accepted call in microseconds, 0 if there is none
 }
 
 func (s *sources) use(settings *config.Settings) {
@@ -118,6 +118,7 @@ func (s *sources) answered(a *collector.Answered) {
 func (c *counts) answered(a *collector.Answered) {
 	c.accepted.Add(int64(a.Accepted))
 	c.filtered.Add(int64(a.Filtered))
+	c.badTimes.Add(int64(a.BadTimes))
 	c.rejected.Add(int64(a.Rejected))
 	if a.Status == http.StatusTooManyRequests {
 		c.limited.Add(1)
@@ -137,6 +138,7 @@ func (s *sources) list() []api.Source {
 			DestinationCount: len(source.Destinations),
 			Rate:             source.Rate,
 			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(), Filtered: source.filtered.Load(),
+			BadTimes: source.badTimes.Load(),
 		}
 		if source.Rate > 0 {
 			_, a.Burst = callRate(source.Source)

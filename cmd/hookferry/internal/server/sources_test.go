@@ -54,7 +54,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 		if find("k4") == nil || find("k5") != nil {
 			t.Error("find(k4) or find(k5) is wrong, want that it knows k4 and not k5")
 		}
-		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Filtered: 1, Rejected: 2})
+		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Filtered: 1, BadTimes: 2, Rejected: 2})
 		s.answered(&collector.Answered{Source: "a", Status: 429})
 		s.answered(&collector.Answered{Source: "gone", Status: 503})
 		s.answered(&collector.Answered{Status: 401})
@@ -79,7 +79,7 @@ func TestSourcesKeepCountsAndLimitsOnReload(t *testing.T) {
 		list := s.list()
 		slices.SortFunc(list, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
 		want := []api.Source{
-			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Filtered: 1, Last: at},
+			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Filtered: 1, BadTimes: 2, Last: at},
 			{Name: "new", Keys: 2, Enabled: true, Destinations: strings.Split("abcdefghij", ""), DestinationCount: 12, Rate: 1, Burst: 7},
 		}
 		if diff := cmp.Diff(want, list); diff != "" {
