@@ -115,24 +115,25 @@ type Held struct {
 // Held returns the destinations that are held, in the order of their ids.
 func (s *Scheduler) Held() (all []Held) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, p := range s.paused {
+	paused := s.paused
+	s.mu.Unlock()
+	for id, p := range paused {
 		all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
 	}
-	for _, l := range s.lanes {
+	s.each(func(l *Lane) {
 		h := Held{Destination: l.ID}
-		switch _, paused := s.paused[l.ID]; {
+		switch _, paused := paused[l.ID]; {
 		case paused:
-			continue
+			return
 		case l.hold != "":
 			h.Why, h.Since, h.Until = l.hold, l.stopped, l.heldUntil
 		case l.breaker.open:
 			h.Since, h.Until, h.Reason = l.breaker.since, l.breaker.next(l), l.breaker.reason
 		default:
-			continue
+			return
 		}
 		all = append(all, h)
-	}
+	})
 	slices.SortFunc(all, func(a, b Held) int { return strings.Compare(a.Destination, b.Destination) })
 	return all
 }

@@ -39,11 +39,12 @@ type Lane struct {
 	// period began before this process started.
 	stopped, resumed time.Time
 
-	touched time.Time // when the lane was last used
-	place   place
-	at      time.Time // in the place inLater: when the lane may fetch; zero in the other places
-	turn    uint64    // places.turn when the lane came to its place
-	pos     int       // the index in the queue of its place
+	touched       time.Time // when the lane was last used
+	place         place
+	at            time.Time // in the place inLater: when the lane may fetch; zero in the other places
+	pos           int       // in the place inLater: the index in its queue
+	before, after *Lane     // in the other queues: the neighbours
+	turn          uint64    // places.turn when the lane came to its place
 }
 
 // A head says when the first delivery of a queue in the store is due, zero if it is empty.

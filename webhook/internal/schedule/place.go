@@ -10,70 +10,83 @@ type place uint8
 
 const (
 	nowhere    place = iota // in no queue: no delivery waits, or the lane has no room until one of its attempts ends
-	inDue                   // the lane may fetch now
-	inUnproven              // the lane has no room because unproven and doubtful lanes have too many deliveries
-	inDoubtful              // the lane has no room because doubtful lanes have too many deliveries
 	inLater                 // the lane may fetch from Lane.at on
-	allPlaces  = iota
+	inUnproven              // the lane may fetch when unproven lanes may; see shares.allowance
+	inProven                // the lane may fetch now
+	inDoubtful              // the lane may fetch when doubtful lanes may
 )
 
-// places keeps track of which lanes may fetch now, and from when on other lanes may.
+// placeOf returns the place of lanes of a standing that have due deliveries, and room for them.
+func placeOf(s standing) place { return inUnproven + place(s) }
+
+// places keeps track of which lanes may fetch now, and from when on other lanes may. Its methods
+// look at a bounded number of lanes, however many there are.
 type places struct {
 	config *Config
 	shares *shares
 	full   bool // the latest Plan found no capacity
 
-	queues [allPlaces]laneQueue // the lanes in each place but nowhere
-	turn   uint64               // counts the moves of lanes to another place
+	due   [standings]line // the lanes in inUnproven, inProven and inDoubtful
+	later laneQueue       // the lanes in inLater
+	turn  uint64          // counts the moves of lanes to another place
+	looks uint64          // counts the calls of wanted; tests bound them
 }
 
-// update moves l to its place, and other lanes that had no room and may have some now.
+// update moves l to the place where it belongs now. It calls Wake if lanes may fetch that are short
+// of deliveries, or if the time of the next fetch has changed.
 func (p *places) update(l *Lane, now time.Time) {
-	p.move(l, now)
-	if p.shares.freed {
-		p.feed(now)
-	}
-}
-
-// move moves l to the place where it belongs now. It calls Wake if l is short of deliveries and may
-// fetch, or if the time of the next fetch has changed.
-func (p *places) move(l *Lane, now time.Time) {
 	_, to, at := p.wanted(l, now)
-	was := l.place
-	switch {
-	case to != was:
-		if was != nowhere {
-			heap.Remove(&p.queues[was], l.pos)
-		}
+	moves := to != l.place || !at.Equal(l.at)
+	if moves {
+		p.leave(l)
 		p.turn++
 		l.place, l.at, l.turn = to, at, p.turn
-		if to != nowhere {
-			heap.Push(&p.queues[to], l)
-		}
-	case !at.Equal(l.at):
-		l.at = at
-		heap.Fix(&p.queues[to], l.pos)
-	case to != inDue:
+		p.enter(l)
+	}
+	switch {
+	case moves && to == inLater && l.pos == 0:
+	case !p.full && (to == inProven && p.shares.short(l) || p.open(unproven) > 0 || p.open(doubtful) > 0):
+	default:
 		return
 	}
-	if to == inDue && !p.full && p.shares.short(l) || to == inLater && l.pos == 0 {
-		p.config.Wake()
+	p.config.Wake()
+}
+
+func (p *places) leave(l *Lane) {
+	switch l.place {
+	case nowhere:
+	case inLater:
+		heap.Remove(&p.later, l.pos)
+	default:
+		p.due[l.place-inUnproven].remove(l)
 	}
 }
 
-// feed moves lanes that have room now out of inUnproven and inDoubtful: at most half as many as
-// there are slots, because more cannot fetch at once. Others follow after the next fetch.
-func (p *places) feed(now time.Time) {
-	p.shares.freed = false
-	for _, was := range []place{inUnproven, inDoubtful} {
-		q := &p.queues[was]
-		for n := max(p.config.Slots/2, 1); n > 0 && len(*q) > 0; n-- {
-			l := (*q)[0]
-			if p.move(l, now); l.place == was {
-				break
+func (p *places) enter(l *Lane) {
+	switch l.place {
+	case nowhere:
+	case inLater:
+		heap.Push(&p.later, l)
+	default:
+		p.due[l.place-inUnproven].push(l)
+	}
+}
+
+// open returns how many lanes of a standing may fetch now.
+func (p *places) open(s standing) int { return min(p.due[s].n, max(p.shares.allowance(s), 0)) }
+
+// next returns the lane that may fetch now and has waited the longest, nil if there is none, and how
+// many lanes may fetch now, at most.
+func (p *places) next() (l *Lane, n int) {
+	for s := range p.due {
+		if open := p.open(standing(s)); open > 0 {
+			n += open
+			if first := p.due[s].first; l == nil || first.turn < l.turn {
+				l = first
 			}
 		}
 	}
+	return l, n
 }
 
 // refill calls Wake if the latest Plan found no capacity, and at least half of it is free again.
@@ -105,6 +118,7 @@ const lapseChunk = 256 // lapsed deliveries that one fetch takes from a lane at 
 
 // wanted returns how many deliveries l may fetch now, its place and, for inLater, its Lane.at.
 func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time) {
+	p.looks++
 	if l.paused || l.fetching {
 		return w, nowhere, at
 	}
@@ -126,7 +140,7 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {
 	case isDue(lapse, now):
-		return wants{fresh: lapseChunk, lapsing: true}, inDue, at
+		return wants{fresh: lapseChunk, lapsing: true}, inProven, at
 	case l.hold == "" && b.open && l.holds() > 0:
 		return w, nowhere, at // wait for the result of the attempt in flight
 	case !freshDue && !retryDue:
@@ -154,17 +168,11 @@ func notBefore(t, floor time.Time) time.Time {
 	return t
 }
 
-// A laneQueue is a container/heap of lanes, by Lane.at and then by when they came to the queue.
+// A laneQueue is a container/heap of lanes, by Lane.at.
 type laneQueue []*Lane
 
-func (q laneQueue) Len() int { return len(q) }
-
-func (q laneQueue) Less(i, j int) bool {
-	if c := q[i].at.Compare(q[j].at); c != 0 {
-		return c < 0
-	}
-	return q[i].turn < q[j].turn
-}
+func (q laneQueue) Len() int           { return len(q) }
+func (q laneQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 
 func (q laneQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]

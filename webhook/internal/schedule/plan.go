@@ -12,7 +12,10 @@ type Want struct {
 	Next time.Time
 }
 
-const maxWants = 1024 // queues of one fetch at most, so that the first results arrive soon
+const (
+	maxWants = 1024 // queues of one fetch at most, so that the first results arrive soon
+	maxDue   = 256  // lanes that become due in one Plan at most, so that Plan holds the lock for a short time
+)
 
 // Plan appends to wants the queues to fetch from now. maxBytes bounds the bodies of the fetch.
 // again is when further deliveries can be fetched, zero if that depends on more than time. If there
@@ -22,8 +25,8 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	s.shares.clock = now
-	due, later := &s.places.queues[inDue], &s.places.queues[inLater]
-	for len(*later) > 0 && !(*later)[0].at.After(now) {
+	later := &s.places.later
+	for n := 0; n < maxDue && len(*later) > 0 && !(*later)[0].at.After(now); n++ {
 		s.places.update((*later)[0], now)
 	}
 	n := s.shares.capacity()
@@ -31,17 +34,19 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	if s.places.full = n <= 0 || maxBytes <= 0; s.places.full {
 		return wants, 0, time.Time{}
 	}
-	for len(*due) > 0 && n > 0 && len(wants) < maxWants {
-		share := max(1, n/len(*due))
-		l := (*due)[0]
+	for n > 0 && len(wants) < maxWants {
+		l, rivals := s.places.next()
+		if l == nil {
+			break
+		}
 		l.touch(now)
 		w, to, _ := s.places.wanted(l, now)
-		if to != inDue {
+		if to != l.place {
 			s.places.update(l, now)
 			continue
 		}
 		if !w.lapsing {
-			w.limit(min(share, n), l.more)
+			w.limit(min(max(n/rivals, 1), s.shares.allowance(l.standing)), l.more)
 			l.more ^= 1
 			n -= w.fresh + w.retries
 			s.shares.offered[l.standing] += w.fresh + w.retries
@@ -105,6 +110,5 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 		l.fetching = false
 		s.places.update(l, now)
 	}
-	s.places.feed(now) // the fetch may have brought fewer deliveries than there was room for
 	return back, lapsed
 }

@@ -194,22 +194,22 @@ func (s *Scheduler) release(t *Slot, answered bool, now time.Time) {
 // idle lanes.
 func (s *Scheduler) Overdue(limit time.Duration) (hanging, ready []Item) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.config.Now()
 	for t := range s.slots {
 		if t.Lane != nil && !t.overdue && time.Since(t.began) > limit {
 			t.overdue = true
 			hanging = append(hanging, t.Item)
 		}
 	}
-	for id, l := range s.lanes {
+	s.mu.Unlock()
+	now := s.config.Now()
+	s.each(func(l *Lane) {
 		if l.ready.len() > 0 && now.Sub(l.ready.first().since) > limit {
 			ready = append(ready, s.take(l)...)
 			s.places.update(l, now)
 		}
 		if l.isIdle(now) {
-			delete(s.lanes, id)
+			delete(s.lanes, l.ID)
 		}
-	}
+	})
 	return hanging, ready
 }

@@ -36,7 +36,7 @@ type Scheduler struct {
 
 	mu      sync.Mutex       // guards the fields below
 	lanes   map[string]*Lane // of the destinations that have deliveries, or had some lately
-	paused  map[string]Pause // by destination
+	paused  map[string]Pause // by destination; SetPaused replaces it
 	shares  shares
 	places  places
 	run     runQueue
@@ -104,7 +104,8 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || l.paused || l.suspended() {
 		return false
 	}
-	if n, _, _ := s.shares.room(l, now); n == 0 {
+	n, _, _ := s.shares.room(l, now)
+	if n == 0 || s.shares.allowance(l.standing) <= 0 || l.standing != proven && s.places.due[l.standing].n > 0 {
 		return false
 	}
 	s.shares.hold(l)
@@ -236,11 +237,24 @@ func (s *Scheduler) Load() (active, ready int) {
 // Loads calls f for each destination with deliveries that are being attempted or ready, with their
 // numbers. f must not call the scheduler.
 func (s *Scheduler) Loads(f func(destination string, active, ready int)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.lanes {
+	s.each(func(l *Lane) {
 		if l.active+l.ready.len() > 0 {
 			f(l.ID, l.active, l.ready.len())
+		}
+	})
+}
+
+// each calls f for each lane, with s.mu held, which f must not release. As there may be many lanes,
+// each lets go of s.mu now and then. It may leave out lanes that come or go meanwhile.
+func (s *Scheduler) each(f func(*Lane)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, l := range s.lanes {
+		f(l)
+		if n++; n%256 == 0 {
+			s.mu.Unlock()
+			s.mu.Lock()
 		}
 	}
 }

@@ -23,6 +23,7 @@ type testScheduler struct {
 	limit int                        // Limits.Slots of all destinations
 	store map[string]*[2][]time.Time // fresh deliveries and retries that are not claimed, in order
 	plan  []Want
+	most  uint64 // how many lanes a single Plan has looked at, at most
 }
 
 func newTestScheduler(t *testing.T, slots, limit int, bytes int64) *testScheduler {
@@ -59,6 +60,13 @@ func (w *testScheduler) put(destination string, retries bool, due time.Time, n i
 	}
 }
 
+// looks returns how often the scheduler has looked at a lane.
+func (w *testScheduler) looks() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places.looks
+}
+
 func index(retries bool) int {
 	if retries {
 		return 1
@@ -70,8 +78,14 @@ func index(retries bool) int {
 // fetches. It returns the fetched deliveries, and those that have lapsed.
 func (w *testScheduler) fetch() (got, lapsed []Item) {
 	for {
-		plan, _, _ := w.Plan(w.plan[:0])
-		if len(plan) == 0 {
+		before := w.looks()
+		plan, _, again := w.Plan(w.plan[:0])
+		w.most = max(w.most, w.looks()-before)
+		switch {
+		case len(plan) > 0:
+		case isDue(again, time.Now()):
+			continue
+		default:
 			return got, lapsed
 		}
 		var items []Item
@@ -159,17 +173,32 @@ func (w *testScheduler) check() {
 		if l.active > l.limit {
 			w.t.Fatalf("got %d attempts in a lane, want at most %d", l.active, l.limit)
 		}
-		if q := w.places.queues[l.place]; l.place != nowhere && (l.pos >= len(q) || q[l.pos] != l) {
-			w.t.Fatalf("lane %s is not at its position %d of the place %d, want it there", l.ID, l.pos, l.place)
+		if q := w.places.later; l.place == inLater && (l.pos >= len(q) || q[l.pos] != l) {
+			w.t.Fatalf("lane %s is not at its position %d of the place inLater, want it there", l.ID, l.pos)
 		}
 	}
 	if active != w.shares.active || reserved != w.shares.reserved || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
 		w.t.Fatalf("%d active, %d reserved, %d busy, %v held; the counters say %d, %d, %d, %v",
 			active, reserved, busy, held, w.shares.active, w.shares.reserved, w.shares.busy, w.shares.held)
 	}
-	for p, q := range w.places.queues {
-		if p := place(p); p != nowhere && places[p] != len(q) {
-			w.t.Fatalf("%d lanes are in the place %d, want the length of its queue, %d", places[p], p, len(q))
+	if n := len(w.places.later); places[inLater] != n {
+		w.t.Fatalf("%d lanes are in the place inLater, want the length of its queue, %d", places[inLater], n)
+	}
+	for _, st := range []standing{unproven, doubtful} {
+		if n := w.places.open(st); n > 0 && !w.places.full && w.wakes == 0 {
+			w.t.Fatalf("%d lanes of the standing %d may fetch and Wake was not called, want a call", n, st)
+		}
+	}
+	for st, q := range w.places.due {
+		p, n := placeOf(standing(st)), 0
+		var before *Lane
+		for l := q.first; l != nil; before, l = l, l.after {
+			if n++; l.place != p || l.before != before {
+				w.t.Fatalf("lane %s of the place %d is behind %p in the queue of the place %d, want %p", l.ID, l.place, l.before, p, before)
+			}
+		}
+		if n != places[p] || n != q.n || q.last != before {
+			w.t.Fatalf("%d lanes are in the place %d; the queue has %d and the length %d", places[p], p, n, q.n)
 		}
 	}
 }
@@ -312,7 +341,7 @@ func (w *testScheduler) next() *Slot {
 func (w *testScheduler) sleep() bool {
 	w.mu.Lock()
 	var at time.Time
-	if later := w.places.queues[inLater]; len(later) > 0 {
+	if later := w.places.later; len(later) > 0 {
 		at = later[0].at
 	}
 	w.mu.Unlock()
@@ -417,6 +446,62 @@ func TestPutDuringFetchIsNotForgotten(t *testing.T) {
 			t.Errorf("after the fetch the plan has %d queues, want 1", len(plan))
 		}
 	})
+}
+
+// However many destinations fail, hang or are new, the scheduler looks at few lanes for each attempt,
+// and at a bounded number of lanes in each Plan.
+func TestLooksDoNotGrowWithLanes(t *testing.T) {
+	const lanes = 100_000
+	for _, tt := range []struct {
+		name     string
+		attempts int
+		end      func(w *testScheduler, slot *Slot, due time.Time)
+	}{
+		{"failing", lanes + lanes/10, func(w *testScheduler, slot *Slot, due time.Time) { w.fail(slot, time.Until(due), false) }},
+		{"hanging", lanes / 10, func(w *testScheduler, slot *Slot, due time.Time) {
+			time.Sleep(5 * time.Second)
+			w.fail(slot, time.Until(due), true)
+		}},
+		{"new", lanes, func(w *testScheduler, slot *Slot, _ time.Time) { w.end(slot, true) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestScheduler(t, 1024, 64, 1<<30)
+				defer w.Close()
+				for i := range lanes {
+					w.put(fmt.Sprint(i), false, time.Now(), 1)
+				}
+				before := w.looks()
+				if before != lanes {
+					t.Errorf("the scheduler looked at %d lanes for %d puts, want one for each", before, lanes)
+				}
+				var active []*Slot
+				due := time.Now().Add(24 * time.Hour) // all retries are due at the same time
+				for range tt.attempts {
+					if w.wakes > 0 {
+						w.wakes = 0
+						w.fetch()
+					}
+					for slot := w.begin(); slot != nil; slot = w.begin() {
+						active = append(active, slot)
+					}
+					if len(active) == 0 {
+						time.Sleep(time.Until(due))
+						due = due.Add(24 * time.Hour)
+						active = append(active, w.next())
+					}
+					tt.end(w, active[0], due)
+					active = active[1:]
+				}
+				if n := float64(w.looks()-before) / float64(tt.attempts); n > 12 {
+					t.Errorf("the scheduler looked at %.1f lanes for each attempt, want at most 12", n)
+				}
+				if most := uint64(maxDue + 2*maxWants); w.most > most {
+					t.Errorf("Plan looked at %d lanes, want at most %d", w.most, most)
+				}
+			})
+		})
+	}
 }
 
 // The scheduler allocates nothing for a delivery that succeeds.

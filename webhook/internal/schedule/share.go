@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // shares counts the deliveries in memory, and divides the slots and the bytes among the lanes.
 type shares struct {
@@ -12,7 +15,6 @@ type shares struct {
 	busy     int            // lanes with deliveries in memory
 	bytes    int64          // of the bodies of deliveries that are in memory or not settled yet
 	clock    time.Time      // the time of the latest call of Plan or Next
-	freed    bool           // a lane that had no room because of its standing may have room now
 }
 
 // waiting returns how many deliveries in memory are not being attempted.
@@ -37,7 +39,6 @@ func (s *shares) drop(l *Lane, n int) {
 	if n > 0 && l.holds() == 0 {
 		s.busy--
 	}
-	s.freed = s.freed || l.standing != proven
 }
 
 func (s *shares) setStanding(l *Lane, to standing) {
@@ -48,11 +49,11 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.held[l.standing] -= n
 	s.held[to] += n
 	l.standing = to
-	s.freed = s.freed || to != doubtful
 }
 
 // room returns how many more deliveries l may have in memory, and its place if it has due
-// deliveries. If that is inLater, the rate limit gives l room at the time again.
+// deliveries. If that is inLater, the rate limit gives l room at the time again. An unproven or
+// doubtful lane must also observe allowance.
 //
 // The division of the slots ensures that no number of hanging destinations takes all of them, not
 // even in the seconds before their first attempts time out:
@@ -78,6 +79,8 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 			n *= 2 // so that a worker whose attempt ends finds the next delivery at once
 		}
 		n -= held
+	case l.standing == unproven && s.suspects() >= s.config.Slots/4:
+		n = 1 - held // with many such lanes, each gets one
 	default:
 		n = l.slots - held
 	}
@@ -89,21 +92,13 @@ func (s *shares) room(l *Lane, now time.Time) (n int, to place, again time.Time)
 		}
 		n = min(n, tokens) // without tokens, there is no room until a waiting delivery is attempted
 	}
-	if n > 0 && l.standing != proven {
-		switch n = min(n, s.allowance(l, held)); {
-		case n <= 0 && l.standing == doubtful:
-			return 0, inDoubtful, again
-		case n <= 0:
-			return 0, inUnproven, again
-		}
-	}
 	if n > 0 && l.largest > 0 {
 		n = int(min(int64(n), max(s.part(s.config.Bytes)/l.largest, 1)-int64(held)))
 	}
 	if n <= 0 {
 		return 0, nowhere, again
 	}
-	return n, inDue, again
+	return n, placeOf(l.standing), again
 }
 
 // short reports whether l needs a fetch soon: at most an eighth of its slots have a ready delivery.
@@ -112,18 +107,21 @@ func (s *shares) short(l *Lane) bool {
 	return l.suspended() || l.ready.len() <= s.slotsOf(l)/8
 }
 
-// allowance returns how many more deliveries an unproven or doubtful lane may have by its standing.
-func (s *shares) allowance(l *Lane, held int) int {
-	failing := s.held[doubtful] + s.offered[doubtful]
-	all := s.held[unproven] + s.offered[unproven] + failing
-	n := max(s.config.Slots/2, 1) - all
-	switch {
-	case l.standing == doubtful:
-		n = min(n, max(s.config.Slots/4, 1)-failing)
-	case all >= s.config.Slots/4:
-		n = min(n, 1-held) // with many such lanes, each gets one
+// allowance returns how many more deliveries the lanes of a standing may have in memory together.
+func (s *shares) allowance(of standing) int {
+	all := max(s.config.Slots/2, 1) - s.suspects()
+	switch of {
+	case proven:
+		return math.MaxInt
+	case doubtful:
+		return min(all, max(s.config.Slots/4, 1)-s.held[doubtful]-s.offered[doubtful])
 	}
-	return n
+	return all
+}
+
+// suspects returns how many deliveries of unproven and doubtful lanes are in memory, or may be soon.
+func (s *shares) suspects() int {
+	return s.held[unproven] + s.offered[unproven] + s.held[doubtful] + s.offered[doubtful]
 }
 
 // slotsOf returns how many attempts l may make at once.
