@@ -20,9 +20,9 @@ import (
 type database struct {
 	config     Config
 	pool       *pgxpool.Pool
-	schema     string // quoted, for SQL
-	lock       int64  // the advisory lock of the dedup window; lock^1 is that of upkeep, lock^2 that of migrate
-	channel    string // of notifications
+	schema     string            // quoted, for SQL
+	names      *strings.Replacer // of the method in
+	channel    string            // of notifications
 	calls      storekit.Gate
 	steps      *storekit.Upkeep // of maintenance
 	background context.Context  // ends when the Store is closed
@@ -30,8 +30,8 @@ type database struct {
 	goroutines sync.WaitGroup
 }
 
-// in returns SQL statements with the name of the schema in place of S.
-func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
+// in returns SQL statements with the name of the schema in place of S, also in the string 'S.ids'.
+func (s *database) in(sql string) string { return s.names.Replace(sql) }
 
 // checkIsolation returns an error unless transactions of the pool are READ COMMITTED. At a stricter
 // level, a transaction fails if another node claims or settles a chunk at the same time. Here, SKIP
@@ -132,7 +132,10 @@ func paged[T any](ctx context.Context, s *database, what, after string, key func
 
 // The codes of errors of PostgreSQL that this package looks for.
 const (
+	uniqueViolation  = "23505"
 	deadlockDetected = "40P01"
+	duplicateSchema  = "42P06"
+	duplicateTable   = "42P07"
 	lockNotAvailable = "55P03"
 	claimsEnded      = "HF001" // raised by the SQL function settle
 )

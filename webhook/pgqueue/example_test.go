@@ -168,13 +168,12 @@ func ExampleConfig_pooler() {
 }
 
 func ExampleSQL() {
-	text, err := pgqueue.SQL("hookferry", 0)
+	text, err := pgqueue.SQL("hookferry", 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(strings.Join(strings.Split(text, "\n")[:3], "\n"))
+	fmt.Println(strings.Join(strings.Split(text, "\n")[:2], "\n"))
 	// Output:
 	// BEGIN;
-	// CREATE SCHEMA IF NOT EXISTS "hookferry";
 	// SET LOCAL search_path TO "hookferry", pg_temp;
 }

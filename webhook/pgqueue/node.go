@@ -267,8 +267,8 @@ SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // upkeep keeps the tables small, and heals claims. Each step is a transaction of its own.
 func (s *Store) upkeep(ctx context.Context) error {
-	_, dedup := s.pool.Exec(ctx, s.in("SELECT S.rotate_dedup($1, clock_timestamp(), $2, $3)"), s.lock, s.config.DedupMax, s.config.DedupWindow)
-	_, chunks := s.pool.Exec(ctx, s.in("SELECT S.rotate_chunks($1, clock_timestamp())"), s.lock)
+	_, dedup := s.pool.Exec(ctx, s.in("SELECT S.rotate_dedup(0, clock_timestamp(), $1, $2)"), s.config.DedupMax, s.config.DedupWindow)
+	_, chunks := s.pool.Exec(ctx, s.in("SELECT S.rotate_chunks(0, clock_timestamp())"))
 	b := newBatch()
 	b.Queue(s.in(healSQL), s.channel, s.nodeNow())
 	return errors.Join(dedup, chunks, s.pool.SendBatch(ctx, b).Close())

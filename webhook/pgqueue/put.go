@@ -188,7 +188,7 @@ func (s *database) putArgs(drafts []*draft, sender *int64) []any {
 			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
 		}
 	}
-	return []any{s.lock, sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel}
+	return []any{int64(0), sender, keys, names, retries, dues, counts, mine, reasons, items, s.channel}
 }
 
 // stored adds the stored drafts to memory, and gives the callers their claims. The caller holds s.mu.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,9 +27,12 @@ const (
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// Schema holds the tables; Open creates it if it is missing. Empty means DefaultSchema.
+	// Schema holds the tables; Open creates it if it is missing. Open refuses a schema of another role,
+	// which could read all deliveries, unless that is a superuser, the owner of the database, or a role
+	// that the pool's is a member of. Empty means DefaultSchema.
 	Schema string
 	// NoMigrate makes Open change nothing in the database, and fail if the schema is too old; see SQL.
+	// A schema of another role then is a warning.
 	NoMigrate bool
 	// NoListen is for poolers that give each transaction a connection of its own, such as PgBouncer in
 	// transaction mode. The Store then does not LISTEN, and finds what other nodes put within Poll. The
@@ -116,10 +119,12 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock := lockOf(c.Schema)
 	s := &Store{farewell: min(c.Claim, writeTimeout)}
 	s.heartbeat = heartbeat{
-		database:  &database{config: c, pool: pool, schema: name, lock: lock, channel: "hookferry_" + strconv.FormatUint(uint64(lock), 36), steps: storekit.NewUpkeep("pgqueue", c.Logger)},
+		database: &database{
+			config: c, pool: pool, schema: name, channel: channelOf(c.Schema), steps: storekit.NewUpkeep("pgqueue", c.Logger),
+			names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."),
+		},
 		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
 	}
 	s.changed = make(chan struct{}, 1)
