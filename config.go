@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/spool"
+	"github.com/hookferry/analytics/internal/weburl"
 )
 
 // The defaults of the Client's fields.
@@ -190,10 +191,10 @@ func (c *Client) settings() (*settings, error) {
 // batchURL returns the URL to which batches for an endpoint are sent. Its errors do not
 // repeat the endpoint, which may hold credentials.
 func batchURL(endpoint string) (*url.URL, error) {
-	u, err := url.Parse(cmp.Or(endpoint, DefaultEndpoint))
+	u, err := weburl.Parse(cmp.Or(endpoint, DefaultEndpoint))
 	switch {
 	case err != nil:
-		return nil, refuse("Endpoint", "is not a URL")
+		return nil, refuse("Endpoint", "%v", err)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, refuse("Endpoint", "is not an http or https URL")
 	case u.Hostname() == "":

@@ -83,6 +83,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/weburl"
 )
 
 // DefaultMaxMemory is the MaxMemory of a Config that sets none: 256 MiB.
@@ -245,10 +246,10 @@ func New(c Config) (*Handler, error) {
 		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to try again later", recovers: "collector: the forwarder takes events again"},
 	}
 	if c.BaseURL != "" {
-		u, err := url.Parse(c.BaseURL)
+		u, err := weburl.Parse(c.BaseURL)
 		switch {
 		case err != nil:
-			return nil, errors.New("collector: BaseURL: is not a URL")
+			return nil, fmt.Errorf("collector: BaseURL: %w", err)
 		case u.Scheme != "http" && u.Scheme != "https":
 			return nil, fmt.Errorf("collector: BaseURL: has the scheme %q; http and https are allowed", u.Scheme)
 		case u.Host == "":

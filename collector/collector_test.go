@@ -1344,6 +1344,7 @@ func TestNewRefuses(t *testing.T) {
 		{"negative memory", func(c *collector.Config) { c.MaxMemory = -1 }, "MaxMemory"},
 		{"URL without scheme", func(c *collector.Config) { c.BaseURL = "t.example" }, "BaseURL"},
 		{"URL of another scheme", func(c *collector.Config) { c.BaseURL = "ftp://t.example" }, "BaseURL"},
+		{"URL with a space", func(c *collector.Config) { c.BaseURL = "https://t.example " }, "BaseURL"},
 		{"URL without host", func(c *collector.Config) { c.BaseURL = "https:///x" }, "BaseURL"},
 		{"URL with a password", func(c *collector.Config) { c.BaseURL = "https://u:hunter2@t.example" }, "BaseURL"},
 		{"URL with a query", func(c *collector.Config) { c.BaseURL = "https://t.example?a=hunter2" }, "BaseURL"},

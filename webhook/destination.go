@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/internal/weburl"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -96,7 +97,8 @@ type Destination struct {
 type Endpoint struct {
 	// URL is absolute, with the scheme http or https, in at most 8,192 bytes. User and password in it
 	// are sent as basic authentication. The host is a name, or an address in its usual form:
-	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
+	// 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused. International names
+	// are mapped by UTS #46. Spaces and invisible characters are refused.
 	URL string
 	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes, and
 	// names that differ by more than case. Not allowed are those of the message: Host, Content-Length,
@@ -121,15 +123,20 @@ var forbiddenHeaders = map[string]bool{
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
+// ParseURL parses a URL that a person entered. Like New, it maps an international host to ASCII by
+// UTS #46, and refuses spaces and invisible characters. The error is a predicate, such as "is no URL",
+// and quotes no part of s, which may hold a password.
+func ParseURL(s string) (*url.URL, error) { return weburl.Parse(s) }
+
 func checkURL(field, s string) (*url.URL, error) {
-	u, err := url.Parse(s)
+	u, err := weburl.Parse(s)
 	switch {
 	case s == "":
 		return nil, refuse(field, "is required")
 	case len(s) > maxURL:
 		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
 	case err != nil:
-		return nil, refuse(field, "is no URL") // err may quote a password
+		return nil, refuse(field, "%v", err)
 	case u.Scheme == "":
 		return nil, refuse(field, "has no scheme; want one such as https://example.com/hook")
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -144,9 +151,6 @@ func checkURL(field, s string) (*url.URL, error) {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 			return nil, refuse(field, "has the port %s; 1 to 65535 are allowed", port)
 		}
-	}
-	if strings.Contains(u.RawQuery, " ") {
-		return nil, refuse(field, "has a space in its query")
 	}
 	return u, nil
 }

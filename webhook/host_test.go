@@ -8,8 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/wire"
+	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // spellings are hosts that some parser or resolver takes for 127.0.0.1 or another non-public
@@ -110,6 +113,8 @@ func TestCheckURLRefusesInvalidHosts(t *testing.T) {
 		{"labels", false, []string{".example", "a..b", "a..", "a。。b"}},
 		{"brackets", false, []string{"[127.0.0.1]", "[crm.example]", "[]", "[fe80::1%25a b]", "[fe80::1%25a\"b]"}},
 		{"length", false, []string{strings.Repeat("a.", 128)}},
+		{"invisible characters", false, []string{"crm.example/ ", "crm.example/hook\u200b", " crm.example", "crm.\u00adexample", "crm.example/a\tb", "crm.example/?a=b c", "crm.example/\ufeff"}},
+		{"invalid international names", false, []string{"a_ü.example", "xn--a.ü.example", "ü-.example", "\u0301a.example"}},
 	} {
 		for _, host := range tt.hosts {
 			_, err := checkURL("URL", "http://"+host+"/")
@@ -119,6 +124,49 @@ func TestCheckURLRefusesInvalidHosts(t *testing.T) {
 			var ce *ConfigError
 			if err != nil && !errors.As(err, &ce) {
 				t.Errorf("%s: checkURL(http://%s/) = %v, want a *ConfigError", tt.name, host, err)
+			}
+		}
+	}
+}
+
+// International names are mapped once (UTS #46), for the look-up, the certificate, and the Host or
+// :authority of the request, whatever makes the request.
+func TestInternationalHostsAreMapped(t *testing.T) {
+	for _, tt := range []struct{ name, host, want string }{
+		{"capital", "Österreich.test", "xn--sterreich-z7a.test"},
+		{"full width", "ｂüｃｈｅｒ。test", "xn--bcher-kva.test"},
+		{"decomposed", "bu\u0308cher.test:8443", "xn--bcher-kva.test:8443"},
+	} {
+		for _, netHTTP := range []bool{false, true} {
+			for _, scheme := range []string{"http", "https", "HTTP/2"} {
+				synctest.Test(t, func(t *testing.T) {
+					network := webhooktest.NewNetwork()
+					defer network.Close()
+					u := "https://"
+					if scheme == "http" {
+						u = "http://"
+					}
+					recv := network.Receiver(u+tt.want+"/", "")
+					if scheme == "HTTP/2" {
+						recv.SetTLS(webhooktest.TLS{HTTP2: true})
+					}
+					config := &Config{ServiceName: "Test", Timeout: 5 * time.Second, MaxInFlight: 1, MaxConcurrent: 1, DialContext: network.DialContext, TLSClientConfig: network.TLSClientConfig()}
+					to, err := compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: u + tt.host + "/hook"}}, NetHTTP: netHTTP}, config, nil)
+					must(t, err)
+					c := newClient(config, nil, t.Context())
+					defer c.Close()
+					s := &sender{client: c}
+					for range 2 {
+						if res := s.send(t.Context(), &Delivery{ID: "m1", Body: []byte("{}")}, to.endpoints[0]); res.outcome != OutcomeDelivered {
+							t.Errorf("%s by %s, NetHTTP %t: send = %+v, want it delivered", tt.name, scheme, netHTTP, res.attempt)
+						}
+					}
+					for _, r := range recv.Requests() {
+						if r.Host != tt.want || (r.Proto == "HTTP/2.0") != (scheme == "HTTP/2") {
+							t.Errorf("%s by %s, NetHTTP %t: got a request by %s for the host %q, want %q", tt.name, scheme, netHTTP, r.Proto, r.Host, tt.want)
+						}
+					}
+				})
 			}
 		}
 	}

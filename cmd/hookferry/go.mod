@@ -18,10 +18,7 @@ require (
 )
 
 // The configuration file.
-require (
-	go.yaml.in/yaml/v4 v4.0.0
-	golang.org/x/net v0.60.0
-)
+require go.yaml.in/yaml/v4 v4.0.0
 
 // The store in PostgreSQL.
 require github.com/jackc/pgx/v5 v5.12.0
@@ -102,6 +99,7 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect

@@ -34,10 +34,10 @@ func newRelay(to string, p *printer) (*relay, error) {
 	if !strings.Contains(to, "://") {
 		to = "http://" + to
 	}
-	u, err := url.Parse(to)
+	u, err := webhook.ParseURL(to)
 	switch {
 	case err != nil:
-		return nil, usagef("--to: want a URL, or host:port and a path")
+		return nil, usagef("--to: %v", err)
 	case u.User != nil:
 		return nil, usagef("--to: want a URL without a user")
 	}

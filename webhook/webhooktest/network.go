@@ -30,13 +30,13 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/internal/weburl"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -136,7 +136,7 @@ func (n *Network) Close() error {
 // Receiver panics if rawURL is not an http or https URL, if another receiver has its host and port,
 // or if the network is closed.
 func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Step) *Receiver {
-	u, err := url.Parse(rawURL)
+	u, err := weburl.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		panic(fmt.Sprintf("webhooktest: %q is not an http or https URL", rawURL))
 	}

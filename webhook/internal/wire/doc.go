@@ -30,7 +30,7 @@
 //   - The close of an idle TLS connection sends close_notify, as RFC 8446 requires. It waits at
 //     most 1 ms for a receiver that does not read.
 //   - nethttp.go makes requests with net/http for receivers that choose HTTP/2 in the TLS
-//     handshake, for hosts with names in other scripts, for proxies, and for targets with NetHTTP.
-//     So this package needs no code of its own for any of these. A connection that turns out to
-//     speak HTTP/2 is handed over to net/http: otherwise a delivery would take two TLS handshakes.
+//     handshake, for proxies, and for targets with NetHTTP. So this package needs no code of its own
+//     for any of these. A connection that turns out to speak HTTP/2 is handed over to net/http:
+//     otherwise a delivery would take two TLS handshakes.
 package wire

@@ -30,7 +30,7 @@ type handoverKey struct{}
 
 // byNetHTTP reports whether net/http makes the requests to t.
 func (c *Client) byNetHTTP(h *host, t *Target) bool {
-	return t.NetHTTP || t.foreign || c.config.Proxy != nil || h.h2.Load()
+	return t.NetHTTP || c.config.Proxy != nil || h.h2.Load()
 }
 
 // httpTransport returns the http.Transport of h, and creates it if needed.
@@ -65,12 +65,7 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 					return tc, nil
 				}
 			}
-			config := h.tls
-			if addr != h.key.addr { // addr has the punycode form of a name in another script
-				config = config.Clone()
-				config.ServerName, _, _ = net.SplitHostPort(addr)
-			}
-			return connect(ctx, addr, config)
+			return connect(ctx, addr, h.tls)
 		},
 		TLSClientConfig:        h.tls.Clone(), // for connections through a proxy
 		DisableCompression:     true,
@@ -153,7 +148,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	if err != nil {
 		return Answer{}, err
 	}
-	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
+	req.URL, req.Host, req.Header = t.url, t.host, t.header.Clone()
 	// This key makes http.Transport repeat the request if a kept connection turns out to be closed.
 	// A key without a value is not sent.
 	if len(req.Header["Idempotency-Key"]) == 0 {

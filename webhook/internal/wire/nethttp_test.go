@@ -186,7 +186,8 @@ func TestNetHTTPResendsRequests(t *testing.T) {
 			}
 		}}
 		c, _ := p.client(t)
-		to := target(t, "http://bücher.example/")
+		to := target(t, "http://crm.example/")
+		to.NetHTTP = true
 		for range 3 {
 			if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 {
 				t.Errorf("Post = %+v, %v; want 200", a, err)

@@ -21,12 +21,12 @@ type Target struct {
 	// It must be set before the first request.
 	NetHTTP bool
 
-	url     *url.URL
-	header  http.Header
-	tls     *tls.Config // nil: the configuration of the Client
-	key     key
-	foreign bool   // only net/http can send the host: in punycode, or without its IPv6 zone
-	head    []byte // head of a request, up to the value of Content-Length
+	url    *url.URL
+	header http.Header
+	tls    *tls.Config // nil: the configuration of the Client
+	key    key
+	host   string // value of the header Host
+	head   []byte // head of a request, up to the value of Content-Length
 }
 
 // A key identifies the connections that requests can share.
@@ -54,7 +54,7 @@ func identityOf(c *tls.Config) identity {
 	return identity{[sha256.Size]byte(h.Sum(nil)), c.RootCAs}
 }
 
-// NewTarget returns a Target for u, an http or https URL with a host. header is sent with
+// NewTarget returns a Target for u, an http or https URL with a host in ASCII. header is sent with
 // each request. Its names and values must be valid, and it must have User-Agent and
 // Content-Type. tls replaces the Client's configuration, unless it is nil. Targets with the same
 // client certificates and the same RootCAs must have configurations that are equal otherwise, too.
@@ -63,17 +63,17 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 	t := &Target{url: u, header: header, tls: tls, key: key{secure: u.Scheme == "https", identity: identityOf(tls)}}
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
-	t.foreign = strings.Trim(u.Host, hostBytes) != ""
+	t.host = u.Host
+	if begin, rest, ok := strings.Cut(u.Host, "%"); ok { // the zone of an IPv6 address is this machine's
+		t.host = begin + rest[strings.IndexByte(rest, ']'):]
+	}
 	var head bytes.Buffer
-	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
+	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), t.host)
 	header.Write(&head)
 	head.WriteString("Content-Length: ")
 	t.head = head.Bytes()
 	return t
 }
-
-// hostBytes lists the bytes of host names and addresses that are sent unchanged.
-const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"
 
 // appendHead appends the head of a request with a body of length bytes and additional header lines.
 func (t *Target) appendHead(dst, lines []byte, length int) []byte {

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // The time limits of a Client. The last two are for requests that take longer than others.
@@ -63,9 +65,11 @@ func ParseBase(base string) (*url.URL, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
-	u, err := url.Parse(base)
+	u, err := webhook.ParseURL(base)
 	switch {
-	case err != nil || u.Host == "" || u.Opaque != "":
+	case err != nil:
+		return nil, fmt.Errorf("want a URL or host:port; it %w", err)
+	case u.Host == "" || u.Opaque != "":
 		return nil, errors.New("want a URL or host:port")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("has the scheme %q; http and https are allowed", u.Scheme)

@@ -78,7 +78,7 @@ func (r *reader) headers(key string, headers map[string]signature.Secret) {
 var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$").MatchString
 
 func isBaseURL(text string) bool {
-	u, err := url.Parse(text)
+	u, err := webhook.ParseURL(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
@@ -152,7 +152,7 @@ func (t *ClientTLS) Config() *tls.Config { return newReader("", nil).clientTLS("
 // ProxyURL returns the setting Proxy as a URL. It returns nil if no proxy is set, or if the setting
 // is not a URL; Complete reports the latter.
 func (w *Webhooks) ProxyURL() *url.URL {
-	u, err := url.Parse(w.Proxy.Reveal())
+	u, err := webhook.ParseURL(w.Proxy.Reveal())
 	if err != nil || w.Proxy == "" {
 		return nil
 	}
@@ -162,10 +162,11 @@ func (w *Webhooks) ProxyURL() *url.URL {
 // checkWebhooks checks what webhook.New would refuse.
 func (r *reader) webhooks(w *Webhooks) {
 	r.refuse(w.Name != "" && !isToken(w.Name), "webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
-	proxy := w.ProxyURL()
+	proxy, err := webhook.ParseURL(w.Proxy.Reveal())
 	switch {
-	case proxy == nil:
-		r.refuse(w.Proxy != "", "webhooks.proxy", "is not a URL")
+	case w.Proxy == "":
+	case err != nil:
+		r.problem("webhooks.proxy", "%v", err)
 	case proxy.Scheme != "http" && proxy.Scheme != "socks5", proxy.Hostname() == "":
 		r.problem("webhooks.proxy", "want an http or socks5 URL with a host")
 	}

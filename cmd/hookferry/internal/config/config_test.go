@@ -330,7 +330,12 @@ func TestLoadReportsEveryProblem(t *testing.T) {
 			"3:17: admin.listen: want an address",
 			"4:21: tracing.endpoint: want an http or https URL",
 			"5:18: webhooks.name: want a product name",
-			"5:32: webhooks.proxy: is not a URL",
+			"5:32: webhooks.proxy: is no URL",
+		}},
+		{"URLs with what cannot be seen", "baseURL: \"https://a.example \"\ntracing: {endpoint: \"http://otel:1\\u200b\"}\nwebhooks: {proxy: \"http://p:1\\u00a0\"}\n" + minimal, []string{
+			"1:10: baseURL: want an http or https URL",
+			"2:21: tracing.endpoint: want an http or https URL",
+			"3:19: webhooks.proxy: has a space or an invisible character, U+00A0, at byte 10",
 		}},
 		{"credentials where they would be ignored", "tracing: {endpoint: 'https://u:p@otel.example'}\n" + minimal, []string{
 			"1:21: tracing.endpoint: want an http or https URL with a host and perhaps a path, and nothing else; credentials go into tracing.headers",
@@ -645,14 +650,18 @@ func TestParseDestination(t *testing.T) {
 		{"sources", map[string]any{"endpoints": endpoints, "sources": []any{"web", "app"}}, nil},
 		{"sources that are no list", map[string]any{"endpoints": endpoints, "sources": "SENTINEL"}, []string{"sources"}},
 		{"sources that are no names", map[string]any{"endpoints": endpoints, "sources": []any{"web", 1, "web"}}, []string{"sources[1]", "sources[2]"}},
+		{"URLs with what cannot be seen", map[string]any{"endpoints": []any{
+			map[string]any{"url": "http://a.example/SENTINEL "}, map[string]any{"url": "http://a.example/SENTINEL\u200b"}, map[string]any{"url": "\ufeffhttp://a.example/"},
+		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url"}},
 		{"addresses that are not public", map[string]any{"endpoints": []any{
 			map[string]any{"url": "http://LocalHost:9000/"}, map[string]any{"url": "http://10.1.2.3/"}, map[string]any{"url": "http://192.168.1.1/"},
 			map[string]any{"url": "http://[::1]/"}, map[string]any{"url": "http://[::ffff:169.254.169.254]/"},
 		}}, []string{"endpoints[0].url", "endpoints[2].url", "endpoints[3].url", "endpoints[4].url"}},
 		{"names that the forwarder translates to localhost", map[string]any{"endpoints": []any{
 			map[string]any{"url": "http://ｌｏｃａｌｈｏｓｔ:8081/"}, map[string]any{"url": "http://ⓛⓞⓒⓐⓛⓗⓞⓢⓣ/"}, map[string]any{"url": "http://localhoﬆ/"},
-			map[string]any{"url": "http://b\u00fccher.example/"}, map[string]any{"url": "http://a\u05d0.example/"},
-		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url", "endpoints[4].url"}},
+			map[string]any{"url": "http://b\u00fccher.example/"},
+		}}, []string{"endpoints[0].url", "endpoints[1].url", "endpoints[2].url"}},
+		{"a host that is no valid name", map[string]any{"endpoints": []any{map[string]any{"url": "http://a\u05d0.example/"}}}, []string{"endpoints[0].url"}},
 		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

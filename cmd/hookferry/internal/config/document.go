@@ -4,13 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"golang.org/x/net/idna"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -66,14 +62,8 @@ func ParseDestination(document map[string]any, allow []netip.Prefix) (*Destinati
 func (r *reader) public(d *webhook.Destination, allow []netip.Prefix) {
 	for i, e := range d.Endpoints {
 		host := ""
-		if u, err := url.Parse(e.URL); err == nil {
+		if u, err := webhook.ParseURL(e.URL); err == nil {
 			host = u.Hostname()
-		}
-		// The forwarder translates other names than ASCII: full-width letters become localhost.
-		if strings.ContainsFunc(host, func(c rune) bool { return c >= utf8.RuneSelf }) {
-			name, err := idna.Lookup.ToASCII(host)
-			r.refuse(err != nil, fmt.Sprintf("endpoints[%d].url", i), "has a host that is no valid name")
-			host = name
 		}
 		if strings.EqualFold(host, "localhost") {
 			host = "127.0.0.1"

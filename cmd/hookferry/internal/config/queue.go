@@ -2,13 +2,14 @@ package config
 
 import (
 	"errors"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 type Store string
@@ -61,7 +62,7 @@ func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 // Servers returns the URLs of the NATS servers without credentials. Errors contain no part of them.
 func (q *Queue) Servers() (hosts []string, err error) {
 	for text := range strings.SplitSeq(q.URL.Reveal(), ",") {
-		u, err := url.Parse(strings.TrimSpace(text))
+		u, err := webhook.ParseURL(strings.TrimSpace(text))
 		if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 			return nil, errors.New("want nats://USER:PASSWORD@HOST:PORT, or tls://, and more of them after commas")
 		}

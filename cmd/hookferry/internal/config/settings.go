@@ -230,7 +230,7 @@ type Endpoint struct {
 
 // Shown returns the URL without user, query and fragment, which may hold credentials.
 func (e *Endpoint) Shown() string {
-	u, err := url.Parse(e.URL.Reveal())
+	u, err := webhook.ParseURL(e.URL.Reveal())
 	if err != nil {
 		return "?"
 	}

@@ -77,7 +77,11 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	}))
 	to := []otlptracehttp.Option{otlptracehttp.WithProxy(proxy)}
 	if c.Endpoint != "" {
-		to = append(to, otlptracehttp.WithEndpointURL(strings.TrimSuffix(c.Endpoint, "/")+"/v1/traces"))
+		u, err := webhook.ParseURL(c.Endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("tracing: the endpoint %w", err)
+		}
+		to = append(to, otlptracehttp.WithEndpointURL(u.JoinPath("v1", "traces").String()))
 	}
 	if len(c.Headers) > 0 {
 		headers := make(map[string]string, len(c.Headers))
