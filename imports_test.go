@@ -102,10 +102,10 @@ var walls = []struct {
 		why:  "a store of another project is tested with them, and must not link the stores of this one",
 	},
 	{
-		name: "parts for stores",
-		of:   []string{module + "/webhook/storekit"},
-		may:  forwarder,
-		why:  "stores of other projects use it, and it knows none of the stores",
+		name: "door for authors of stores",
+		of:   []string{module + "/webhook/store"},
+		may:  events,
+		why:  "it is what a store and the forwarder know of each other, so it knows neither",
 	},
 	{
 		name: "memory store",
@@ -154,9 +154,9 @@ var (
 	client = []string{module, module + "/internal/...",
 		"github.com/hashicorp/go-retryablehttp", "github.com/hashicorp/go-cleanhttp", "github.com/segmentio/backo-go"}
 	events    = slices.Concat(client, []string{module + "/event", module + "/integrations"})
-	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/signature",
+	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/webhook/store", module + "/signature",
 		module + "/webhook/internal/schedule", module + "/webhook/internal/wire"})
-	stores = slices.Concat(forwarder, []string{module + "/audience", module + "/webhook/storekit", module + "/webhook/internal/..."})
+	stores = slices.Concat(forwarder, []string{module + "/audience", module + "/webhook/internal/..."})
 )
 
 // examples show what can be built with the public API.

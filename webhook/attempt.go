@@ -5,11 +5,13 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // attempt sends d to all its open endpoints at once, and returns the settlement of d: Return if the
 // forwarder was stopped before an endpoint took d.
-func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
+func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 	now := w.config.now()
 	w.open = w.open[:0]
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
@@ -32,8 +34,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) Settlement {
 		w.sendToAll(l, d, t)
 	}
 	s := t.decide(d, w.open, w.results[:len(w.open)], w.config.now())
-	if s.Verdict != Done && w.attempts.Err() != nil {
-		return Settlement{Verdict: Return, Delivery: *d}
+	if s.Verdict != store.Done && w.attempts.Err() != nil {
+		return store.Settlement{Verdict: store.Return, Delivery: *d}
 	}
 	return s
 }
@@ -85,13 +87,14 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
-func (c *Closed) applies(now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
+// isClosed reports whether the endpoint of c gets no request now.
+func isClosed(c store.Closed, now time.Time) bool { return c.Until.IsZero() || now.Before(c.Until) }
 
 // open appends to dst the endpoints that are open to d. It also returns when the first endpoint is
 // open: now if dst gets one, zero if all are closed to d for good.
 func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoint, first time.Time) {
 	for _, e := range t.endpoints {
-		i := slices.IndexFunc(d.Closed, func(c Closed) bool { return c.Endpoint == e.hash && c.applies(now) })
+		i := slices.IndexFunc(d.Closed, func(c store.Closed) bool { return c.Endpoint == e.hash && isClosed(c, now) })
 		at := now
 		if i < 0 {
 			dst = append(dst, e)
@@ -111,28 +114,28 @@ func (t *target) open(d *Delivery, now time.Time, dst []*endpoint) (_ []*endpoin
 //
 // An endpoint that sent a Retry-After stays closed to d for that time, but at most until the last
 // attempt of the retry window. Other endpoints may get d before that.
-func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time) Settlement {
+func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, now time.Time) store.Settlement {
 	for i := range results {
 		if results[i].outcome == OutcomeDelivered {
-			return Settlement{Verdict: Done, Delivery: *d, At: now}
+			return store.Settlement{Verdict: store.Done, Delivery: *d, At: now}
 		}
 	}
 	next := *d
 	next.Tries++
 	next.Attempts = slices.Clip(d.Attempts)
-	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c Closed) bool { return !c.applies(now) })
+	next.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c store.Closed) bool { return !isClosed(c, now) })
 	longest := d.Expires.Add(-t.timeout).Sub(now)
 	for i := range results {
 		r := &results[i]
-		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > MaxAttempts {
+		if next.Attempts = append(next.Attempts, r.attempt); len(next.Attempts) > store.MaxAttempts {
 			next.Attempts = slices.Delete(next.Attempts, 2, 3) // the first two and the latest remain
 		}
 		if r.outcome == OutcomePermanent {
-			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
+			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash})
 		} else if wait := min(r.retryAfter, longest); wait > 0 {
 			// As stores truncate Due. Otherwise the endpoint could still be closed when d is due.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
-			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
+			next.Closed = append(next.Closed, store.Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
 	}
 	if len(next.Closed) > MaxEndpoints {
@@ -151,14 +154,14 @@ func (t *target) decide(d *Delivery, endpoints []*endpoint, results []result, no
 	return postpone(&next, due)
 }
 
-func postpone(d *Delivery, due time.Time) Settlement {
-	s := Settlement{Verdict: Retry, Delivery: *d}
+func postpone(d *Delivery, due time.Time) store.Settlement {
+	s := store.Settlement{Verdict: store.Retry, Delivery: *d}
 	s.Delivery.Due = due.UTC()
 	return s
 }
 
-func bury(d *Delivery, why Reason, now time.Time) Settlement {
-	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
+func bury(d *Delivery, why Reason, now time.Time) store.Settlement {
+	return store.Settlement{Verdict: store.Bury, Delivery: *d, Reason: why, At: now.UTC()}
 }
 
 // lastReason returns why the latest request of d failed, ReasonRefused if there was none.

@@ -10,6 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // BenchmarkDeliveries reports deliveries per second and their processor time, and compares them
@@ -41,10 +42,10 @@ type countedQueue struct {
 	ended *bench.Endings
 }
 
-func (q countedQueue) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q countedQueue) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	n, err := q.Store.Settle(ctx, ss)
 	for i := range ss[:n] {
-		if ss[i].Verdict == webhook.Done {
+		if ss[i].Verdict == store.Done {
 			q.ended.Ended(webhook.Ended{})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The defaults of Config. Those of Timeout and Window are of the public webhook documentation.
@@ -27,7 +29,7 @@ const (
 	DefaultDeadMaxAge       = 30 * 24 * time.Hour
 	DefaultDeadMaxBytes     = 1 << 30 // 1 GiB
 
-	Unlimited = -1 // switches a bound off, as the value of a field whose comment names it
+	Unlimited = store.Unlimited // switches a bound off, as the value of a field whose comment names it
 )
 
 // Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A

@@ -12,17 +12,18 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/weburl"
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // MaxEndpoints and MaxHeaders are limits of the public webhook documentation.
 const (
-	MaxEndpoints       = 5 // of a destination
-	MaxHeaders         = 5 // static headers of an endpoint
-	MaxStandardSecrets = 5 // of a destination
+	MaxEndpoints       = store.MaxEndpoints // of a destination
+	MaxHeaders         = 5                  // static headers of an endpoint
+	MaxStandardSecrets = 5                  // of a destination
 
 	maxURL         = 8 << 10 // bytes of an endpoint's URL
 	maxHeaderValue = 8 << 10 // bytes of a static header's value
-	maxID          = 255     // bytes of a destination's id and of a delivery's
+	maxID          = store.MaxID
 )
 
 // A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.

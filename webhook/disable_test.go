@@ -11,6 +11,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -171,7 +172,7 @@ func TestDestinationIsDisabledUntilResume(t *testing.T) {
 // A slowSetter is a store whose Set waits until its context ends.
 type slowSetter struct{ webhook.Store }
 
-func (slowSetter) Set(ctx context.Context, _ webhook.Setting) (uint64, error) {
+func (slowSetter) Set(ctx context.Context, _ store.Setting) (uint64, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
 }

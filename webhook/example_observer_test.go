@@ -10,6 +10,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -74,10 +75,10 @@ func ExampleForwarder_ReplayAll_progress() {
 	now := time.Now()
 	for i := range 600 {
 		d := webhook.Delivery{Destination: "acme", ID: fmt.Sprint(i), Body: []byte("{}"), Due: now}
-		kept := make([]webhook.Result, 1)
-		queue.Put(ctx, []webhook.Put{{Delivery: d, Keep: true}}, kept)
+		kept := make([]store.Result, 1)
+		queue.Put(ctx, []store.Put{{Delivery: d, Keep: true}}, kept)
 		d.Claim = kept[0].Claim
-		queue.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: now}})
+		queue.Settle(ctx, []store.Settlement{{Verdict: store.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: now}})
 	}
 
 	forwarder, _, stop := started(queue)

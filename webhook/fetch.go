@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // overdueTimeouts is how many times Config.Timeout a delivery may be claimed without being settled,
@@ -122,9 +123,9 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 
 // take fetches the deliveries of a plan and hands them to the scheduler.
 func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
-	wants := make([]Want, len(plan))
+	wants := make([]store.Want, len(plan))
 	for i, p := range plan {
-		wants[i] = Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max}
+		wants[i] = store.Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max}
 	}
 	if cap(r.buf) < 32 {
 		r.buf = make([]Delivery, 0, 256)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A Forwarder accepts events, keeps them in a Store, and delivers them to the endpoints of their
@@ -109,7 +110,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	defer context.AfterFunc(f.open, stopFetching)()
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { f.sweepHourly(fetching) })
-	shared, isShared := f.config.Store.(Shared)
+	shared, isShared := f.config.Store.(store.Shared)
 	if isShared {
 		f.moved.Store(time.Now().UnixNano())
 		shared.Present(f.present)

@@ -22,6 +22,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -247,14 +248,14 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 				t.Fatalf("got %d dead letters, want 1", len(dead))
 			}
 			d := dead[0]
-			if d.Reason != webhook.ReasonExpired || d.ID != "m1" || d.Tries != len(reqs) || len(d.Attempts) != webhook.MaxAttempts {
+			if d.Reason != webhook.ReasonExpired || d.ID != "m1" || d.Tries != len(reqs) || len(d.Attempts) != store.MaxAttempts {
 				t.Errorf("dead letter %s: reason %q after %d tries with %d attempts kept; want %q after %d with %d",
-					d.ID, d.Reason, d.Tries, len(d.Attempts), webhook.ReasonExpired, len(reqs), webhook.MaxAttempts)
+					d.ID, d.Reason, d.Tries, len(d.Attempts), webhook.ReasonExpired, len(reqs), store.MaxAttempts)
 			}
 			for i, a := range d.Attempts {
 				try := i + 1
 				if i >= 2 {
-					try = d.Tries - webhook.MaxAttempts + i + 1
+					try = d.Tries - store.MaxAttempts + i + 1
 				}
 				want := webhook.Attempt{At: reqs[try-1].Time.UTC().Truncate(time.Microsecond), Try: try, Endpoint: hook, Status: 503, Reason: webhook.ReasonServerError, Answer: "later"}
 				if diff := cmp.Diff(want, a); diff != "" {
@@ -544,7 +545,7 @@ func TestMisbehavingHTTP2ReceiverCostsOnlyItsOwnAttempts(t *testing.T) {
 type watched struct {
 	webhook.Store
 	mu      sync.Mutex
-	settled []webhook.Settlement
+	settled []store.Settlement
 }
 
 // watch replaces the store of r by one that is watched.
@@ -554,7 +555,7 @@ func watch(r *rig) *watched {
 	return w
 }
 
-func (w *watched) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (w *watched) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.settled = append(w.settled, slices.Clone(ss)...)
@@ -567,7 +568,7 @@ func (w *watched) attempts() []webhook.Attempt {
 	defer w.mu.Unlock()
 	var as []webhook.Attempt
 	for _, s := range w.settled {
-		if n := len(s.Delivery.Attempts); n > 0 && s.Verdict != webhook.Done {
+		if n := len(s.Delivery.Attempts); n > 0 && s.Verdict != store.Done {
 			as = append(as, s.Delivery.Attempts[n-1])
 		}
 	}
@@ -858,21 +859,21 @@ type flaky struct {
 
 var errAway = errors.New("disk on fire")
 
-func (q *flaky) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *flaky) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	if q.away.Load() {
 		return errAway
 	}
 	return q.Store.Put(ctx, ps, out)
 }
 
-func (q *flaky) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (q *flaky) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	if q.away.Load() {
 		return dst, errAway
 	}
 	return q.Store.Fetch(ctx, wants, maxBytes, dst)
 }
 
-func (q *flaky) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q *flaky) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	if q.away.Load() {
 		return 0, errAway
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -345,7 +346,7 @@ type settleAway struct {
 	away atomic.Bool
 }
 
-func (q *settleAway) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q *settleAway) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	if q.away.Load() {
 		return 0, errAway
 	}
@@ -382,7 +383,7 @@ type settleHangs struct {
 	hang chan struct{}
 }
 
-func (q *settleHangs) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q *settleHangs) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	select {
 	case <-q.hang:
 		return q.Store.Settle(ctx, ss)

@@ -18,6 +18,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -298,7 +299,7 @@ type fetchCounter struct {
 	took    time.Duration // by each fetch
 }
 
-func (q *fetchCounter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *fetchCounter) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
 		ps[i].Keep = false
@@ -306,7 +307,7 @@ func (q *fetchCounter) Put(ctx context.Context, ps []webhook.Put, out []webhook.
 	return q.Store.Put(ctx, ps, out)
 }
 
-func (q *fetchCounter) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (q *fetchCounter) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	q.fetches.Add(1)
 	time.Sleep(q.took)
 	return q.Store.Fetch(ctx, wants, maxBytes, dst)
@@ -636,7 +637,7 @@ type claimedBytes struct {
 	claimed     map[uint64]int // bytes, by claim
 }
 
-func (q *claimedBytes) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *claimedBytes) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	err := q.Store.Put(ctx, ps, out)
 	for i := range out {
 		if out[i].Claim != 0 {
@@ -646,7 +647,7 @@ func (q *claimedBytes) Put(ctx context.Context, ps []webhook.Put, out []webhook.
 	return err
 }
 
-func (q *claimedBytes) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (q *claimedBytes) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	ds, err := q.Store.Fetch(ctx, wants, maxBytes, dst)
 	for _, d := range ds[len(dst):] {
 		q.claim(d.Claim, len(d.Body))
@@ -662,7 +663,7 @@ func (q *claimedBytes) claim(claim uint64, size int) {
 	q.most = max(q.most, q.bytes)
 }
 
-func (q *claimedBytes) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (q *claimedBytes) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	q.mu.Lock()
 	for _, s := range ss {
 		q.bytes -= q.claimed[s.Delivery.Claim]

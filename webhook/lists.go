@@ -7,14 +7,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook/store"
 )
-
-// ErrUnsupported says that the store lacks an optional interface, such as History or Outbox.
-var ErrUnsupported = errors.New("webhook: the store does not support this")
 
 // lists has the methods of a Forwarder that list stored deliveries, and change them there.
 type lists struct {
@@ -113,7 +110,7 @@ func (l *lists) DiscardAll(ctx context.Context, filter EndedFilter) iter.Seq2[in
 func (l *lists) allDead(ctx context.Context, filter EndedFilter, do func(context.Context, ...string) (int, error), done func(destination string)) iter.Seq2[int, error] {
 	type dead struct{ key, destination string }
 	all := func(yield func(dead, error) bool) {
-		filter := filter.endedBy(l.config.now())
+		filter := endedBy(filter, l.config.now())
 		for d, err := range l.Dead(ctx, filter) {
 			if !yield(dead{d.Key, d.Destination}, err) {
 				return
@@ -245,7 +242,7 @@ func (l *lists) sweep(ctx context.Context) error {
 
 // Delivered is History.Delivered of the store, or ErrUnsupported if the store has no History.
 func (l *lists) Delivered(ctx context.Context, filter EndedFilter, after string) iter.Seq2[Ended, error] {
-	h, ok := l.config.Store.(History)
+	h, ok := l.config.Store.(store.History)
 	if !ok {
 		return func(yield func(Ended, error) bool) { yield(Ended{}, ErrUnsupported) }
 	}
@@ -260,15 +257,15 @@ const resendChunk = 4 << 20 / maxTransformed // deliveries of one commit: 4 MB o
 // the loop began, and copies that an earlier Resend has made. The error is ErrUnsupported if the
 // store has no History, ErrClosed after Shutdown, or another error of Forward.
 func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, error] {
-	again := func(yield func(Put, error) bool) {
-		filter := filter.endedBy(l.config.now())
+	again := func(yield func(store.Put, error) bool) {
+		filter := endedBy(filter, l.config.now())
 		for d, err := range l.Delivered(ctx, filter, "") {
 			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
 				continue // d is a copy that an earlier Resend has made
 			}
 			now := l.config.now().UTC()
 			sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(d.ID), uint64(now.UnixNano())))
-			if !yield(Put{NoDedup: true, Delivery: Delivery{
+			if !yield(store.Put{NoDedup: true, Delivery: Delivery{
 				Destination: d.Destination, ID: base64.RawURLEncoding.EncodeToString(sum[:18]), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
 				Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
 			}}, err) {
@@ -278,7 +275,7 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 	}
 	var b batch
 	done := l.recheckEach()
-	return inChunks(again, resendChunk, func(ps []Put) (int, error) {
+	return inChunks(again, resendChunk, func(ps []store.Put) (int, error) {
 		if l.open.Err() != nil {
 			return 0, ErrClosed
 		}
@@ -289,51 +286,6 @@ func (l *lists) Resend(ctx context.Context, filter EndedFilter) iter.Seq2[int, e
 		}
 		return n, err
 	})
-}
-
-// A WaitingFilter selects waiting deliveries of one destination, which the forwarder need not know.
-type WaitingFilter struct {
-	Destination string `json:"destination"` // is required
-	// Each of these fields must match, unless it is empty. ID may equal the ID or the MessageID.
-	ID    string `json:"id,omitempty"`
-	User  string `json:"user,omitempty"`
-	Event string `json:"event,omitempty"`
-}
-
-// Match reports whether the filter selects d.
-func (f *WaitingFilter) Match(d *Delivery) bool {
-	return f.Destination == d.Destination && (matches(f.ID, d.ID) || f.ID == d.MessageID) &&
-		matches(f.User, d.User) && matches(f.Event, d.Event)
-}
-
-// A Change is an operation on waiting deliveries.
-type Change uint8
-
-const (
-	DueNow    Change = iota + 1 // makes a delivery due now, as Delivery.Hasten does
-	Discarded                   // removes a delivery, which does not become a dead letter
-)
-
-// Check returns an error if a Keeper has to refuse the filter or the change.
-func (c Change) Check(f *WaitingFilter) error {
-	switch {
-	case f.Destination == "":
-		return errors.New("webhook: a WaitingFilter without a destination")
-	case c != DueNow && c != Discarded:
-		return errors.New("webhook: unknown Change")
-	}
-	return nil
-}
-
-// Hasten makes d due now, and opens the endpoints that are closed to d only for some time. If d is
-// due already, it changes nothing and returns false.
-func (d *Delivery) Hasten(now time.Time) bool {
-	if !d.Due.After(now) {
-		return false
-	}
-	d.Due = now
-	d.Closed = slices.DeleteFunc(slices.Clone(d.Closed), func(c Closed) bool { return !c.Until.IsZero() })
-	return true
 }
 
 // Waiting yields the deliveries that filter selects, as Keeper.Waiting does.
@@ -372,4 +324,12 @@ func (l *lists) EraseUser(ctx context.Context, userID string) (erased, claimed i
 		return 0, 0, err
 	}
 	return l.config.Store.Erase(ctx, e.User)
+}
+
+// endedBy returns a filter for the deliveries of f that ended before now.
+func endedBy(f EndedFilter, now time.Time) EndedFilter {
+	if f.To.IsZero() || f.To.After(now) {
+		f.To = now
+	}
+	return f
 }

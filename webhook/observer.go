@@ -1,6 +1,10 @@
 package webhook
 
-import "time"
+import (
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
+)
 
 // An Observer is told everything that happens to deliveries. Its methods are called concurrently,
 // and deliveries wait until they return. A method may call Forwarder.Stats, but no other method of
@@ -22,9 +26,9 @@ type Observer interface {
 
 // Accepted describes what one call of Forward or ForwardEvents has stored.
 type Accepted struct {
-	Puts    []Put    // all deliveries of the call, with their Trace
-	Results []Result // of the Puts; a Put that was not stored has an ID that the store remembers
-	Stored  int      // how many of the Puts were stored
+	Puts    []store.Put    // all deliveries of the call, with their Trace
+	Results []store.Result // of the Puts; a Put that was not stored has an ID that the store remembers
+	Stored  int            // how many of the Puts were stored
 }
 
 // Outcome is the result of one request.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 type nullObserver struct{}
@@ -21,7 +22,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	f.ledger.config, f.settler = &f.config, &settler{Forwarder: f}
 	d := &Delivery{Destination: "crm", ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
-	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
+	ss := []store.Settlement{{Verdict: store.Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
 	f.news = make(chan struct{}, 1)
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {

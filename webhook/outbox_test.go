@@ -9,6 +9,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An outbox is a Store with PutTx. It records the arguments of the latest PutTx, and a transaction
@@ -16,14 +17,14 @@ import (
 type outbox struct {
 	*memqueue.Store
 	tx    any
-	last  []webhook.Put
+	last  []store.Put
 	known int   // how many of the deliveries PutTx reports as duplicates
 	err   error // the error of PutTx
 }
 
 func newOutbox() *outbox { return &outbox{Store: memqueue.New(memqueue.Config{})} }
 
-func (o *outbox) PutTx(_ context.Context, tx any, ps []webhook.Put) (int, error) {
+func (o *outbox) PutTx(_ context.Context, tx any, ps []store.Put) (int, error) {
 	o.tx, o.last = tx, slices.Clone(ps)
 	return len(ps) - o.known, o.err
 }

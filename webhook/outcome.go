@@ -12,32 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// Reason says why an attempt failed, or why a delivery was given up. There are no reasons but those
-// below, so a Reason can be a label of a metric.
-type Reason string
-
-const (
-	ReasonTimeout     Reason = "timeout"      // no complete answer within the time of one attempt
-	ReasonDNS         Reason = "dns"          // the host's name could not be resolved
-	ReasonConnection  Reason = "connection"   // refused, reset, closed or unreachable, or not made by Config.Proxy
-	ReasonProtocol    Reason = "protocol"     // the answer is not HTTP, or exceeds a size limit
-	ReasonRedirect    Reason = "redirect"     // the answer was 3xx, and redirects are not followed
-	ReasonThrottled   Reason = "throttled"    // the answer was 408, 425 or 429
-	ReasonRefused     Reason = "refused"      // the answer was another 4xx
-	ReasonServerError Reason = "server_error" // the answer was 5xx, or of no known class
-
-	// The next three say that no request was sent. ReasonAuthorize is that Destination.Authorize failed,
-	// panicked, took all the time of the attempt or returned a header that it may not set.
-	ReasonCertificate Reason = "certificate" // it does not verify, or this machine cannot read its roots
-	ReasonAddress     Reason = "address"     // the address guard refused the endpoint's address
-	ReasonAuthorize   Reason = "authorize"
-
-	ReasonExpired  Reason = "expired"  // the retry window ended before an endpoint took the delivery
-	ReasonDisabled Reason = "disabled" // the forwarder has disabled the destination, with Config.BuryDisabled
-)
-
-// final reports whether r means that the destination refused the delivery for good.
-func (r Reason) final() bool {
+// isFinal reports whether r means that the destination refused the delivery for good.
+func isFinal(r Reason) bool {
 	switch r {
 	case ReasonCertificate, ReasonAddress, ReasonRedirect, ReasonRefused:
 		return true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Pause keeps the deliveries of a destination in the store until Resume. Attempts in flight go on.
@@ -39,11 +40,11 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	name := pausePrefix + destination
 	for s, err := range f.config.Store.Settings(ctx, name) {
 		if err == nil && s.Name == name {
-			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
+			if _, err = f.config.Store.Set(ctx, store.Setting{Name: name, Version: s.Version}); err == nil {
 				f.enabled(s)
 			}
 		}
-		if err != nil && !errors.Is(err, ErrConflict) { // on a conflict, another call has changed the pause
+		if err != nil && !errors.Is(err, store.ErrConflict) { // on a conflict, another call has changed the pause
 			return err
 		}
 	}
@@ -72,10 +73,10 @@ const pausePrefix = "pause/"
 func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err error) {
 	value, err := json.Marshal(p)
 	if err == nil {
-		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + p.Destination, Value: value})
+		_, err = f.config.Store.Set(ctx, store.Setting{Name: pausePrefix + p.Destination, Value: value})
 	}
 	stored = err == nil
-	if stored || errors.Is(err, ErrConflict) { // on a conflict, another call has paused it
+	if stored || errors.Is(err, store.ErrConflict) { // on a conflict, another call has paused it
 		err = f.learnPauses(ctx)
 	}
 	return stored, err
@@ -105,7 +106,7 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 	return nil
 }
 
-func readPause(s Setting) (p Disabled, err error) {
+func readPause(s store.Setting) (p Disabled, err error) {
 	if err := json.Unmarshal(s.Value, &p); err != nil {
 		return p, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 	}
@@ -167,7 +168,7 @@ type DisableObserver interface {
 
 // enabled logs that Resume has enabled a destination, and tells the observer, unless Pause had
 // stored the removed setting.
-func (f *Forwarder) enabled(removed Setting) {
+func (f *Forwarder) enabled(removed store.Setting) {
 	was, err := readPause(removed)
 	if err != nil || was.Reason == "" {
 		return
@@ -182,13 +183,13 @@ func (f *Forwarder) enabled(removed Setting) {
 // disableIfDue disables the destination of l if Config.DisableGone or Config.DisableAfter says so
 // after a failed attempt with these results. s is the settlement of the attempt. If the store
 // fails, the next failed attempt tries again.
-func (w *worker) disableIfDue(l *lane, results []result, s *Settlement) {
+func (w *worker) disableIfDue(l *lane, results []result, s *store.Settlement) {
 	now := w.config.now().UTC()
 	d := Disabled{Destination: l.ID, Since: now, FailingSince: now, Reason: lastReason(&s.Delivery), Status: results[len(results)-1].attempt.Status}
 	if w.config.DisableAfter > 0 {
 		d.FailingSince = w.accounts.of(l.ID).failingSince(now)
 	}
-	gone := w.config.DisableGone && s.Verdict == Bury
+	gone := w.config.DisableGone && s.Verdict == store.Bury
 	for i := range results {
 		gone = gone && results[i].attempt.Status == http.StatusGone
 	}

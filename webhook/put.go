@@ -3,6 +3,9 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +15,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Forward accepts calls for a destination: messages of the root package, or event.JSON. It returns
@@ -83,7 +87,7 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 
 // ForwardEventsTx is ForwardTx for several destinations, and for events as in ForwardEvents.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
-	outbox, ok := f.config.Store.(Outbox)
+	outbox, ok := f.config.Store.(store.Outbox)
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
@@ -101,8 +105,8 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 
 // A batch holds the deliveries of one call, and the store's results for them.
 type batch struct {
-	puts    []Put
-	results []Result
+	puts    []store.Put
+	results []store.Result
 }
 
 // batches is a pool of *batch, each with space for at most 4096 deliveries.
@@ -118,7 +122,7 @@ type route struct {
 
 // forward passes a delivery of each event for each destination to store. If filter is set, it
 // applies the filters and Transforms of the destinations.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
+func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, queue func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -145,7 +149,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
 	off, err := f.appendDeliveries(ctx, b, routes, events)
 	if err == nil && len(b.puts) > 0 {
-		_, err = store(ctx, b)
+		_, err = queue(ctx, b)
 	}
 	if err != nil {
 		return err
@@ -198,7 +202,7 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 		id := deliveryID(e)
 		for j := range routes {
 			r := &routes[j]
-			p := Put{NoDedup: e.NoDedup, Delivery: Delivery{
+			p := store.Put{NoDedup: e.NoDedup, Delivery: Delivery{
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
 				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,
 			}}
@@ -232,7 +236,7 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 		noRoom := i > 0 && ps[i-1].Destination == p.Destination && !ps[i-1].Keep
 		p.Keep = !noRoom && f.schedule.Reserve(p.Destination, int64(len(p.Body)))
 	}
-	b.results = append(b.results[:0], make([]Result, len(ps))...)
+	b.results = append(b.results[:0], make([]store.Result, len(ps))...)
 	if err = f.config.Store.Put(ctx, ps, b.results); err != nil {
 		clear(b.results) // after an error nothing is claimed, and nothing counts as stored
 	}
@@ -265,4 +269,18 @@ func (f *Forwarder) put(ctx context.Context, b *batch) (stored int, err error) {
 	})
 	f.tell(func(o Observer) { o.Accepted(Accepted{ps, b.results, stored}) })
 	return stored, nil
+}
+
+// deliveryID returns the ID that all deliveries of the event have; see Delivery.ID.
+func deliveryID(e *event.Event) string {
+	if e.Source == "" {
+		return e.ID
+	}
+	var space [binary.MaxVarintLen64 + 2*maxID]byte
+	b := binary.AppendUvarint(space[:0], uint64(len(e.Source)))
+	b = append(append(b, e.Source...), e.ID...)
+	sum := sha256.Sum256(b)
+	var id [24]byte
+	base64.RawURLEncoding.Encode(id[:], sum[:18])
+	return string(id[:])
 }

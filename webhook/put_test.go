@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A lossy store stores the deliveries of the first Put, and returns an error all the same.
@@ -17,7 +18,7 @@ type lossy struct {
 	lost bool
 }
 
-func (q *lossy) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (q *lossy) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	if q.lost {
 		return q.Store.Put(ctx, ps, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A settler stores the outcomes of claimed deliveries. While the store commits some, the next ones
@@ -18,14 +19,14 @@ type settler struct {
 	*Forwarder
 
 	// Only the goroutine of run uses these fields.
-	left    []Settlement // to be offered to the store again later
-	spare   []Settlement // empty, space for pending
-	down    bool         // the latest flush has given up
-	failure error        // the latest error of Settle, nil once all is stored
+	left    []store.Settlement // to be offered to the store again later
+	spare   []store.Settlement // empty, space for pending
+	down    bool               // the latest flush has given up
+	failure error              // the latest error of Settle, nil once all is stored
 	trouble outage
 
 	mu      sync.Mutex // guards the fields below
-	pending []Settlement
+	pending []store.Settlement
 	failing bool          // the last flush could store nothing
 	late    bool          // behind has returned true, so the fetcher is to be woken
 	news    chan struct{} // capacity 1: has a value when pending is not empty
@@ -39,7 +40,7 @@ const (
 )
 
 // add queues the outcome of a delivery to be stored. It does not block.
-func (s *settler) add(v Settlement) {
+func (s *settler) add(v store.Settlement) {
 	s.mu.Lock()
 	s.pending = append(s.pending, v)
 	first := len(s.pending) == 1
@@ -51,7 +52,7 @@ func (s *settler) add(v Settlement) {
 
 // giveBack settles d with Return, so that any node can claim it again, and empties d.
 func (s *settler) giveBack(d *Delivery) {
-	s.add(Settlement{Verdict: Return, Delivery: *d})
+	s.add(store.Settlement{Verdict: store.Return, Delivery: *d})
 	*d = Delivery{}
 }
 
@@ -122,7 +123,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (n int) {
 	if retry {
 		all, s.left = append(all, s.left...), nil
 	}
-	var refused []Settlement
+	var refused []store.Settlement
 	ss, refusals, progress := all, 0, len(all) == 0
 	for len(ss) > 0 && refusals < 2 && ctx.Err() == nil {
 		n, err := s.config.Store.Settle(ctx, ss)
@@ -193,18 +194,18 @@ func (o *outage) over(logger *slog.Logger) {
 
 // stored counts settlements that are stored. It tells the scheduler of the deliveries that wait
 // again, and the observer of those that have ended.
-func (s *settler) stored(ss []Settlement) {
+func (s *settler) stored(ss []store.Settlement) {
 	now := time.Now()
 	bytes := int64(0)
 	for i := range ss {
 		v := &ss[i]
 		d := &v.Delivery
 		bytes += int64(len(d.Body))
-		if v.Verdict != Return {
+		if v.Verdict != store.Return {
 			s.countFor(d.Destination, func(a *account) { a.settled(v) })
 		}
 		switch {
-		case v.Verdict == Done || v.Verdict == Bury:
+		case v.Verdict == store.Done || v.Verdict == store.Bury:
 			s.tell(func(o Observer) { o.Ended(Ended{Delivery: *d, Reason: v.Reason, At: now.UTC()}) })
 		case d.Expires.IsZero():
 			s.schedule.Note(d.Destination, d.Due, time.Time{})

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A fakeSettles is a Store that records settlements. A settlement for which refuse returns an error
@@ -17,13 +19,13 @@ import (
 type fakeSettles struct {
 	Store
 	mu     sync.Mutex // guards the fields below
-	refuse func(s *Settlement) error
+	refuse func(s *store.Settlement) error
 	late   error          // returned although all is stored
 	calls  []int          // number of settlements in each call of Settle
 	stored map[string]int // how often a settlement was stored, by delivery ID
 }
 
-func (q *fakeSettles) Settle(ctx context.Context, ss []Settlement) (int, error) {
+func (q *fakeSettles) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.calls = append(q.calls, len(ss))
@@ -48,8 +50,8 @@ func (q *fakeSettles) seen() (calls []int, stored map[string]int) {
 	return slices.Clone(q.calls), maps.Clone(q.stored)
 }
 
-func settled(id string) Settlement {
-	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id}}
+func settled(id string) store.Settlement {
+	return store.Settlement{Verdict: store.Retry, Delivery: Delivery{Destination: "crm", ID: id}}
 }
 
 func (q *fakeSettles) Now() time.Time { return time.Now() }
@@ -76,7 +78,7 @@ func TestSettlementsGatherDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{}
 		s, start, stop := newTestSettler(t, q)
-		q.refuse = func(d *Settlement) error {
+		q.refuse = func(d *store.Settlement) error {
 			if d.Delivery.ID == "first" {
 				time.Sleep(time.Second)
 			}
@@ -115,7 +117,7 @@ func TestRefusedSettlementDelaysNoOther(t *testing.T) {
 				for _, i := range bad {
 					refused[fmt.Sprint(i)] = true
 				}
-				q := &fakeSettles{refuse: func(s *Settlement) error {
+				q := &fakeSettles{refuse: func(s *store.Settlement) error {
 					if refused[s.Delivery.ID] {
 						return errors.New("refused")
 					}
@@ -186,7 +188,7 @@ func TestErrorAfterTheLastSettlement(t *testing.T) {
 func TestRefusedSettlementIsRetriedUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusals := 0
-		q := &fakeSettles{refuse: func(s *Settlement) error {
+		q := &fakeSettles{refuse: func(s *store.Settlement) error {
 			if s.Delivery.ID == "refused" && refusals == 0 {
 				refusals++
 				return errors.New("refused")
@@ -215,7 +217,7 @@ func TestRefusedSettlementIsRetriedUnderLoad(t *testing.T) {
 func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
-		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
+		q := &fakeSettles{refuse: func(*store.Settlement) error { return failed }}
 		s, start, stop := newTestSettler(t, q)
 		start()
 		for i := range 1000 {
@@ -238,7 +240,7 @@ func TestSettlementsAreRetriedUntilTheStoreTakesThem(t *testing.T) {
 			t.Errorf("behind = %v with %d stored, want false with 1000", s.behind(0), len(stored))
 		}
 		q.mu.Lock()
-		q.refuse = func(*Settlement) error { return failed }
+		q.refuse = func(*store.Settlement) error { return failed }
 		q.mu.Unlock()
 		s.add(settled("last"))
 		synctest.Wait()

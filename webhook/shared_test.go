@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -36,20 +37,20 @@ func newNode(s webhook.Store) *node { return &node{Store: s, changed: make(chan 
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
-func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error] {
+func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[store.Head, error] {
 	return n.Store.Heads(ctx, true)
 }
 
-func (n *node) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+func (n *node) Set(ctx context.Context, s store.Setting) (uint64, error) {
 	if err := n.failure(); err != nil {
 		return 0, err
 	}
 	return n.Store.Set(ctx, s)
 }
 
-func (n *node) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+func (n *node) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
 	if err := n.failure(); err != nil {
-		return func(yield func(webhook.Setting, error) bool) { yield(webhook.Setting{}, err) }
+		return func(yield func(store.Setting, error) bool) { yield(store.Setting{}, err) }
 	}
 	return n.Store.Settings(ctx, prefix)
 }
@@ -67,7 +68,7 @@ func (n *node) note() ([]byte, bool) {
 	return n.present()
 }
 
-func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (n *node) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	n.mu.Lock()
 	hang := n.hang
 	n.mu.Unlock()
@@ -77,7 +78,7 @@ func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, 
 	return n.Store.Fetch(ctx, wants, maxBytes, dst)
 }
 
-func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (n *node) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
 		ps[i].Keep = false // so that the deliveries have to be fetched
@@ -92,7 +93,7 @@ func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) 
 	return err
 }
 
-func (n *node) Nodes(context.Context) ([]webhook.Node, error) { return nil, nil }
+func (n *node) Nodes(context.Context) ([]store.Node, error) { return nil, nil }
 
 func (n *node) Release(context.Context) error {
 	if n.released != nil {
@@ -282,7 +283,7 @@ func TestANodeThatHangsIsNotAlive(t *testing.T) {
 // A fetchless node cannot fetch.
 type fetchless struct{ *node }
 
-func (fetchless) Fetch(context.Context, []webhook.Want, int64, []webhook.Delivery) ([]webhook.Delivery, error) {
+func (fetchless) Fetch(context.Context, []store.Want, int64, []webhook.Delivery) ([]webhook.Delivery, error) {
 	return nil, errors.New("disk full")
 }
 

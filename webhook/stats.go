@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
@@ -121,10 +123,10 @@ func (f *Forwarder) Stats() Stats {
 	f.mu.Unlock()
 	s.Counters = f.total.stats().Counters
 	s.Resent = f.client.Resent()
-	if o, ok := f.config.Store.(Outbox); ok {
+	if o, ok := f.config.Store.(store.Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
-	if m, ok := f.config.Store.(Maintained); ok {
+	if m, ok := f.config.Store.(store.Maintained); ok {
 		s.Failing = m.Failing()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
@@ -171,21 +173,21 @@ func (l *ledger) countFor(destination string, add func(*account)) {
 }
 
 // settled counts a settlement that is stored. The caller holds a.mu.
-func (a *account) settled(s *Settlement) {
+func (a *account) settled(s *store.Settlement) {
 	c := &a.counts
-	if s.Verdict != Retry {
+	if s.Verdict != store.Retry {
 		a.refused <<= 1
 	}
 	c.Outcome = OutcomeRetryable
 	switch s.Verdict {
-	case Done:
+	case store.Done:
 		c.Delivered++
 		c.Outcome, a.failing = OutcomeDelivered, time.Time{}
 		return
-	case Retry:
+	case store.Retry:
 		c.Retried++
-	case Bury:
-		if s.Reason.final() {
+	case store.Bury:
+		if isFinal(s.Reason) {
 			c.Outcome = OutcomePermanent
 			a.refused |= 1
 		}
@@ -198,7 +200,7 @@ func (a *account) settled(s *Settlement) {
 	if n := len(d.Attempts); n > 0 {
 		// Clone the strings: they may be parts of a larger one, which must not stay in memory.
 		c.Failure = &Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
-		if s.Verdict == Retry {
+		if s.Verdict == store.Retry {
 			c.Failure.Due = d.Due
 		}
 	}

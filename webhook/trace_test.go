@@ -9,6 +9,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -109,7 +110,7 @@ func TestInvalidTraceFromTheStoreIsNotSent(t *testing.T) {
 			crm := r.network.Receiver(hook, "")
 			now := time.Now()
 			d := webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now, Trace: trace}
-			must(t, r.queue.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)))
+			must(t, r.queue.Put(t.Context(), []store.Put{{Delivery: d}}, make([]store.Result, 1)))
 			r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
 			reqs, err := crm.Wait(t.Context(), 1)
 			must(t, err)

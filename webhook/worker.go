@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A lane is the forwarder's state of one destination, beside that of the scheduler.
@@ -59,7 +60,7 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	}
 	s := w.attempt(l, d, t)
 	var due time.Time
-	if s.Verdict == Retry {
+	if s.Verdict == store.Retry {
 		due = s.Delivery.Due
 	}
 	results := w.results[:len(w.open)]
@@ -71,7 +72,7 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	failed := s.Delivery.Tries > d.Tries
 	w.settle(l, d, s)
 	if !failed {
-		return s.Verdict == Done
+		return s.Verdict == store.Done
 	}
 	f, failing := failureOf(results, &s)
 	if failing {
@@ -90,7 +91,7 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 
 // settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
 // fetch share an array, which stays in memory until the slowest of them has ended.
-func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
+func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
 	w.settler.add(s)
 	w.log(l, &s)
 	*d = Delivery{}
@@ -98,9 +99,9 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 
 // failureOf describes a failed attempt for the scheduler. It returns false if all outcomes are
 // permanent, such as a 404: then the destination does not count as failing.
-func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
+func failureOf(results []result, s *store.Settlement) (f schedule.Failure, failing bool) {
 	f.Reason = string(lastReason(&s.Delivery))
-	if s.Verdict == Retry {
+	if s.Verdict == store.Retry {
 		f.Due = s.Delivery.Due
 	}
 	for i := range results {
@@ -128,18 +129,18 @@ func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why 
 }
 
 // log logs a failure, a dead letter, or the first success after failures.
-func (w *worker) log(l *lane, s *Settlement) {
+func (w *worker) log(l *lane, s *store.Settlement) {
 	d := &s.Delivery
 	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
 	switch s.Verdict {
-	case Return:
+	case store.Return:
 		return
-	case Done:
+	case store.Done:
 		if l.failures.recovered() {
 			w.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.ID)
 		}
 		return
-	case Bury:
+	case store.Bury:
 		state, text, reason = &l.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
 	}
 	log, unlogged := state.failed()
@@ -151,7 +152,7 @@ func (w *worker) log(l *lane, s *Settlement) {
 		a := &d.Attempts[n-1]
 		args = append(args, "endpoint", a.Endpoint, "status", a.Status, "error", a.Error)
 	}
-	if s.Verdict == Retry {
+	if s.Verdict == store.Retry {
 		args = append(args, "due", d.Due)
 	}
 	w.config.Logger.Warn(text, append(args, "unlogged", unlogged)...)

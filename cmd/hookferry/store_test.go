@@ -17,6 +17,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // makeStore makes a store with n deliveries of 8 KB in a data folder.
@@ -29,11 +30,11 @@ func makeStore(t *testing.T, data string, n int) (folder string) {
 	}
 	body := []byte(`{"type":"track","event":"` + strings.Repeat("x", 7_900) + `"}`)
 	now := time.Now()
-	var ps []webhook.Put
+	var ps []store.Put
 	for i := range n {
-		ps = append(ps, webhook.Put{Delivery: webhook.Delivery{Destination: "crm", ID: fmt.Sprint(i), Type: "track", Body: body, Accepted: now, Due: now}})
+		ps = append(ps, store.Put{Delivery: webhook.Delivery{Destination: "crm", ID: fmt.Sprint(i), Type: "track", Body: body, Accepted: now, Due: now}})
 		if len(ps) == 500 || i == n-1 {
-			if err := s.Put(context.Background(), ps, make([]webhook.Result, len(ps))); err != nil {
+			if err := s.Put(context.Background(), ps, make([]store.Result, len(ps))); err != nil {
 				t.Fatal(err)
 			}
 			ps = ps[:0]

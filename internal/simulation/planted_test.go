@@ -12,6 +12,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The simulation finds faults. The test plants each fault in the store or the disk, and the
@@ -29,14 +30,14 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			p := &faultyStore{Store: s, settle: func(s webhook.Settlement) (webhook.Settlement, bool) { return s, true }}
+			p := &faultyStore{Store: s, settle: func(s store.Settlement) (store.Settlement, bool) { return s, true }}
 			plant(p)
 			return p, nil
 		}
 	}
-	changeVerdict := func(from, to webhook.Verdict) opener {
+	changeVerdict := func(from, to store.Verdict) opener {
 		return inStore(func(p *faultyStore) {
-			p.settle = func(s webhook.Settlement) (webhook.Settlement, bool) {
+			p.settle = func(s store.Settlement) (store.Settlement, bool) {
 				if s.Verdict == from {
 					s.Verdict = to
 				}
@@ -54,10 +55,10 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a delivery is settled before the answer", inStore(func(p *faultyStore) { p.settlesEarly = true })},
 		{"a waiting delivery is not found", inStore(func(p *faultyStore) { p.hidesEvery = 50 })},
 		{"a delivery is claimed twice", inStore(func(p *faultyStore) { p.repeatsClaims = true })},
-		{"a retry is settled as done", changeVerdict(webhook.Retry, webhook.Done)},
-		{"a dead letter is settled as done", changeVerdict(webhook.Bury, webhook.Done)},
+		{"a retry is settled as done", changeVerdict(store.Retry, store.Done)},
+		{"a dead letter is settled as done", changeVerdict(store.Bury, store.Done)},
 		{"a claim that is given back stays claimed", inStore(func(p *faultyStore) {
-			p.settle = func(s webhook.Settlement) (webhook.Settlement, bool) { return s, s.Verdict != webhook.Return }
+			p.settle = func(s store.Settlement) (store.Settlement, bool) { return s, s.Verdict != store.Return }
 		})},
 		{"a failed put is acknowledged", inStore(func(p *faultyStore) { p.hidesPutErrors = true })},
 		{"the dedup window has two ids", func(d *simdisk.Disk) (webhook.Store, error) {
@@ -127,7 +128,7 @@ func (emptyFile) Truncate(int64) error                   { return nil }
 type faultyStore struct {
 	webhook.Store
 	// settle returns the settlement that the store gets instead of another, unless keep is false.
-	settle         func(webhook.Settlement) (_ webhook.Settlement, keep bool)
+	settle         func(store.Settlement) (_ store.Settlement, keep bool)
 	settlesEarly   bool // settles deliveries as done when they are claimed
 	hidesPutErrors bool // acknowledges failed puts
 	repeatsClaims  bool // returns the deliveries of the previous Fetch again
@@ -138,7 +139,7 @@ type faultyStore struct {
 	last []webhook.Delivery
 }
 
-func (p *faultyStore) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (p *faultyStore) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	err := p.Store.Put(ctx, ps, out)
 	if err != nil && p.hidesPutErrors {
 		clear(out)
@@ -160,11 +161,11 @@ func (p *faultyStore) Put(ctx context.Context, ps []webhook.Put, out []webhook.R
 func (p *faultyStore) settleDone(ctx context.Context, ds []webhook.Delivery) {
 	for _, d := range ds {
 		d.Body = nil
-		_, _ = p.Store.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Done, Delivery: d}})
+		_, _ = p.Store.Settle(ctx, []store.Settlement{{Verdict: store.Done, Delivery: d}})
 	}
 }
 
-func (p *faultyStore) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (p *faultyStore) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	n := len(dst)
 	ds, err := p.Store.Fetch(ctx, wants, maxBytes, dst)
 	if err != nil {
@@ -192,8 +193,8 @@ func (p *faultyStore) Fetch(ctx context.Context, wants []webhook.Want, maxBytes 
 	return ds, nil
 }
 
-func (p *faultyStore) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
-	kept := make([]webhook.Settlement, 0, len(ss))
+func (p *faultyStore) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
+	kept := make([]store.Settlement, 0, len(ss))
 	for _, s := range ss {
 		if s, keep := p.settle(s); keep {
 			kept = append(kept, s)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // While a Cutter is on, it cuts each connection after a random number of bytes of the server's
@@ -124,24 +125,24 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 			continue
 		}
 		quiet = time.Now()
-		ss := make([]webhook.Settlement, len(ds))
+		ss := make([]store.Settlement, len(ds))
 		for i, d := range ds {
-			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+			ss[i] = store.Settlement{Verdict: store.Done, Delivery: d}
 			switch {
 			case d.Tries == 0 && r.IntN(3) == 0:
-				ss[i].Verdict = webhook.Retry
+				ss[i].Verdict = store.Retry
 				ss[i].Delivery.Tries, ss[i].Delivery.Expires = 1, time.Now().Add(time.Hour)
 			case r.IntN(3) == 0:
-				ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
+				ss[i].Verdict, ss[i].Reason, ss[i].At = store.Bury, webhook.ReasonExpired, time.Now()
 			}
 		}
 		Settle(ctx, s, ss)
 		for i := range ss {
-			if ss[i].Verdict == webhook.Retry {
+			if ss[i].Verdict == store.Retry {
 				continue
 			}
 			ended[ds[i].Destination+"/"+ds[i].ID]++
-			if ss[i].Verdict == webhook.Bury {
+			if ss[i].Verdict == store.Bury {
 				buried++
 			}
 		}
@@ -177,25 +178,25 @@ func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 
 // Put puts deliveries.
 func Put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) error {
-	ps := make([]webhook.Put, len(ds))
+	ps := make([]store.Put, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
 	}
-	return s.Put(ctx, ps, make([]webhook.Result, len(ds)))
+	return s.Put(ctx, ps, make([]store.Result, len(ds)))
 }
 
 // Fetch claims fresh deliveries and retries of each destination. The argument most bounds the
 // number of each kind.
 func Fetch(ctx context.Context, s webhook.Store, most int, destinations ...string) ([]webhook.Delivery, error) {
-	var wants []webhook.Want
+	var wants []store.Want
 	for _, name := range destinations {
-		wants = append(wants, webhook.Want{Destination: name, Max: most}, webhook.Want{Destination: name, Retries: true, Max: most})
+		wants = append(wants, store.Want{Destination: name, Max: most}, store.Want{Destination: name, Retries: true, Max: most})
 	}
 	return s.Fetch(ctx, wants, 1<<20, nil)
 }
 
 // Settle calls s.Settle again after errors, until all of ss are settled or ctx ends.
-func Settle(ctx context.Context, s webhook.Store, ss []webhook.Settlement) {
+func Settle(ctx context.Context, s webhook.Store, ss []store.Settlement) {
 	for len(ss) > 0 && ctx.Err() == nil {
 		n, err := s.Settle(ctx, ss)
 		if ss = ss[n:]; err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 var backlog = flag.Int("backlog", 2_000, "how many deliveries wait in BenchmarkBacklog")
@@ -104,15 +105,15 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 		if _, err := put(b.Context(), s, ds...); err != nil {
 			b.Fatal(err)
 		}
-		var wants []webhook.Want
+		var wants []store.Want
 		for i := range min(lanes, len(ds)) {
-			wants = append(wants, webhook.Want{Destination: ds[i].Destination, Max: (len(ds) + lanes - 1) / lanes})
+			wants = append(wants, store.Want{Destination: ds[i].Destination, Max: (len(ds) + lanes - 1) / lanes})
 		}
 		out, err := s.Fetch(b.Context(), wants, 1<<40, nil)
 		if err != nil || len(out) == 0 {
 			b.Fatalf("Fetch = %d, %v; want some", len(out), err)
 		}
-		if err := settle(b.Context(), s, webhook.Done, out...); err != nil {
+		if err := settle(b.Context(), s, store.Done, out...); err != nil {
 			b.Fatal(err)
 		}
 		n += len(out)

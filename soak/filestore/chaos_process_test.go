@@ -24,6 +24,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The settings of the forwarders. The times are short, so that deliveries become dead letters.
@@ -143,18 +144,18 @@ type chaosStore struct {
 	began time.Time
 }
 
-func (s *chaosStore) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (s *chaosStore) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	var failed, done bytes.Buffer
 	for i := range ss {
 		d := &ss[i].Delivery
-		if n := len(d.Attempts); ss[i].Verdict != webhook.Done && n > 0 && d.Attempts[n-1].At.After(s.began) {
+		if n := len(d.Attempts); ss[i].Verdict != store.Done && n > 0 && d.Attempts[n-1].At.After(s.began) {
 			fmt.Fprintln(&failed, "f", d.ID, d.Attempts[n-1].Reason)
 		}
 	}
 	os.Stdout.Write(failed.Bytes())
 	n, err := s.Store.Settle(ctx, ss)
 	for i := range ss[:n] {
-		if ss[i].Verdict == webhook.Done {
+		if ss[i].Verdict == store.Done {
 			fmt.Fprintln(&done, "d", ss[i].Delivery.ID, "stored")
 		}
 	}

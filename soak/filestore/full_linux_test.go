@@ -16,6 +16,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func init() { children["full"] = fullChild }
@@ -170,7 +171,7 @@ func diskFull(d disk) error {
 		return fmt.Errorf("Put with room again: %w", err)
 	}
 	for _, d := range ds {
-		if err := settle(ctx, s, webhook.Done, d); err != nil {
+		if err := settle(ctx, s, store.Done, d); err != nil {
 			return fmt.Errorf("Settle with room again: %w", err)
 		}
 		delete(stored, d.ID)

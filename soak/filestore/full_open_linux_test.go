@@ -10,6 +10,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // openFull opens a store on a full disk: first one whose process was killed, and then the same one
@@ -79,7 +80,7 @@ func serveFull(d disk, said *killLedger) error {
 	// Some settlements may fit on the disk. Repeat the others once there is room.
 	left := ds[:0]
 	for _, d := range ds[:len(ds)/2] {
-		if settle(ctx, s, webhook.Done, d) != nil {
+		if settle(ctx, s, store.Done, d) != nil {
 			left = append(left, d)
 		}
 	}
@@ -87,7 +88,7 @@ func serveFull(d disk, said *killLedger) error {
 		return err
 	}
 	for _, d := range left {
-		if err := settle(ctx, s, webhook.Done, d); err != nil {
+		if err := settle(ctx, s, store.Done, d); err != nil {
 			return fmt.Errorf("Settle with room again: %w", err)
 		}
 	}

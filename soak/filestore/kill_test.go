@@ -14,6 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // TestKill kills a process that puts and settles, at random moments. The store then has every
@@ -147,18 +148,18 @@ func killChild(settings []byte) error {
 	for p := range 4 {
 		go func() {
 			for i := 0; ; i++ {
-				var ps []webhook.Put
+				var ps []store.Put
 				var ids, kept []string
 				for j := range 1 + dice.IntN(20) {
 					id := fmt.Sprint(c.Round, "-", p, "-", i, "-", j)
 					now := time.Now()
-					ps = append(ps, webhook.Put{Keep: dice.IntN(4) == 0, Delivery: webhook.Delivery{
+					ps = append(ps, store.Put{Keep: dice.IntN(4) == 0, Delivery: webhook.Delivery{
 						Destination: fmt.Sprint("d", j%5), ID: id, Type: "track",
 						Body: []byte(`{"messageId":"` + id + `"}`), Accepted: now, Due: now,
 					}})
 					ids = append(ids, id)
 				}
-				out := make([]webhook.Result, len(ps))
+				out := make([]store.Result, len(ps))
 				if err := s.Put(ctx, ps, out); err != nil {
 					failed <- err
 				}
@@ -170,7 +171,7 @@ func killChild(settings []byte) error {
 					}
 				}
 				say("try", kept...)
-				if err := settle(ctx, s, webhook.Done, ds...); err != nil {
+				if err := settle(ctx, s, store.Done, ds...); err != nil {
 					failed <- err
 				}
 				say("done", kept...)
@@ -183,13 +184,13 @@ func killChild(settings []byte) error {
 			if err != nil {
 				failed <- err
 			}
-			var ss []webhook.Settlement
+			var ss []store.Settlement
 			var ids []string
 			for _, d := range ds {
 				d.Due, d.Expires = time.Now(), time.Now().Add(time.Hour)
-				as := webhook.Settlement{Verdict: webhook.Retry, Delivery: d}
+				as := store.Settlement{Verdict: store.Retry, Delivery: d}
 				if dice.IntN(3) > 0 {
-					as.Verdict = webhook.Done
+					as.Verdict = store.Done
 					ids = append(ids, d.ID)
 				}
 				ss = append(ss, as)

@@ -20,6 +20,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -76,7 +77,7 @@ func TestSettleGigabyte(t *testing.T) {
 		check(&d.Delivery, dead)
 	}
 	for {
-		wants := []webhook.Want{{Destination: "big", Max: 64, Retries: true}}
+		wants := []store.Want{{Destination: "big", Max: 64, Retries: true}}
 		ds, err := s.Fetch(t.Context(), wants, 1<<40, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +92,7 @@ func TestSettleGigabyte(t *testing.T) {
 		for i := range ds {
 			check(&ds[i], retried)
 		}
-		if err := settle(t.Context(), s, webhook.Done, ds...); err != nil {
+		if err := settle(t.Context(), s, store.Done, ds...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,16 +141,16 @@ func settleChild(settings []byte) error {
 	}
 	ds = nil
 	for len(ds) < outcomes {
-		if ds, err = s.Fetch(ctx, []webhook.Want{{Destination: "big", Max: 64}}, 1<<40, ds); err != nil {
+		if ds, err = s.Fetch(ctx, []store.Want{{Destination: "big", Max: 64}}, 1<<40, ds); err != nil {
 			return err
 		}
 	}
-	ss := make([]webhook.Settlement, len(ds))
+	ss := make([]store.Settlement, len(ds))
 	for i := range ds {
-		ss[i] = webhook.Settlement{Verdict: webhook.Retry, Delivery: ds[i]}
+		ss[i] = store.Settlement{Verdict: store.Retry, Delivery: ds[i]}
 		ss[i].Delivery.Tries, ss[i].Delivery.Due, ss[i].Delivery.Expires = 1, time.Now().Add(retryAfter), time.Now().Add(time.Hour)
 		if i%2 == 0 {
-			ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
+			ss[i].Verdict, ss[i].Reason, ss[i].At = store.Bury, webhook.ReasonExpired, time.Now()
 		}
 	}
 
@@ -191,14 +192,14 @@ func settleChild(settings []byte) error {
 	every(&settleErr, func(int) (err error) {
 		var ds []webhook.Delivery
 		err = timed(&f.Fetch, func() error {
-			ds, err = s.Fetch(ctx, []webhook.Want{{Destination: "other", Max: 64}}, 1<<40, nil)
+			ds, err = s.Fetch(ctx, []store.Want{{Destination: "other", Max: 64}}, 1<<40, nil)
 			return err
 		})
 		if err != nil || len(ds) == 0 {
 			return err
 		}
 		f.Rounds += len(ds)
-		return timed(&f.Settle, func() error { return settle(ctx, s, webhook.Done, ds...) })
+		return timed(&f.Settle, func() error { return settle(ctx, s, store.Done, ds...) })
 	})
 	every(&none, func(int) error {
 		f.Peak = max(f.Peak, resident())

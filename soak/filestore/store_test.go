@@ -20,6 +20,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // openStore opens the store under test in dir.
@@ -55,7 +56,7 @@ func checkStore(dir string) (filequeue.Report, error) {
 
 // put puts deliveries, and returns how many were stored.
 func put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) (n int, err error) {
-	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+	ps, out := make([]store.Put, len(ds)), make([]store.Result, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
 	}
@@ -74,11 +75,11 @@ func fetch(ctx context.Context, s webhook.Store, max int) (ds []webhook.Delivery
 		if err != nil {
 			return ds, err
 		}
-		for _, w := range []webhook.Want{{Destination: h.Destination, Next: h.Fresh}, {Destination: h.Destination, Next: h.Retry, Retries: true}} {
+		for _, w := range []store.Want{{Destination: h.Destination, Next: h.Fresh}, {Destination: h.Destination, Next: h.Retry, Retries: true}} {
 			if w.Max = max - len(ds); w.Max == 0 || w.Next.IsZero() || w.Next.After(s.Now()) {
 				continue
 			}
-			if ds, err = s.Fetch(ctx, []webhook.Want{w}, 1<<40, ds); err != nil {
+			if ds, err = s.Fetch(ctx, []store.Want{w}, 1<<40, ds); err != nil {
 				return ds, err
 			}
 		}
@@ -87,10 +88,10 @@ func fetch(ctx context.Context, s webhook.Store, max int) (ds []webhook.Delivery
 }
 
 // settle settles deliveries, all with the same verdict.
-func settle(ctx context.Context, s webhook.Store, v webhook.Verdict, ds ...webhook.Delivery) error {
-	ss := make([]webhook.Settlement, len(ds))
+func settle(ctx context.Context, s webhook.Store, v store.Verdict, ds ...webhook.Delivery) error {
+	ss := make([]store.Settlement, len(ds))
 	for i := range ds {
-		ss[i] = webhook.Settlement{Verdict: v, Delivery: ds[i], At: s.Now()}
+		ss[i] = store.Settlement{Verdict: v, Delivery: ds[i], At: s.Now()}
 	}
 	_, err := s.Settle(ctx, ss)
 	return err

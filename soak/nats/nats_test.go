@@ -22,6 +22,7 @@ import (
 	"github.com/hookferry/analytics/soak/chaos"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // partitions is high enough that each of three processes owns some. With half as many, in one of
@@ -30,11 +31,11 @@ const partitions = 32
 
 const stream = "CHAOS"
 
-var store = chaos.Store{Open: open, Lost: "another node has taken over a partition"}
+var shared = chaos.Store{Open: open, Lost: "another node has taken over a partition"}
 
 func TestMain(m *testing.M) {
 	mainServer()
-	chaos.Main(store)
+	chaos.Main(shared)
 	os.Exit(m.Run())
 }
 
@@ -60,7 +61,7 @@ func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, fun
 func TestChaos(t *testing.T) {
 	length, seed := soak.Long(t, "nats-chaos")
 	s := startServer(t)
-	chaos.Run(t, store, []string{s.url()}, length, seed, func(d time.Duration) {
+	chaos.Run(t, shared, []string{s.url()}, length, seed, func(d time.Duration) {
 		s.down()
 		time.Sleep(d)
 		s.up(t)
@@ -77,7 +78,7 @@ func TestParted(t *testing.T) {
 	for _, s := range c {
 		addresses = append(addresses, s.url())
 	}
-	chaos.Run(t, store, addresses, length, seed, func(time.Duration) {
+	chaos.Run(t, shared, addresses, length, seed, func(time.Duration) {
 		parted := c.leader(t, stream)
 		other := c[0]
 		if other == parted {
@@ -217,17 +218,17 @@ func TestLeaderKilled(t *testing.T) {
 			wait(ctx, 5*time.Millisecond)
 			continue
 		}
-		ss := make([]webhook.Settlement, len(ds))
+		ss := make([]store.Settlement, len(ds))
 		for i, d := range ds {
-			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+			ss[i] = store.Settlement{Verdict: store.Done, Delivery: d}
 			if id, _ := strconv.Atoi(d.ID); id%10 == 0 && !tries[d.ID] {
 				tries[d.ID] = true
-				ss[i].Verdict, ss[i].Delivery.Tries = webhook.Retry, 1
+				ss[i].Verdict, ss[i].Delivery.Tries = store.Retry, 1
 			}
 		}
 		chaos.Settle(ctx, q, ss)
 		for i := range ss {
-			if ss[i].Verdict == webhook.Done {
+			if ss[i].Verdict == store.Done {
 				settled[ss[i].Delivery.ID]++
 			}
 		}

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Revive implements webhook.Keeper.
+// Revive implements store.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
@@ -36,7 +36,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	return n, nil
 }
 
-// Discard implements webhook.Keeper.
+// Discard implements store.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
@@ -49,8 +49,8 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 	return s.transit(ctx, ts)
 }
 
-// Change implements webhook.Keeper. It reads the deliveries of the destination, a page at a time.
-func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, held int, err error) {
+// Change implements store.Keeper. It reads the deliveries of the destination, a page at a time.
+func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, held int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -80,7 +80,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			case !filter.Match(&d.Delivery):
 			case claimed[at.seq] != nil:
 				held++
-			case to == webhook.Discarded:
+			case to == store.Discarded:
 				ts = append(ts, leaving(w, at))
 			case d.Hasten(now):
 				t, err := restate(w, d, w.kind)

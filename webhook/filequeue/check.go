@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A Report counts the contents of a store's folder, and describes the parts that cannot be read.
@@ -74,7 +74,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 			return nil, fmt.Errorf("%w: %s", err, dir)
 		}
 	}
-	c, _ := Config{HistoryAge: webhook.Unlimited, HistoryBytes: webhook.Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
+	c, _ := Config{HistoryAge: store.Unlimited, HistoryBytes: store.Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
 	ld = newLoader(d, dir, c, lock)
 	ld.lenient, ld.ctx, ld.closed = true, ctx, closed
 	if progress != nil {

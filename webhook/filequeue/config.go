@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The defaults of Config.
@@ -37,8 +37,8 @@ var (
 type Config struct {
 	// MaxBytes bounds the bytes of the records of deliveries, dead letters, the history and
 	// settings that are needed. The files take up to about twice that and the dedup window, and 50
-	// MB more. At the bound Put returns webhook.ErrQueueFull, and stored deliveries can still be
-	// settled. With zero or webhook.Unlimited, only the size of the disk is a bound.
+	// MB more. At the bound Put returns store.ErrQueueFull, and stored deliveries can still be
+	// settled. With zero or store.Unlimited, only the size of the disk is a bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before, also after a
 	// restart. Zero means DefaultDedupWindow, 24 hours.
@@ -47,11 +47,11 @@ type Config struct {
 	// memory and 16 bytes of the disk. The latest DedupMax/2 stay for the whole DedupWindow. Zero
 	// means DefaultDedupMax, 1,000,000.
 	DedupMax int
-	// HistoryAge is how long delivered deliveries are kept; see webhook.History. Zero keeps none.
-	// With webhook.Unlimited, only HistoryBytes bounds them.
+	// HistoryAge is how long delivered deliveries are kept; see store.History. Zero keeps none.
+	// With store.Unlimited, only HistoryBytes bounds them.
 	HistoryAge time.Duration
 	// HistoryBytes bounds the total Size of the delivered deliveries that are kept. Zero means
-	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). webhook.Unlimited means no bound.
+	// DefaultHistoryBytes, 1 GB (1,073,741,824 bytes). store.Unlimited means no bound.
 	HistoryBytes int64
 	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
@@ -69,14 +69,14 @@ func (c Config) withDefaults() (Config, error) {
 		value   int64
 		minimum int64
 	}{
-		{"MaxBytes", c.MaxBytes, webhook.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0},
-		{"HistoryAge", int64(c.HistoryAge), webhook.Unlimited}, {"HistoryBytes", c.HistoryBytes, webhook.Unlimited}, {"LockTimeout", int64(c.LockTimeout), 0},
+		{"MaxBytes", c.MaxBytes, store.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0},
+		{"HistoryAge", int64(c.HistoryAge), store.Unlimited}, {"HistoryBytes", c.HistoryBytes, store.Unlimited}, {"LockTimeout", int64(c.LockTimeout), 0},
 	} {
 		if f.value < f.minimum {
 			return c, fmt.Errorf("filequeue: Config.%s is negative: %d", f.name, f.value)
 		}
 	}
-	c.MaxBytes = cmp.Or(c.MaxBytes, webhook.Unlimited)
+	c.MaxBytes = cmp.Or(c.MaxBytes, store.Unlimited)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.HistoryBytes = cmp.Or(c.HistoryBytes, DefaultHistoryBytes)

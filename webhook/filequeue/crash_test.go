@@ -14,8 +14,8 @@ import (
 
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soak"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The disk crashes at a random operation, with or without a loss of power. After the restart the
@@ -134,10 +134,10 @@ func TestOpenMakesWhatItFindsDurable(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := t.Context()
 				d := smallDisk(seed)
-				put := func(s webhook.Store, id string) (bool, error) {
-					out := make([]webhook.Result, 1)
+				put := func(s store.Store, id string) (bool, error) {
+					out := make([]store.Result, 1)
 					at := s.Now()
-					err := s.Put(ctx, []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: id, Type: "track", Body: bodyOf(id, 2000), Accepted: at, Due: at}}}, out)
+					err := s.Put(ctx, []store.Put{{Delivery: store.Delivery{Destination: "a", ID: id, Type: "track", Body: bodyOf(id, 2000), Accepted: at, Due: at}}}, out)
 					return out[0].Stored, err
 				}
 				open := func() *filequeue.Store {
@@ -237,11 +237,11 @@ func TestUnreadableDeliveryHidesNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		ps := make([]webhook.Put, 3)
+		ps := make([]store.Put, 3)
 		for i := range ps {
-			ps[i].Delivery = webhook.Delivery{Destination: "crm", ID: fmt.Sprint(i), Due: s.Now().Add(time.Duration(i) * time.Microsecond), Body: make([]byte, 5000)}
+			ps[i].Delivery = store.Delivery{Destination: "crm", ID: fmt.Sprint(i), Due: s.Now().Add(time.Duration(i) * time.Microsecond), Body: make([]byte, 5000)}
 		}
-		if err := s.Put(t.Context(), ps, make([]webhook.Result, len(ps))); err != nil {
+		if err := s.Put(t.Context(), ps, make([]store.Result, len(ps))); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -258,7 +258,7 @@ func TestUnreadableDeliveryHidesNoOther(t *testing.T) {
 		fetch := func(want ...string) {
 			t.Helper()
 			var got []string
-			ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
+			ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
 			for _, d := range ds {
 				got = append(got, d.ID)
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soak"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The test flips one bit anywhere in a closed store. Then only the delivery with that bit may be
@@ -73,7 +73,7 @@ func testBitFlip(t *testing.T, seed uint64) {
 	for i := range 3 {
 		time.Sleep(time.Hour)
 		for _, retries := range []bool{false, true} {
-			if _, err := s.Fetch(t.Context(), []webhook.Want{{Destination: fmt.Sprint("d", i), Max: 10_000, Retries: retries}}, 1<<40, nil); err != nil {
+			if _, err := s.Fetch(t.Context(), []store.Want{{Destination: fmt.Sprint("d", i), Max: 10_000, Retries: retries}}, 1<<40, nil); err != nil {
 				t.Fatalf("Fetch: %v", err)
 			}
 		}
@@ -128,14 +128,14 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 	s := open()
 	for _, dest := range []string{"dead", "waits"} {
 		for i := range 5 {
-			p := webhook.Put{Delivery: webhook.Delivery{Destination: dest, ID: fmt.Sprint(i), MessageID: fmt.Sprintf("message-%d", i), Due: s.Now(), Body: []byte(fmt.Sprintf("the %s body %d", dest, i))}}
+			p := store.Put{Delivery: store.Delivery{Destination: dest, ID: fmt.Sprint(i), MessageID: fmt.Sprintf("message-%d", i), Due: s.Now(), Body: []byte(fmt.Sprintf("the %s body %d", dest, i))}}
 			p.Keep = dest == "dead"
-			out := make([]webhook.Result, 1)
-			if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+			out := make([]store.Result, 1)
+			if err := s.Put(t.Context(), []store.Put{p}, out); err != nil {
 				t.Fatal(err)
 			}
 			if p.Claim = out[0].Claim; p.Keep {
-				if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: p.Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+				if _, err := s.Settle(t.Context(), []store.Settlement{{Verdict: store.Bury, Delivery: p.Delivery, Reason: store.ReasonExpired, At: s.Now()}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -150,7 +150,7 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 		s := open()
 		for range 2 {
 			dead := 0
-			for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
+			for d, err := range s.Dead(t.Context(), store.EndedFilter{}, "") {
 				if dead++; err != nil || d.ID == "2" {
 					t.Errorf("Dead yields %v, %v; want the dead letters but 2", d.ID, err)
 				}
@@ -158,7 +158,7 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 			if dead != 4 {
 				t.Errorf("Dead yields %d, want the 4 undamaged ones", dead)
 			}
-			ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "waits", Max: 10}}, 1<<20, nil)
+			ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "waits", Max: 10}}, 1<<20, nil)
 			if err != nil || len(ds) != 4 && len(ds) != 0 {
 				t.Errorf("Fetch = %d, %v; want 4, or 0 once they are claimed", len(ds), err)
 			}
@@ -185,18 +185,18 @@ func fill(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		p := webhook.Put{Keep: i < 10, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), Body: bytes.Repeat([]byte{byte(i)}, 1<<20)}}
-		out := make([]webhook.Result, 1)
-		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+		p := store.Put{Keep: i < 10, Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), Body: bytes.Repeat([]byte{byte(i)}, 1<<20)}}
+		out := make([]store.Result, 1)
+		if err := s.Put(t.Context(), []store.Put{p}, out); err != nil {
 			t.Fatal(err)
 		}
 		if p.Claim = out[0].Claim; p.Keep {
-			if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: p.Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+			if _, err := s.Settle(t.Context(), []store.Settlement{{Verdict: store.Bury, Delivery: p.Delivery, Reason: store.ReasonExpired, At: s.Now()}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
+	if _, err := s.Set(t.Context(), store.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.UpdateAudience(t.Context(), "vip", func(rec *audience.Record, members audience.Members) error {
@@ -277,7 +277,7 @@ func TestCheckAndRescue(t *testing.T) {
 	if n != 1 {
 		t.Errorf("got %d members, want 1", n)
 	}
-	if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]webhook.Result, 1)); err != nil {
+	if err := s.Put(t.Context(), []store.Put{{Delivery: store.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]store.Result, 1)); err != nil {
 		t.Error(err)
 	}
 	if _, err := filequeue.Check(t.Context(), to, nil); !errors.Is(err, filequeue.ErrLocked) {
@@ -297,8 +297,8 @@ func TestOpenFailsWithoutLatestSegment(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := s.Now()
-			put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Type: "track", Body: []byte("{}"), Accepted: at, Due: at}}
-			if err := s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err != nil {
+			put := store.Put{Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(i), Type: "track", Body: []byte("{}"), Accepted: at, Due: at}}
+			if err := s.Put(t.Context(), []store.Put{put}, make([]store.Result, 1)); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {

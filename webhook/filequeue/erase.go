@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Erase implements webhook.Keeper. It overwrites the bodies and the attempts of the user's
+// Erase implements store.Keeper. It overwrites the bodies and the attempts of the user's
 // deliveries with zeros, in all segments, even if the deliveries have left the store. It leaves
 // claimed deliveries as they are, and counts them. It returns once the zeros are on the disk.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
@@ -89,7 +89,7 @@ func (e *eraser) find(g *segment, rs []record) error {
 		if !r.whole() {
 			continue
 		}
-		var d webhook.Ended
+		var d store.Ended
 		b, err := g.bytes(int64(r.off), recordHeader+int64(r.length), nil)
 		if err == nil {
 			var found record

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Erase removes the bodies of the user's deliveries from all files, in every state but claimed. The
@@ -28,26 +28,26 @@ func testEraseRemovesBytes(t *testing.T) {
 	const n = 400
 	secret, held := []byte("a secret of ann, "), 0
 	for i := range n {
-		p := webhook.Put{Keep: i%5 != 0, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2]}}
+		p := store.Put{Keep: i%5 != 0, Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2]}}
 		p.Body = bytes.Repeat([]byte("others' text. "), 20)
 		if p.User == "ann" {
 			p.Body = bytes.Repeat(secret, 20)
 		}
-		out := make([]webhook.Result, 1)
-		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+		out := make([]store.Result, 1)
+		if err := s.Put(t.Context(), []store.Put{p}, out); err != nil {
 			t.Fatal(err)
 		}
 		p.Claim = out[0].Claim
 		p.Expires = p.Due.Add(time.Hour)
-		p.Attempts = []webhook.Attempt{{At: p.Due, Try: 1, Answer: string(p.Body[:50])}}
-		verdict := []webhook.Verdict{webhook.Return, webhook.Done, webhook.Retry, webhook.Bury, 0}[i%5]
+		p.Attempts = []store.Attempt{{At: p.Due, Try: 1, Answer: string(p.Body[:50])}}
+		verdict := []store.Verdict{store.Return, store.Done, store.Retry, store.Bury, 0}[i%5]
 		if i == 4 {
 			held++ // stays claimed
 		} else if verdict == 0 {
-			verdict = webhook.Done
+			verdict = store.Done
 		}
 		if i != 4 {
-			if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: verdict, Delivery: p.Delivery, At: s.Now(), Reason: webhook.ReasonExpired}}); err != nil {
+			if _, err := s.Settle(t.Context(), []store.Settlement{{Verdict: verdict, Delivery: p.Delivery, At: s.Now(), Reason: store.ReasonExpired}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,23 +83,23 @@ func TestEraseFindsDeliveriesThatMove(t *testing.T) {
 	}
 	defer s.Close()
 	const n = 10_000 // more than Erase looks at without releasing the lock
-	ps, out := make([]webhook.Put, n), make([]webhook.Result, n)
+	ps, out := make([]store.Put, n), make([]store.Result, n)
 	for i := range ps {
-		ps[i].Delivery = webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2], Body: []byte("text")}
+		ps[i].Delivery = store.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2], Body: []byte("text")}
 	}
 	if err := s.Put(t.Context(), ps, out); err != nil {
 		t.Fatal(err)
 	}
 	move := func(retries bool) {
-		ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "a", Retries: retries, Max: 100}}, 1<<20, nil)
+		ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "a", Retries: retries, Max: 100}}, 1<<20, nil)
 		if err != nil {
 			t.Error(err)
 		}
-		ss := make([]webhook.Settlement, len(ds))
+		ss := make([]store.Settlement, len(ds))
 		for i := range ds {
-			ss[i] = webhook.Settlement{Verdict: webhook.Return, Delivery: ds[i]}
+			ss[i] = store.Settlement{Verdict: store.Return, Delivery: ds[i]}
 			if i%2 == 0 {
-				ss[i].Verdict, ss[i].Delivery.Expires = webhook.Retry, ds[i].Due.Add(time.Hour)
+				ss[i].Verdict, ss[i].Delivery.Expires = store.Retry, ds[i].Due.Add(time.Hour)
 			}
 		}
 		if _, err := s.Settle(t.Context(), ss); err != nil {
@@ -150,13 +150,13 @@ func testHistoryIsBounded(t *testing.T) {
 	}
 	defer s.Close()
 	deliver := func(id int) {
-		p := webhook.Put{Keep: true, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 998)}}
-		out := make([]webhook.Result, 1)
-		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+		p := store.Put{Keep: true, Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 998)}}
+		out := make([]store.Result, 1)
+		if err := s.Put(t.Context(), []store.Put{p}, out); err != nil {
 			t.Fatal(err)
 		}
 		p.Claim = out[0].Claim
-		if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Done, Delivery: p.Delivery, At: s.Now()}}); err != nil {
+		if _, err := s.Settle(t.Context(), []store.Settlement{{Verdict: store.Done, Delivery: p.Delivery, At: s.Now()}}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -172,7 +172,7 @@ func testHistoryIsBounded(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	wantDelivered("after 80 of 1,000 bytes", 50)
-	for e, err := range s.Delivered(t.Context(), webhook.EndedFilter{}, "") {
+	for e, err := range s.Delivered(t.Context(), store.EndedFilter{}, "") {
 		if err != nil || e.ID < "40" {
 			t.Errorf("Delivered yields %s, %v; want the latest 50, from 40 on", e.ID, err)
 		}

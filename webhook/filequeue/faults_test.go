@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A rig is a store on a simulated disk on which segments have 64 KB.
@@ -45,22 +45,22 @@ func (r *rig) open(c filequeue.Config) {
 }
 
 // put stores a delivery with a body of its own.
-func (r *rig) put(destination string, length int, keep bool) webhook.Delivery {
+func (r *rig) put(destination string, length int, keep bool) store.Delivery {
 	r.Helper()
 	r.n++
-	p := webhook.Put{Keep: keep, Delivery: webhook.Delivery{Destination: destination, User: destination, ID: fmt.Sprint(r.n), Due: r.s.Now()}}
+	p := store.Put{Keep: keep, Delivery: store.Delivery{Destination: destination, User: destination, ID: fmt.Sprint(r.n), Due: r.s.Now()}}
 	p.Body = bodyOf(fmt.Sprint(destination, r.n), length)
-	out := make([]webhook.Result, 1)
-	if err := r.s.Put(r.Context(), []webhook.Put{p}, out); err != nil {
+	out := make([]store.Result, 1)
+	if err := r.s.Put(r.Context(), []store.Put{p}, out); err != nil {
 		r.Fatalf("Put = %v, want nil", err)
 	}
 	p.Claim = out[0].Claim
 	return p.Delivery
 }
 
-func (r *rig) settle(verdict webhook.Verdict, d webhook.Delivery) {
+func (r *rig) settle(verdict store.Verdict, d store.Delivery) {
 	r.Helper()
-	if n, err := r.s.Settle(r.Context(), []webhook.Settlement{{Verdict: verdict, Delivery: d, Reason: webhook.ReasonExpired, At: r.s.Now()}}); n != 1 || err != nil {
+	if n, err := r.s.Settle(r.Context(), []store.Settlement{{Verdict: verdict, Delivery: d, Reason: store.ReasonExpired, At: r.s.Now()}}); n != 1 || err != nil {
 		r.Fatalf("Settle = %d, %v; want 1", n, err)
 	}
 }
@@ -109,11 +109,11 @@ func (r *rig) unreadable(body []byte) *atomic.Int32 {
 func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, filequeue.Config{})
-		done := func() { r.settle(webhook.Done, r.put("other", 500, true)) }
+		done := func() { r.settle(store.Done, r.put("other", 500, true)) }
 		const length = 3000
 		r.put("slow", length, false)
 		var copying, fetched bool
-		var claimed []webhook.Delivery
+		var claimed []store.Delivery
 		r.d.OnOp(func(op simdisk.Op) error { // the writer calls it
 			switch {
 			case op.Kind == simdisk.Write && length < op.Len && op.Len < length+500:
@@ -121,7 +121,7 @@ func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
 			case op.Kind == simdisk.Sync && copying && !fetched:
 				fetched = true
 				var err error
-				if claimed, err = r.s.Fetch(t.Context(), []webhook.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); err != nil {
+				if claimed, err = r.s.Fetch(t.Context(), []store.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -135,7 +135,7 @@ func TestDeliveryClaimedDuringMergeDoesNotComeBack(t *testing.T) {
 		}
 		waiting := 0
 		r.fill(func() { r.put("waits", 500, false); waiting++ }) // the segment with the copy stays
-		r.settle(webhook.Done, claimed[0])
+		r.settle(store.Done, claimed[0])
 		r.fill(done) // the segment that says so is removed
 		time.Sleep(5 * time.Second)
 		if err := r.s.Close(); err != nil {
@@ -158,7 +158,7 @@ func TestUnreadableDeliveryKeepsNoOtherSegment(t *testing.T) {
 		first := r.latest()
 		for range 60 { // with twice what the disk has space for
 			for range 100 {
-				r.settle(webhook.Done, r.put("other", 500, true))
+				r.settle(store.Done, r.put("other", 500, true))
 			}
 			time.Sleep(5 * time.Second)
 		}
@@ -171,7 +171,7 @@ func TestUnreadableDeliveryKeepsNoOtherSegment(t *testing.T) {
 		if r.segments()[0] == first {
 			t.Errorf("the store has the segments %v after the disk can read them again; want them merged", r.segments())
 		}
-		if ds, err := r.s.Fetch(t.Context(), []webhook.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); len(ds) != 1 || err != nil {
+		if ds, err := r.s.Fetch(t.Context(), []store.Want{{Destination: "slow", Max: 1}}, 1<<20, nil); len(ds) != 1 || err != nil {
 			t.Errorf("Fetch = %d, %v; want the delivery that could not be read before", len(ds), err)
 		}
 	})
@@ -183,14 +183,14 @@ func TestUnreadableDeadLetterHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, filequeue.Config{})
 		defer func() { r.s.Close() }()
-		var all []webhook.Delivery
+		var all []store.Delivery
 		for range 3 {
 			d := r.put("crm", 5000, true)
-			r.settle(webhook.Bury, d)
+			r.settle(store.Bury, d)
 			all = append(all, d)
 		}
 		list := func() (ids []string, err error) {
-			for d, derr := range r.s.Dead(t.Context(), webhook.EndedFilter{}, "") {
+			for d, derr := range r.s.Dead(t.Context(), store.EndedFilter{}, "") {
 				if err = derr; err == nil {
 					ids = append(ids, d.ID)
 				}
@@ -257,7 +257,7 @@ func TestFailedSyncOfEraseLosesNoPut(t *testing.T) {
 			r.d = simdisk.New(seed)
 			r.s.Close()
 			r.open(filequeue.Config{})
-			r.settle(webhook.Done, r.put("ann", 500, true))
+			r.settle(store.Done, r.put("ann", 500, true))
 			erase, put := make(chan struct{}), make(chan struct{})
 			var step atomic.Int32
 			r.d.OnOp(func(op simdisk.Op) error {
@@ -279,8 +279,8 @@ func TestFailedSyncOfEraseLosesNoPut(t *testing.T) {
 			synctest.Wait()
 			stored := make(chan error, 1)
 			go func() {
-				d := webhook.Delivery{Destination: "crm", ID: "last", Due: r.s.Now(), Body: make([]byte, 500)}
-				stored <- r.s.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1))
+				d := store.Delivery{Destination: "crm", ID: "last", Due: r.s.Now(), Body: make([]byte, 500)}
+				stored <- r.s.Put(t.Context(), []store.Put{{Delivery: d}}, make([]store.Result, 1))
 			}()
 			synctest.Wait()
 			close(erase)
@@ -338,7 +338,7 @@ func TestDeliveryIsClaimedUntilItsSettlementIsDurable(t *testing.T) {
 		})
 		settled := make(chan error, 1)
 		go func() {
-			_, err := r.s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Retry, Delivery: d}})
+			_, err := r.s.Settle(t.Context(), []store.Settlement{{Verdict: store.Retry, Delivery: d}})
 			settled <- err
 		}()
 		check := func(when string, claimed int) {
@@ -375,8 +375,8 @@ func TestLargestDedupMax(t *testing.T) {
 		}
 		r.open(c)
 		defer r.s.Close()
-		out := make([]webhook.Result, 1)
-		if err := r.s.Put(t.Context(), []webhook.Put{{Delivery: d}}, out); err != nil || out[0].Stored {
+		out := make([]store.Result, 1)
+		if err := r.s.Put(t.Context(), []store.Put{{Delivery: d}}, out); err != nil || out[0].Stored {
 			t.Errorf("second Put of a delivery: stored %v, %v; want a duplicate", out[0].Stored, err)
 		}
 	})
@@ -386,7 +386,7 @@ func TestLargestDedupMax(t *testing.T) {
 func TestNoHistoryAgeRemovesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, filequeue.Config{HistoryAge: time.Hour})
-		r.settle(webhook.Done, r.put("crm", 500, true))
+		r.settle(store.Done, r.put("crm", 500, true))
 		if err := r.s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -404,11 +404,11 @@ func TestNoHistoryAgeRemovesHistory(t *testing.T) {
 func TestFailedChangeIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, filequeue.Config{})
-		ps := make([]webhook.Put, 300)
+		ps := make([]store.Put, 300)
 		for i := range ps {
-			ps[i].Delivery = webhook.Delivery{Destination: "crm", ID: fmt.Sprint(i), Body: []byte("{}"), Due: r.s.Now().Add(time.Hour)}
+			ps[i].Delivery = store.Delivery{Destination: "crm", ID: fmt.Sprint(i), Body: []byte("{}"), Due: r.s.Now().Add(time.Hour)}
 		}
-		if err := r.s.Put(t.Context(), ps, make([]webhook.Result, len(ps))); err != nil {
+		if err := r.s.Put(t.Context(), ps, make([]store.Result, len(ps))); err != nil {
 			t.Fatal(err)
 		}
 		var wrote atomic.Bool
@@ -419,7 +419,7 @@ func TestFailedChangeIsNews(t *testing.T) {
 			wrote.Store(wrote.Load() || op.Kind == simdisk.Write)
 			return nil
 		})
-		n, _, err := r.s.Change(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow)
+		n, _, err := r.s.Change(t.Context(), store.WaitingFilter{Destination: "crm"}, store.DueNow)
 		if n == 0 || n == len(ps) || err == nil {
 			t.Fatalf("Change = %d, %v; want some changed, and an error", n, err)
 		}
@@ -456,7 +456,7 @@ func TestFailingMaintenanceIsWarned(t *testing.T) {
 					}
 					return nil
 				})
-				done := func() { r.settle(webhook.Done, r.put("crm", 500, true)) }
+				done := func() { r.settle(store.Done, r.put("crm", 500, true)) }
 				done()
 				for range 2 {
 					r.fill(done)

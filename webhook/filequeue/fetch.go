@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Fetch implements webhook.Store. It reads the bodies without holding index.mu.
-func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+// Fetch implements store.Store. It reads the bodies without holding index.mu.
+func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
 	for i := range wants {
 		if wants[i].Max < 1 {
 			return dst, fmt.Errorf("filequeue: Want.Max is %d; it must be at least 1", wants[i].Max)
@@ -30,7 +30,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	clear(dst[had:])
 	var unread []*claim
 	var err error
-	s.load(pins, func(p *pinned, _ *header, d *webhook.Ended, lerr error) {
+	s.load(pins, func(p *pinned, _ *header, d *store.Ended, lerr error) {
 		switch c := claims[p.i]; {
 		case errors.Is(lerr, errDamaged): // if it cannot be removed either, it stays claimed
 			s.lose(d, p.seq, lerr, transition{id: c.id})
@@ -54,13 +54,13 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		w := &wants[i]
 		w.Next = s.index.queue(where{waitingKind(w.Retries), w.Destination}).first().dueAt()
 	}
-	read := slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 })
+	read := slices.DeleteFunc(dst[had:], func(d store.Delivery) bool { return d.Claim == 0 })
 	return dst[:had+len(read)], nil
 }
 
 // pick claims and pins due deliveries for wants. Their bodies have at most maxBytes in all, unless the
 // first one alone has more.
-func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (claims []*claim, pins []pinned) {
+func (x *index) pick(wants []store.Want, maxBytes int64, now time.Time) (claims []*claim, pins []pinned) {
 	var bytes int64
 	for i := range wants {
 		w := &wants[i]

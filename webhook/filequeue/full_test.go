@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A store that has filled the disk refuses puts, but it still opens, and still fetches and settles
@@ -45,13 +45,13 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	n := 0
 	fill := func() (stored int) {
 		for {
-			ps := make([]webhook.Put, 10)
+			ps := make([]store.Put, 10)
 			for i := range ps {
-				ps[i].Delivery = webhook.Delivery{Destination: fmt.Sprint("d", n%10), ID: fmt.Sprint(n), Due: l.s.Now(), Body: make([]byte, 500)}
+				ps[i].Delivery = store.Delivery{Destination: fmt.Sprint("d", n%10), ID: fmt.Sprint(n), Due: l.s.Now(), Body: make([]byte, 500)}
 				n++
 			}
-			err := l.s.Put(t.Context(), ps, make([]webhook.Result, len(ps)))
-			if errors.Is(err, webhook.ErrQueueFull) {
+			err := l.s.Put(t.Context(), ps, make([]store.Result, len(ps)))
+			if errors.Is(err, store.ErrQueueFull) {
 				return stored
 			}
 			if err != nil {
@@ -60,12 +60,12 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 			stored += len(ps)
 		}
 	}
-	settle := func(verdict webhook.Verdict, most int) (settled int) {
+	settle := func(verdict store.Verdict, most int) (settled int) {
 		t.Helper()
 		for settled < most {
-			var wants []webhook.Want
+			var wants []store.Want
 			for i := range 10 {
-				wants = append(wants, webhook.Want{Destination: fmt.Sprint("d", i), Max: 20}, webhook.Want{Destination: fmt.Sprint("d", i), Max: 20, Retries: true})
+				wants = append(wants, store.Want{Destination: fmt.Sprint("d", i), Max: 20}, store.Want{Destination: fmt.Sprint("d", i), Max: 20, Retries: true})
 			}
 			ds, err := l.s.Fetch(t.Context(), wants, 1<<30, nil)
 			if err != nil {
@@ -74,12 +74,12 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 			if len(ds) == 0 {
 				return settled
 			}
-			ss := make([]webhook.Settlement, len(ds))
+			ss := make([]store.Settlement, len(ds))
 			for i, d := range ds {
-				if verdict == webhook.Retry {
+				if verdict == store.Retry {
 					d.Tries, d.Expires, d.Due = 1, d.Due.Add(time.Hour), l.s.Now().Add(time.Second)
 				}
-				ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d, At: l.s.Now()}
+				ss[i] = store.Settlement{Verdict: verdict, Delivery: d, At: l.s.Now()}
 			}
 			if n, err := l.s.Settle(t.Context(), ss); n != len(ss) || err != nil {
 				t.Fatalf("Settle on a full disk, after %d settled = %d, %v; want %d", settled, n, err, len(ss))
@@ -99,11 +99,11 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 		d = d.Reboot(simdisk.Power)
 		open()
 	}
-	settle(webhook.Retry, 500)
+	settle(store.Retry, 500)
 	for reopen && slices.Contains(d.Names(), "reserve") { // until the settlements have used it up
 		d.SetCapacity(d.Used())
 		time.Sleep(2 * time.Second)
-		settle(webhook.Retry, 20)
+		settle(store.Retry, 20)
 	}
 	if reopen {
 		d.Crash()
@@ -112,11 +112,11 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 		d.SetCapacity(d.Used())
 		open()
 		time.Sleep(2 * time.Second)
-		first -= settle(webhook.Done, 500)
+		first -= settle(store.Done, 500)
 		d.SetCapacity(size)
 	}
 	time.Sleep(2 * time.Second)
-	if got := settle(webhook.Done, first); got != first {
+	if got := settle(store.Done, first); got != first {
 		t.Errorf("got %d deliveries done, want %d", got, first)
 	}
 	synctest.Wait()
@@ -141,8 +141,8 @@ func TestFullDiskIsLoggedOnce(t *testing.T) {
 		id := 0
 		put := func() error {
 			id++
-			d := webhook.Delivery{Destination: "crm", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 500)}
-			return s.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1))
+			d := store.Delivery{Destination: "crm", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 500)}
+			return s.Put(t.Context(), []store.Put{{Delivery: d}}, make([]store.Result, 1))
 		}
 		if err := put(); err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestFullDiskIsLoggedOnce(t *testing.T) {
 			err = put()
 		}
 		for range 3 {
-			if err := put(); !errors.Is(err, webhook.ErrQueueFull) {
+			if err := put(); !errors.Is(err, store.ErrQueueFull) {
 				t.Errorf("Put on a full disk = %v, want ErrQueueFull", err)
 			}
 		}
@@ -242,8 +242,8 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 			return s
 		}
 		s := open()
-		put := []webhook.Put{{Delivery: webhook.Delivery{Destination: "crm", ID: "1", Due: s.Now(), Body: make([]byte, 500)}}}
-		if err := s.Put(t.Context(), put, make([]webhook.Result, 1)); err != nil {
+		put := []store.Put{{Delivery: store.Delivery{Destination: "crm", ID: "1", Due: s.Now(), Body: make([]byte, 500)}}}
+		if err := s.Put(t.Context(), put, make([]store.Result, 1)); err != nil {
 			t.Fatal(err)
 		}
 		d.Crash()
@@ -252,12 +252,12 @@ func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *si
 		before(d)
 		s = open()
 		synctest.Wait()
-		ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
+		ds, err := s.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
 		if err != nil || len(ds) != 1 {
 			t.Fatalf("Fetch = %d, %v; want 1", len(ds), err)
 		}
 		work(d, func() error {
-			_, err := s.Settle(t.Context(), []webhook.Settlement{{Delivery: ds[0], Verdict: webhook.Done}})
+			_, err := s.Settle(t.Context(), []store.Settlement{{Delivery: ds[0], Verdict: store.Done}})
 			return err
 		})
 		synctest.Wait()
@@ -284,15 +284,15 @@ func TestRememberedPutsDoNotFillStore(t *testing.T) {
 		defer s.Close()
 		const each, rounds = 50, 200 // 160,000 bytes of ids
 		for round := range rounds {
-			ps, out, ss := make([]webhook.Put, each), make([]webhook.Result, each), make([]webhook.Settlement, each)
+			ps, out, ss := make([]store.Put, each), make([]store.Result, each), make([]store.Settlement, each)
 			for i := range ps {
-				ps[i] = webhook.Put{Keep: true, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(round, " ", i), Due: s.Now(), Body: make([]byte, 300)}}
+				ps[i] = store.Put{Keep: true, Delivery: store.Delivery{Destination: "a", ID: fmt.Sprint(round, " ", i), Due: s.Now(), Body: make([]byte, 300)}}
 			}
 			if err := s.Put(t.Context(), ps, out); err != nil {
 				t.Fatalf("Put after %d deliveries were done = %v, want nil", round*each, err)
 			}
 			for i := range ss {
-				ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: ps[i].Delivery}
+				ss[i] = store.Settlement{Verdict: store.Done, Delivery: ps[i].Delivery}
 				ss[i].Delivery.Claim = out[i].Claim
 			}
 			if n, err := s.Settle(t.Context(), ss); n != each || err != nil {
@@ -300,8 +300,8 @@ func TestRememberedPutsDoNotFillStore(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		out := make([]webhook.Result, 1)
-		if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "0 0", Due: s.Now()}}}, out); err != nil || out[0].Stored {
+		out := make([]store.Result, 1)
+		if err := s.Put(t.Context(), []store.Put{{Delivery: store.Delivery{Destination: "a", ID: "0 0", Due: s.Now()}}}, out); err != nil || out[0].Stored {
 			t.Errorf("second Put of the first delivery: stored %v, %v; want a duplicate", out[0].Stored, err)
 		}
 	})

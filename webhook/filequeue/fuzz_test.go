@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // segmentsOf returns the segments of a store that has all kinds of records.
@@ -21,19 +21,19 @@ func segmentsOf(f *testing.F) map[segmentID][]byte {
 		if err != nil {
 			f.Fatal(err)
 		}
-		ps := []webhook.Put{
-			{Delivery: webhook.Delivery{Destination: "a", ID: "1", User: "u", Due: s.Now(), Body: []byte("{}")}, Keep: true},
-			{Delivery: webhook.Delivery{Destination: "b", ID: "2", Due: s.Now().Add(time.Hour)}},
+		ps := []store.Put{
+			{Delivery: store.Delivery{Destination: "a", ID: "1", User: "u", Due: s.Now(), Body: []byte("{}")}, Keep: true},
+			{Delivery: store.Delivery{Destination: "b", ID: "2", Due: s.Now().Add(time.Hour)}},
 		}
-		out := make([]webhook.Result, len(ps))
+		out := make([]store.Result, len(ps))
 		if err := s.Put(f.Context(), ps, out); err != nil {
 			f.Fatal(err)
 		}
 		ps[0].Claim = out[0].Claim
-		if _, err := s.Settle(f.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: ps[0].Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+		if _, err := s.Settle(f.Context(), []store.Settlement{{Verdict: store.Bury, Delivery: ps[0].Delivery, Reason: store.ReasonExpired, At: s.Now()}}); err != nil {
 			f.Fatal(err)
 		}
-		if _, err := s.Set(f.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil && err != webhook.ErrConflict {
+		if _, err := s.Set(f.Context(), store.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil && err != store.ErrConflict {
 			f.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

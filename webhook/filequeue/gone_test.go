@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // reopen opens the store on a copy of the disk, as the process left it.
@@ -43,8 +43,8 @@ func TestOpenWithoutSegmentThatNeverHadCommit(t *testing.T) {
 			return nil
 		})
 		for range 2 { // the second one begins another segment
-			put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: "failed", Due: r.s.Now()}}
-			if err := r.s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err == nil {
+			put := store.Put{Delivery: store.Delivery{Destination: "a", ID: "failed", Due: r.s.Now()}}
+			if err := r.s.Put(t.Context(), []store.Put{put}, make([]store.Result, 1)); err == nil {
 				t.Fatal("Put = nil, want an error of the disk")
 			}
 		}
@@ -74,8 +74,8 @@ func TestMarkOfRemovedSegment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: "1", Due: s.Now()}}
-	if err := s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err != nil {
+	put := store.Put{Delivery: store.Delivery{Destination: "a", ID: "1", Due: s.Now()}}
+	if err := s.Put(t.Context(), []store.Put{put}, make([]store.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -108,7 +108,7 @@ func TestRemovedSegmentIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, filequeue.Config{})
 		first := r.latest
-		done := func() { r.settle(webhook.Done, r.put("other", 3000, true)) }
+		done := func() { r.settle(store.Done, r.put("other", 3000, true)) }
 		r.put("waits", 10, false)
 		removed := first()
 		r.fill(done)

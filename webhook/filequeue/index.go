@@ -6,8 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An index is the part of a store that is in memory. The caller of a method holds mu, unless the
@@ -22,7 +21,7 @@ type index struct {
 	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
 	dead      queue
 	history   queue
-	seen      *storekit.Window
+	seen      *store.Window
 	settings  map[string]*setting // by name
 	losses    int                 // lost deliveries, since the folder was created
 	tidy      signal              // the janitor may have work
@@ -48,8 +47,8 @@ func (l *lane) queue(retries bool) *queue {
 }
 
 // head returns when the first unclaimed fresh delivery and the first unclaimed retry are due.
-func (l *lane) head() webhook.Head {
-	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().dueAt(), Retry: l.retries.first().dueAt()}
+func (l *lane) head() store.Head {
+	return store.Head{Destination: l.name, Fresh: l.fresh.first().dueAt(), Retry: l.retries.first().dueAt()}
 }
 
 // A claim is the right to settle a delivery.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A janitor works in the background. It writes hints, removes segments without needed records,
@@ -66,7 +66,7 @@ func (j *janitor) postponed() bool {
 	return false
 }
 
-// Failing implements webhook.Maintained.
+// Failing implements store.Maintained.
 func (s *Store) Failing() map[string]time.Time { return s.upkeep.Failing() }
 
 // sleep waits until a time, or without end if the time is zero. It returns early if wake has a
@@ -145,10 +145,10 @@ func (j *janitor) expire() (next time.Time, err error) {
 		j.index.mu.Lock()
 		bytes := j.index.history.bytes
 		for _, e := range j.index.history.after(firstPoint, page) {
-			if j.config.HistoryAge != webhook.Unlimited {
+			if j.config.HistoryAge != store.Unlimited {
 				next = e.dueAt().Add(j.config.HistoryAge)
 			}
-			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == webhook.Unlimited || bytes <= j.config.HistoryBytes) {
+			if (next.IsZero() || next.After(j.Now())) && (j.config.HistoryBytes == store.Unlimited || bytes <= j.config.HistoryBytes) {
 				break
 			}
 			expired = append(expired, leaving(where{kind: kindDelivered}, e.point()))

@@ -15,8 +15,8 @@ import (
 
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // quiet is the logger of tests in which the disk fails on purpose.
@@ -32,9 +32,9 @@ type ledger struct {
 	together [][]string                 // for each Put that failed its deliveries: all were stored, or none
 	setting  map[string]bool            // the values that the setting may have
 	version  uint64
-	held     []webhook.Delivery // claimed deliveries
-	ids      int                // how many ids were used
-	body     int                // the largest length of a body
+	held     []store.Delivery // claimed deliveries
+	ids      int              // how many ids were used
+	body     int              // the largest length of a body
 }
 
 // The states of a delivery are these two, and the results of state and stateDead.
@@ -43,11 +43,11 @@ const (
 	done    = "done"
 )
 
-func state(d *webhook.Delivery) string {
+func state(d *store.Delivery) string {
 	return fmt.Sprint("waiting, try ", d.Tries, ", due ", d.Due.UnixMicro(), len(d.Body))
 }
 
-func stateDead(d *webhook.Ended) string {
+func stateDead(d *store.Ended) string {
 	return fmt.Sprint("dead, try ", d.Tries, d.Reason, len(d.Body))
 }
 
@@ -71,7 +71,7 @@ func (l *ledger) close() {
 	}
 }
 
-func id(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
+func id(d *store.Delivery) string { return d.Destination + "/" + d.ID }
 
 // bodyOf returns a body that depends on the id, so that a test can see a wrong body.
 func bodyOf(id string, n int) []byte { return bytes.Repeat([]byte(id+"."), n/(len(id)+1)+1)[:n] }
@@ -91,9 +91,9 @@ func (l *ledger) step() {
 	case n < 7:
 		l.put(1 + l.rnd.IntN(8))
 	case n < 11:
-		var wants []webhook.Want
+		var wants []store.Want
 		for i := range 3 {
-			wants = append(wants, webhook.Want{Destination: fmt.Sprint("d", i), Max: 1 + l.rnd.IntN(6)}, webhook.Want{Destination: fmt.Sprint("d", i), Retries: true, Max: 3})
+			wants = append(wants, store.Want{Destination: fmt.Sprint("d", i), Max: 1 + l.rnd.IntN(6)}, store.Want{Destination: fmt.Sprint("d", i), Retries: true, Max: 3})
 		}
 		ds, err := l.s.Fetch(ctx, wants, 1<<20, nil)
 		if err == nil {
@@ -105,7 +105,7 @@ func (l *ledger) step() {
 		l.reviveOrDiscard()
 	case n == 18:
 		value := fmt.Sprint("value ", l.rnd.IntN(1000))
-		v, err := l.s.Set(ctx, webhook.Setting{Name: "pause/a", Value: []byte(value), Version: l.version})
+		v, err := l.s.Set(ctx, store.Setting{Name: "pause/a", Value: []byte(value), Version: l.version})
 		if err != nil {
 			l.setting[value] = true
 		} else {
@@ -118,19 +118,19 @@ func (l *ledger) step() {
 }
 
 func (l *ledger) put(n int) {
-	ps := make([]webhook.Put, n)
+	ps := make([]store.Put, n)
 	ids := make([]string, n)
 	now := l.s.Now()
 	for i := range ps {
 		l.ids++
 		name := fmt.Sprint(l.ids)
-		ps[i] = webhook.Put{Keep: l.rnd.IntN(3) == 0, Delivery: webhook.Delivery{
+		ps[i] = store.Put{Keep: l.rnd.IntN(3) == 0, Delivery: store.Delivery{
 			Destination: fmt.Sprint("d", l.rnd.IntN(3)), ID: name, User: fmt.Sprint("user ", l.rnd.IntN(20)), Due: now.Add(-time.Duration(l.rnd.IntN(1000)) * time.Millisecond),
 			Body: bodyOf(name, l.rnd.IntN(l.body)),
 		}}
 		ids[i] = id(&ps[i].Delivery)
 	}
-	out := make([]webhook.Result, n)
+	out := make([]store.Result, n)
 	err := l.s.Put(l.Context(), ps, out)
 	for i := range ps {
 		d := ps[i].Delivery
@@ -141,11 +141,11 @@ func (l *ledger) put(n int) {
 			l.held = append(l.held, d)
 		}
 	}
-	if err != nil && !errors.Is(err, webhook.ErrQueueFull) {
+	if err != nil && !errors.Is(err, store.ErrQueueFull) {
 		l.together = append(l.together, ids)
 	}
 	if err == nil && l.rnd.IntN(4) == 0 {
-		if err := l.s.Put(l.Context(), ps, out); err == nil && slices.ContainsFunc(out, func(r webhook.Result) bool { return r.Stored }) {
+		if err := l.s.Put(l.Context(), ps, out); err == nil && slices.ContainsFunc(out, func(r store.Result) bool { return r.Stored }) {
 			l.Fatalf("Put stored %v twice, want once", ids)
 		}
 	}
@@ -155,23 +155,23 @@ func (l *ledger) put(n int) {
 func (l *ledger) settle(n int) {
 	l.rnd.Shuffle(len(l.held), func(i, j int) { l.held[i], l.held[j] = l.held[j], l.held[i] })
 	n = min(n, len(l.held))
-	ss := make([]webhook.Settlement, n)
+	ss := make([]store.Settlement, n)
 	after := make([]string, n)
 	for i := range ss {
 		d := l.held[i]
-		ss[i] = webhook.Settlement{Verdict: webhook.Verdict(1 + l.rnd.IntN(4)), At: l.s.Now(), Reason: webhook.ReasonExpired}
+		ss[i] = store.Settlement{Verdict: store.Verdict(1 + l.rnd.IntN(4)), At: l.s.Now(), Reason: store.ReasonExpired}
 		switch ss[i].Verdict {
-		case webhook.Done:
+		case store.Done:
 			after[i] = done
-		case webhook.Retry:
+		case store.Retry:
 			d.Tries++
 			d.Due, d.Expires = l.s.Now().Add(time.Duration(l.rnd.IntN(3000))*time.Millisecond), l.s.Now().Add(time.Hour)
-			d.Attempts = []webhook.Attempt{{At: d.Due, Try: d.Tries, Status: 500}}
+			d.Attempts = []store.Attempt{{At: d.Due, Try: d.Tries, Status: 500}}
 			after[i] = state(&d)
-		case webhook.Bury:
+		case store.Bury:
 			d.Tries++
-			after[i] = stateDead(&webhook.Ended{Delivery: d, Reason: webhook.ReasonExpired})
-		case webhook.Return:
+			after[i] = stateDead(&store.Ended{Delivery: d, Reason: store.ReasonExpired})
+		case store.Return:
 			after[i] = state(&d)
 		}
 		ss[i].Delivery = d
@@ -190,7 +190,7 @@ func (l *ledger) settle(n int) {
 
 // reviveOrDiscard revives or discards some of the dead letters.
 func (l *ledger) reviveOrDiscard() {
-	for d, err := range l.s.Dead(l.Context(), webhook.EndedFilter{}, "") {
+	for d, err := range l.s.Dead(l.Context(), store.EndedFilter{}, "") {
 		if err != nil {
 			return
 		}
@@ -211,7 +211,7 @@ func (l *ledger) reviveOrDiscard() {
 func (l *ledger) states() map[string]string {
 	l.Helper()
 	got := make(map[string]string)
-	note := func(d *webhook.Delivery, state string) {
+	note := func(d *store.Delivery, state string) {
 		if had, twice := got[id(d)]; twice {
 			l.Fatalf("delivery %s is both %s and %s, want one state", id(d), had, state)
 		}
@@ -228,7 +228,7 @@ func (l *ledger) states() map[string]string {
 			note(&d, state(&d))
 		}
 	}
-	for d, err := range l.s.Dead(l.Context(), webhook.EndedFilter{}, "") {
+	for d, err := range l.s.Dead(l.Context(), store.EndedFilter{}, "") {
 		if err != nil {
 			l.Fatalf("Dead: %v", err)
 		}

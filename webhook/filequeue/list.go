@@ -7,8 +7,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // page is how many deliveries of a list are read at once.
@@ -16,7 +15,7 @@ const page = 256
 
 // read returns the deliveries of the entries that get returns. It leaves out those that were removed
 // meanwhile or cannot be read. If the disk can read none of them, it returns an error.
-func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webhook.Ended, err error) {
+func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []store.Ended, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -28,9 +27,9 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 		pins[i] = s.index.segs.pin(e, i)
 	}
 	s.index.mu.Unlock()
-	all = make([]webhook.Ended, len(entries))
+	all = make([]store.Ended, len(entries))
 	unread := 0
-	s.load(pins, func(p *pinned, _ *header, d *webhook.Ended, lerr error) {
+	s.load(pins, func(p *pinned, _ *header, d *store.Ended, lerr error) {
 		at := p.point()
 		switch {
 		case errors.Is(lerr, errDamaged): // Fetch finds a waiting delivery that cannot be read
@@ -45,13 +44,13 @@ func read(ctx context.Context, s *Store, get func(x *index) []entry) (all []webh
 	if err != nil && unread == len(entries) { // the whole disk may be failing
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(d webhook.Ended) bool { return d.Key == "" }), nil
+	return slices.DeleteFunc(all, func(d store.Ended) bool { return d.Key == "" }), nil
 }
 
 // pages yields the deliveries behind a point. It reads them page by page: the function get returns
 // the entries of the first page behind its argument from.
-func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.Ended, error] {
-	return storekit.Pages(keyAt(from), func(after string) (all []webhook.Ended, next string, err error) {
+func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[store.Ended, error] {
+	return store.Pages(keyAt(from), func(after string) (all []store.Ended, next string, err error) {
 		all, err = read(ctx, s, func(x *index) []entry {
 			entries := get(x, pointOf(after))
 			if n := len(entries); n > 0 {
@@ -64,7 +63,7 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 }
 
 // list yields the dead letters or, with kindDelivered as k, the history.
-func list(ctx context.Context, s *Store, k kind, filter *webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+func list(ctx context.Context, s *Store, k kind, filter *store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	first, last := firstPoint, lastPoint
 	if !filter.From.IsZero() {
 		first = point{filter.From.UnixMicro() - 1, lastPoint.seq - 1}
@@ -79,7 +78,7 @@ func list(ctx context.Context, s *Store, k kind, filter *webhook.EndedFilter, af
 	if p := pointOf(after); p != firstPoint && begin.before(p) != filter.NewestFirst {
 		begin = p
 	}
-	return func(yield func(webhook.Ended, error) bool) {
+	return func(yield func(store.Ended, error) bool) {
 		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page) }) {
 			if at := pointOf(d.Key); err == nil && (!first.before(at) || !at.before(last)) {
 				return
@@ -91,24 +90,24 @@ func list(ctx context.Context, s *Store, k kind, filter *webhook.EndedFilter, af
 	}
 }
 
-// Dead implements webhook.Keeper.
-func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+// Dead implements store.Keeper.
+func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return list(ctx, s, kindDead, &filter, after)
 }
 
-// Delivered implements webhook.History.
-func (s *Store) Delivered(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+// Delivered implements store.History.
+func (s *Store) Delivered(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	return list(ctx, s, kindDelivered, &filter, after)
 }
 
-// DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
+// DeadLetter implements store.Keeper.
+func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	all, err := read(ctx, s, func(x *index) []entry { return x.dead.named(key) })
 	switch {
 	case err != nil:
-		return webhook.Ended{}, err
+		return store.Ended{}, err
 	case len(all) == 0:
-		return webhook.Ended{}, webhook.ErrNoDeadLetter
+		return store.Ended{}, store.ErrNoDeadLetter
 	}
 	return all[0], nil
 }
@@ -123,16 +122,16 @@ func (q *queue) named(keys ...string) (all []entry) {
 	return all
 }
 
-// Waiting implements webhook.Keeper. The index does not have the IDs of deliveries. So to find where
+// Waiting implements store.Keeper. The index does not have the IDs of deliveries. So to find where
 // to begin, Waiting reads all deliveries up to the one with the ID after.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	get := func(x *index, from point) []entry { return x.waitingAfter(destination, from) }
-	return func(yield func(webhook.Delivery, error) bool) {
+	return func(yield func(store.Delivery, error) bool) {
 		from := firstPoint
 		if after != "" {
 			for d, err := range s.pages(ctx, firstPoint, get) {
 				if err != nil {
-					yield(webhook.Delivery{}, err)
+					yield(store.Delivery{}, err)
 					return
 				}
 				if d.ID == after {

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A loader builds the index from the segments. It reads the records backwards, so it knows the outcome
@@ -47,7 +46,7 @@ type loader struct {
 
 // A timedKey is the dedup key of a put, with the time of the put in microseconds.
 type timedKey struct {
-	key storekit.Key
+	key store.Key
 	at  int64
 }
 
@@ -55,10 +54,10 @@ type timedKey struct {
 func newLoader(d disk.Disk, dir string, c Config, lock io.Closer) *loader {
 	x := &index{
 		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), settings: make(map[string]*setting),
-		news: make(map[string]struct{}), changed: make(signal, 1), tidy: make(signal, 1), seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),
+		news: make(map[string]struct{}), changed: make(signal, 1), tidy: make(signal, 1), seen: store.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	s := &Store{config: c, lock: lock, disk: d, index: x, reader: &reader{index: x, logger: c.Logger, told: make(map[uint64]bool)}}
-	s.upkeep = storekit.NewUpkeep("filequeue", c.Logger)
+	s.upkeep = store.NewUpkeep("filequeue", c.Logger)
 	s.roster = &roster{store: s, dir: dir}
 	return &loader{
 		Store: s, ctx: context.Background(), progress: func(int64) {},
@@ -255,7 +254,7 @@ func (ld *loader) meet(g *segment, r *record) bool {
 
 // remember notes a key for the dedup window, up to twice DedupMax of them. The window then evicts the
 // oldest ones, so it has the same keys as before the restart.
-func (ld *loader) remember(key storekit.Key, at int64) {
+func (ld *loader) remember(key store.Key, at int64) {
 	if len(ld.keys)/2 < ld.config.DedupMax {
 		ld.keys = append(ld.keys, timedKey{key, at})
 	}
@@ -274,7 +273,7 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e, k := entryOf(r), r.kind
 	if r.damaged {
-		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *webhook.Ended, _ error) {
+		ld.Store.load([]pinned{ld.index.segs.pin(e, 0)}, func(_ *pinned, _ *header, d *store.Ended, _ error) {
 			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		})
 		ld.lost = append(ld.lost, ref{r.seq, g.number})

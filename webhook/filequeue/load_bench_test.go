@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // BenchmarkWaiting reports the cost of a backlog of a million deliveries: the heap, and the time
@@ -40,11 +40,11 @@ func benchWaiting(b *testing.B, n, destinations int) {
 		b.Fatal(err)
 	}
 	body := make([]byte, 450)
-	ps, out := make([]webhook.Put, 1000), make([]webhook.Result, 1000)
+	ps, out := make([]store.Put, 1000), make([]store.Result, 1000)
 	began := time.Now()
 	for i := 0; i < n; i += len(ps) {
 		for j := range ps {
-			ps[j].Delivery = webhook.Delivery{Destination: fmt.Sprint("destination-", (i+j)%destinations), ID: fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", i+j), Type: "track", Body: body, Accepted: began, Due: began}
+			ps[j].Delivery = store.Delivery{Destination: fmt.Sprint("destination-", (i+j)%destinations), ID: fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", i+j), Type: "track", Body: body, Accepted: began, Due: began}
 		}
 		if err := s.Put(b.Context(), ps, out); err != nil {
 			b.Fatal(err)
@@ -63,7 +63,7 @@ func benchWaiting(b *testing.B, n, destinations int) {
 	if s, err = filequeue.Open(crashed, filequeue.Config{}); err != nil {
 		b.Fatal(err)
 	}
-	ds, err := s.Fetch(b.Context(), []webhook.Want{{Destination: "destination-0", Max: 10}}, 1<<20, nil)
+	ds, err := s.Fetch(b.Context(), []store.Want{{Destination: "destination-0", Max: 10}}, 1<<20, nil)
 	if err != nil || len(ds) != 10 {
 		b.Fatal(len(ds), err)
 	}
@@ -72,17 +72,17 @@ func benchWaiting(b *testing.B, n, destinations int) {
 	began = time.Now()
 	drained := 0
 	for i := 0; drained < 100_000; i++ {
-		var wants []webhook.Want
+		var wants []store.Want
 		for j := range 64 {
-			wants = append(wants, webhook.Want{Destination: fmt.Sprint("destination-", (64*i+j)%destinations), Max: 8})
+			wants = append(wants, store.Want{Destination: fmt.Sprint("destination-", (64*i+j)%destinations), Max: 8})
 		}
 		ds, err := s.Fetch(b.Context(), wants[:min(len(wants), destinations)], 1<<24, ds[:0])
 		if err != nil {
 			b.Fatal(err)
 		}
-		ss := make([]webhook.Settlement, len(ds))
+		ss := make([]store.Settlement, len(ds))
 		for i := range ds {
-			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: ds[i]}
+			ss[i] = store.Settlement{Verdict: store.Done, Delivery: ds[i]}
 		}
 		if _, err := s.Settle(b.Context(), ss); err != nil {
 			b.Fatal(err)
@@ -107,11 +107,11 @@ func BenchmarkErase(b *testing.B) {
 		b.Fatal(err)
 	}
 	body := make([]byte, 450)
-	delivery := func(i int, user string) webhook.Put {
+	delivery := func(i int, user string) store.Put {
 		now := time.Now()
-		return webhook.Put{Delivery: webhook.Delivery{Destination: fmt.Sprint("destination-", i%100), ID: fmt.Sprint(i), User: user, Body: body, Accepted: now, Due: now}}
+		return store.Put{Delivery: store.Delivery{Destination: fmt.Sprint("destination-", i%100), ID: fmt.Sprint(i), User: user, Body: body, Accepted: now, Due: now}}
 	}
-	ps, out := make([]webhook.Put, 1000), make([]webhook.Result, 1000)
+	ps, out := make([]store.Put, 1000), make([]store.Result, 1000)
 	id := 0
 	// longest puts deliveries until done is closed, and returns how long the longest put took.
 	longest := func(done <-chan struct{}) (most time.Duration) {
@@ -123,7 +123,7 @@ func BenchmarkErase(b *testing.B) {
 			}
 			id++
 			began := time.Now()
-			if err := s.Put(b.Context(), []webhook.Put{delivery(id, "other")}, out[:1]); err != nil {
+			if err := s.Put(b.Context(), []store.Put{delivery(id, "other")}, out[:1]); err != nil {
 				b.Error(err)
 				return most
 			}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A move copies an entry, of a delivery or of a setting, to the active segment.
@@ -25,7 +25,7 @@ const (
 // merge copies the needed records of a segment to the active one. It may miss a delivery that changes
 // meanwhile. The error is errUnread if the disk cannot read one.
 func (j *janitor) merge(g *segment) error {
-	lost := func(m *move, d *webhook.Ended, cause error) {
+	lost := func(m *move, d *store.Ended, cause error) {
 		j.lose(d, m.seq, cause, leaving(m.from, m.point()))
 	}
 	// An op of the same group could take an entry out of its queue, and put it back later in another
@@ -65,7 +65,7 @@ func (x *index) moves(g *segment) (moves []move) {
 
 // copyAll makes the copies of moves, about maxMove bytes at a time, and passes the moves to commit. If
 // g is not nil, a copy is whole only if g has the whole record. lost gets each damaged delivery.
-func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.Ended, error), commit func([]move) error) error {
+func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *store.Ended, error), commit func([]move) error) error {
 	for n, size := 0, int64(0); len(moves) > 0; moves, n, size = moves[n:], 0, 0 {
 		for ; n < len(moves) && size < maxMove; n++ {
 			size += moves[n].total()
@@ -81,7 +81,7 @@ func (r *reader) copyAll(moves []move, g *segment, lost func(*move, *webhook.End
 		}
 		r.index.mu.Unlock()
 		var err error
-		r.load(pins, func(p *pinned, h *header, d *webhook.Ended, lerr error) {
+		r.load(pins, func(p *pinned, h *header, d *store.Ended, lerr error) {
 			m := &some[p.i]
 			if errors.Is(lerr, errDamaged) {
 				lost(m, d, lerr)

@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // maxPut bounds the bytes of the records of one Put.
 const maxPut = 256 << 20
 
 // newPuts returns the transitions that store deliveries, and the length of their records in bytes.
-func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err error) {
+func newPuts(ps []store.Put, now int64) (ts []transition, size int64, err error) {
 	const envelope = 256 // about the bytes of a payload without the body
 	room := 0
 	for i := range ps {
@@ -23,14 +22,14 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 	}
 	ts = make([]transition, len(ps))
 	b := make([]byte, 0, min(room, maxPut)) // all payloads
-	var d webhook.Ended
+	var d store.Ended
 	for i := range ps {
 		d.Delivery = ps[i].Delivery
 		r, err := deliveryRecord(b[len(b):], waitingKind(!d.Expires.IsZero()), &d, true)
 		if err != nil {
 			return nil, 0, err
 		}
-		if r.key, r.stored = storekit.KeyOf(d.Destination, d.ID), now; ps[i].NoDedup {
+		if r.key, r.stored = store.KeyOf(d.Destination, d.ID), now; ps[i].NoDedup {
 			r.stored = noDedup
 		}
 		if n := len(b) + len(r.payload); n <= cap(b) {
@@ -38,7 +37,7 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 		}
 		ts[i] = transition{record: r, put: true, keep: ps[i].Keep, from: spot{where: where{destination: ps[i].Destination}}}
 		if size += recordSize(len(r.payload)); size > maxPut {
-			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", webhook.ErrTooLarge, maxPut)
+			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", store.ErrTooLarge, maxPut)
 		}
 	}
 	return ts, size, nil
@@ -48,19 +47,19 @@ func newPuts(ps []webhook.Put, now int64) (ts []transition, size int64, err erro
 func (g *group) store(ts []transition, maxBytes int64) error {
 	had := g.bytes
 	g.transit(ts)
-	if bytes := g.bytes - had; maxBytes != webhook.Unlimited && bytes > 0 {
+	if bytes := g.bytes - had; maxBytes != store.Unlimited && bytes > 0 {
 		switch {
 		case bytes > maxBytes:
-			return webhook.ErrTooLarge
+			return store.ErrTooLarge
 		case g.segs.live()+g.bytes > maxBytes:
-			return webhook.ErrQueueFull
+			return store.ErrQueueFull
 		}
 	}
 	return nil
 }
 
-// Put implements webhook.Store.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+// Put implements store.Store.
+func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	if err := s.gate.Enter(ctx); err != nil {
 		return err
 	}

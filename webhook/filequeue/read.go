@@ -11,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // errDamaged says that the disk returned bytes, but that they are no valid record.
@@ -102,7 +102,7 @@ type reader struct {
 // header of its whole record. f must not keep the pointers. If the error is errDamaged, d has the
 // parts that could be read. load sorts ps, and reads records that are close to each other at once,
 // which takes much less processor time than a read for each.
-func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended, err error)) {
+func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *store.Ended, err error)) {
 	slices.SortFunc(ps, func(a, b pinned) int {
 		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
 	})
@@ -110,7 +110,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended
 	defer buffers.Put(buffer)
 	var one struct { // on the heap, and used for all deliveries
 		h header
-		d webhook.Ended
+		d store.Ended
 	}
 	for n := 1; len(ps) > 0; ps, n = ps[n:], 1 {
 		first, end := ps[0].span()
@@ -130,7 +130,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended
 		}
 		for i := range ps[:n] {
 			p := &ps[i]
-			one.h, one.d = header{}, webhook.Ended{}
+			one.h, one.d = header{}, store.Ended{}
 			lerr := err
 			if err == nil {
 				from, to := p.span()
@@ -146,7 +146,7 @@ func (r *reader) load(ps []pinned, f func(p *pinned, h *header, d *webhook.Ended
 // If only the state record is damaged, decode logs that, and d is the delivery as it was put, with
 // the due time or the time of death of its state. Only the state said when the retry window ends.
 // The window may be over, so it ends with the due time.
-func (r *reader) decode(p *pinned, b []byte, d *webhook.Ended) (h header, err error) {
+func (r *reader) decode(p *pinned, b []byte, d *store.Ended) (h header, err error) {
 	rec, err := p.put.decode(p.entry.put, p.seq, b)
 	h = rec.header
 	if derr := rec.readDelivery(d); err == nil && derr != nil {
@@ -172,7 +172,7 @@ func (r *reader) decode(p *pinned, b []byte, d *webhook.Ended) (h header, err er
 
 // lose removes a delivery that cannot be read. It logs that, unless the delivery is no longer where
 // one of the transitions expects it. d has the parts of the delivery that could be read.
-func (s *Store) lose(d *webhook.Ended, seq uint64, cause error, ts ...transition) {
+func (s *Store) lose(d *store.Ended, seq uint64, cause error, ts ...transition) {
 	for i := range ts {
 		ts[i].kind, ts[i].lost = kindGone, true
 	}
@@ -195,7 +195,7 @@ const maxTold = 1000
 
 // complain logs that a delivery cannot be read, once for each delivery. d has the parts that could
 // be read.
-func (r *reader) complain(what string, seq uint64, d *webhook.Ended, err error) {
+func (r *reader) complain(what string, seq uint64, d *store.Ended, err error) {
 	r.mu.Lock()
 	told := r.told[seq]
 	if len(r.told) < maxTold {

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A segment is a sequence of commits, and a commit is a sequence of records. A record is a header
@@ -166,12 +166,12 @@ func waitingKind(retry bool) kind {
 
 // deliveryRecord returns the record of a delivery in state k: a whole one, or one with only what
 // changes. The payload is appended to b.
-func deliveryRecord(b []byte, k kind, d *webhook.Ended, whole bool) (record, error) {
+func deliveryRecord(b []byte, k kind, d *store.Ended, whole bool) (record, error) {
 	part, tag := d, len(d.Destination)
 	if whole {
 		b = append(b, d.Destination...)
 	} else {
-		part, tag = &webhook.Ended{Reason: d.Reason, At: d.At, Delivery: webhook.Delivery{
+		part, tag = &store.Ended{Reason: d.Reason, At: d.At, Delivery: store.Delivery{
 			Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
 		}}, 0
 	}
@@ -192,11 +192,11 @@ func deliveryRecord(b []byte, k kind, d *webhook.Ended, whole bool) (record, err
 
 // readDelivery decodes a whole record into d. Of another record it takes only what that one
 // changes.
-func (r *record) readDelivery(d *webhook.Ended) error {
+func (r *record) readDelivery(d *store.Ended) error {
 	if r.tag > 0 {
 		return d.UnmarshalBinary(r.payload[min(int(r.tag), len(r.payload)):])
 	}
-	var state webhook.Ended
+	var state store.Ended
 	if err := state.UnmarshalBinary(r.payload); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (r *record) refs() (refs []ref) {
 
 // settingRecord returns the record of a setting. If its Version is zero, the record has no sequence
 // number yet.
-func settingRecord(s *webhook.Setting) record {
+func settingRecord(s *store.Setting) record {
 	r := tagged(kindSetting, append([]byte(s.Name), s.Value...))
 	r.seq, r.size = s.Version, uint32(len(s.Name))
 	return r
@@ -262,7 +262,7 @@ func keysRecord(keys []byte, last int64) record {
 }
 
 // setting decodes a setting. The result shares no memory with the record.
-func (r *record) setting() webhook.Setting {
+func (r *record) setting() store.Setting {
 	n := min(int(r.size), len(r.payload))
-	return webhook.Setting{Name: string(r.payload[:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq}
+	return store.Setting{Name: string(r.payload[:n]), Value: append([]byte{}, r.payload[n:]...), Version: r.seq}
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Rescue copies the readable part of the store in the folder from, which no process may have open, to
@@ -71,7 +71,7 @@ func (ld *loader) copyTo(s *Store) error {
 	}
 	var moves []move
 	ld.index.visit(func(w where, e entry) { moves = append(moves, move{entry: e, from: w}) })
-	lost := func(m *move, d *webhook.Ended, cause error) {
+	lost := func(m *move, d *store.Ended, cause error) {
 		ld.report("a delivery cannot be read any more, and is missing: messageId %q: %v", d.MessageID, cause)
 	}
 	return ld.copyAll(moves, nil, lost, func(some []move) error {

@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // rosterName is the file of the bbolt database with the audiences. The database is a B-tree,
@@ -183,7 +183,7 @@ func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
 
 // Members implements audience.Roster.
 func (r *roster) Members(ctx context.Context, id string) iter.Seq2[string, error] {
-	return storekit.Pages("", func(after string) (users []string, last string, err error) {
+	return store.Pages("", func(after string) (users []string, last string, err error) {
 		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
 			if a := tx.Bucket([]byte(id)); a != nil {
 				next, _ := rows{a.Bucket(bucketMembers)}.Next(after, page)
@@ -199,7 +199,7 @@ func (r *roster) Members(ctx context.Context, id string) iter.Seq2[string, error
 
 // Audiences implements audience.Roster.
 func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return storekit.Pages("", func(after string) (all []audience.Entry, last string, err error) {
+	return store.Pages("", func(after string) (all []audience.Entry, last string, err error) {
 		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
 			for id := range following(tx.Cursor(), after) {
 				if len(all) == page {

@@ -7,20 +7,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A setting is a setting with the entry of its record. The version of a setting is the sequence
 // number of the record.
 type setting struct {
-	webhook.Setting
+	store.Setting
 	entry entry
 }
 
-// Settings implements webhook.Keeper.
-func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return storekit.Page(func() (some []webhook.Setting, err error) {
+// Settings implements store.Keeper.
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
+	return store.Page(func() (some []store.Setting, err error) {
 		err = s.view(ctx, func(x *index) {
 			for name, e := range x.settings {
 				if strings.HasPrefix(name, prefix) {
@@ -28,13 +27,13 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 				}
 			}
 		})
-		slices.SortFunc(some, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(some, func(a, b store.Setting) int { return strings.Compare(a.Name, b.Name) })
 		return some, err
 	})
 }
 
-// Set implements webhook.Keeper.
-func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
+// Set implements store.Keeper.
+func (s *Store) Set(ctx context.Context, e store.Setting) (version uint64, err error) {
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
@@ -55,10 +54,10 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 
 // set changes a setting, or removes it if e.Value is nil. It returns the new version. It must be the
 // only op of its group, because it does not see the changes of other ops in the same group.
-func (g *group) set(e webhook.Setting) (uint64, error) {
+func (g *group) set(e store.Setting) (uint64, error) {
 	old, had := g.settings[e.Name]
 	if had && old.Version != e.Version || !had && e.Version != 0 {
-		return 0, webhook.ErrConflict
+		return 0, store.ErrConflict
 	}
 	var refs []ref
 	if had {
@@ -84,7 +83,7 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 }
 
 // keep adds a setting with its record to the index.
-func (x *index) keep(r *record, e webhook.Setting) {
+func (x *index) keep(r *record, e store.Setting) {
 	s := &setting{e, entryOf(r)}
 	x.settings[e.Name] = s
 	x.count(&s.entry, 1)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // maxSettled and maxSettledBytes bound the settlements in one op. A single larger settlement has an
@@ -16,17 +16,17 @@ const (
 
 // settlement returns the transition that carries out a settlement. An error means that this
 // settlement is invalid, not that the store fails.
-func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
+func settlement(s *Store, by *store.Settlement) (t transition, err error) {
 	if err := by.Check(); err != nil {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
 	t.id = by.Delivery.Claim
-	d := webhook.Ended{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
+	d := store.Ended{Delivery: by.Delivery, Reason: by.Reason, At: by.At}
 	k := kindDead
 	switch by.Verdict {
-	case webhook.Return:
+	case store.Return:
 		return t, nil
-	case webhook.Done:
+	case store.Done:
 		if s.config.HistoryAge == 0 {
 			t.kind = kindGone
 			return t, nil
@@ -34,7 +34,7 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 		if k = kindDelivered; by.At.IsZero() {
 			d.At = s.Now()
 		}
-	case webhook.Retry:
+	case store.Retry:
 		k = waitingKind(!d.Expires.IsZero())
 	}
 	d.Body = nil // transit knows its length
@@ -43,8 +43,8 @@ func settlement(s *Store, by *webhook.Settlement) (t transition, err error) {
 	return t, err
 }
 
-// Settle implements webhook.Store.
-func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (n int, err error) {
 	if err := s.gate.Enter(ctx); err != nil {
 		return 0, err
 	}

@@ -1,4 +1,4 @@
-// Package filequeue keeps deliveries in one folder of the local disk. It is a webhook.Store that
+// Package filequeue keeps deliveries in one folder of the local disk. It is a store.Store that
 // needs no server, and that loses nothing it has accepted when the process or the machine goes
 // down.
 //
@@ -40,30 +40,29 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Store is a webhook.Store, webhook.History and audience.Roster. It is safe for concurrent use.
+// A Store is a store.Store, store.History and audience.Roster. It is safe for concurrent use.
 type Store struct {
 	*roster
 	*reader
 	config  Config
 	disk    disk.Disk
 	lock    io.Closer
-	gate    storekit.Gate
+	gate    store.Gate
 	writer  *writer
 	janitor *janitor
-	upkeep  *storekit.Upkeep
+	upkeep  *store.Upkeep
 	running sync.WaitGroup // the janitor
 	index   *index
 }
 
 var (
-	_ webhook.Store      = (*Store)(nil)
-	_ webhook.History    = (*Store)(nil)
-	_ webhook.Maintained = (*Store)(nil)
-	_ audience.Roster    = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.History    = (*Store)(nil)
+	_ store.Maintained = (*Store)(nil)
+	_ audience.Roster  = (*Store)(nil)
 )
 
 // view calls f with the index of an open store.
@@ -78,10 +77,10 @@ func (s *Store) view(ctx context.Context, f func(x *index)) error {
 	return nil
 }
 
-// Heads implements webhook.Store. Heads(true) is about all lanes with unclaimed deliveries, and
+// Heads implements store.Store. Heads(true) is about all lanes with unclaimed deliveries, and
 // Heads(false) about the destinations in index.news, which it empties.
-func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return storekit.Page(func() (heads []webhook.Head, err error) {
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
+	return store.Page(func() (heads []store.Head, err error) {
 		err = s.view(ctx, func(x *index) {
 			if all {
 				for _, l := range x.lanes {
@@ -92,7 +91,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 				return
 			}
 			for name := range x.news {
-				head := webhook.Head{Destination: name}
+				head := store.Head{Destination: name}
 				if l := x.lanes[name]; l != nil {
 					head = l.head()
 				}
@@ -104,16 +103,16 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// Changed implements webhook.Store.
+// Changed implements store.Store.
 func (s *Store) Changed() <-chan struct{} { return s.index.changed }
 
-// Now implements webhook.Store.
+// Now implements store.Store.
 func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Microsecond) }
 
-// Count implements webhook.Keeper.
-func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
+// Count implements store.Keeper.
+func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	err = s.view(ctx, func(x *index) {
-		c = webhook.Counts{
+		c = store.Counts{
 			Waiting: x.waiting(), Claimed: len(x.claims),
 			Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: x.dead.first().dueAt(),
 			Delivered: x.history.len, DeliveredBytes: x.history.bytes,
@@ -127,19 +126,19 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 	return c, err
 }
 
-// CountByDestination implements webhook.Keeper.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() (all []webhook.DestinationCounts, err error) {
+// CountByDestination implements store.Keeper.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	return store.Page(func() (all []store.DestinationCounts, err error) {
 		err = s.view(ctx, func(x *index) {
 			for name, l := range x.lanes {
-				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
+				all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.head().Earliest()})
 			}
 		})
 		return all, err
 	})
 }
 
-// Close implements webhook.Store.
+// Close implements store.Store.
 func (s *Store) Close() error {
 	if !s.gate.Close() {
 		return nil

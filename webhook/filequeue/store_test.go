@@ -8,10 +8,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hookferry/analytics/internal/simdisk"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 // onFolder returns a function that opens stores in folders.
 func onFolder(c filequeue.Config) queuetest.Open {
-	return func(t testing.TB, dir string) webhook.Store {
+	return func(t testing.TB, dir string) store.Store {
 		s, err := filequeue.OpenUnsynced(dir, c)
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func onFolder(c filequeue.Config) queuetest.Open {
 // segments are short, so the store seals, merges and removes them all the time.
 func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	disks := make(map[string]*simdisk.Disk)
-	return func(t testing.TB, dir string) webhook.Store {
+	return func(t testing.TB, dir string) store.Store {
 		d := disks[dir]
 		if d == nil {
 			d = simdisk.New(1)
@@ -52,9 +52,9 @@ func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 
 // withoutRoster hides the methods of the Roster, which needs a real folder.
 func withoutRoster(open queuetest.Open) queuetest.Open {
-	return func(t testing.TB, dir string) webhook.Store {
+	return func(t testing.TB, dir string) store.Store {
 		return struct {
-			webhook.Store
+			store.Store
 		}{open(t, dir)}
 	}
 }
@@ -62,7 +62,7 @@ func withoutRoster(open queuetest.Open) queuetest.Open {
 // TestStoreInFolder runs the suite in a real folder, and so includes the cases of the Roster.
 func TestStoreInFolder(t *testing.T) {
 	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
-		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: webhook.Unlimited}),
+		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: store.Unlimited}),
 	})
 }
 
@@ -85,7 +85,7 @@ func TestStoreOnSmallDisk(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) {
-	bench.Store(b, func(b *testing.B) webhook.Store {
+	bench.Store(b, func(b *testing.B) store.Store {
 		s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
 		if err != nil {
 			b.Fatal(err)

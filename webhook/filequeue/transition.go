@@ -3,7 +3,7 @@ package filequeue
 import (
 	"context"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A transition moves one delivery to the queue of its next state. All that happens to deliveries are
@@ -140,7 +140,7 @@ func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err er
 
 // restate returns the transition of an unclaimed delivery, or of a dead letter, to state k. The
 // caller has read d from the store, and then changed it.
-func restate(from where, d *webhook.Ended, k kind) (t transition, err error) {
+func restate(from where, d *store.Ended, k kind) (t transition, err error) {
 	t.record, err = deliveryRecord(nil, k, d, false)
 	t.from = spot{from, pointOf(d.Key)}
 	return t, err

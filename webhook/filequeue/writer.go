@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An op plans the records of one call, which are stored all or not at all. It adds them to the group,
@@ -91,7 +90,7 @@ type writer struct {
 	disk     disk.Disk
 	logger   *slog.Logger
 	index    *index
-	requests *storekit.Batcher[request]
+	requests *store.Batcher[request]
 	arrived  signal // there may be a new request
 
 	segmentBytes int64 // a segment of this length or more is sealed
@@ -124,7 +123,7 @@ func newWriter(d disk.Disk, logger *slog.Logger, x *index) *writer {
 }
 
 // start starts the goroutine of the writer, which ends when requests is closed.
-func (w *writer) start() { w.requests = storekit.NewBatcher(1, maxGroup, w.serve) }
+func (w *writer) start() { w.requests = store.NewBatcher(1, maxGroup, w.serve) }
 
 // do passes an op to the writer, and waits until it is durable or has failed. The argument size is
 // about the number of bytes that the op writes. Once the op is part of a commit, ctx has no effect.
@@ -200,10 +199,10 @@ func (w *writer) commit(rs []*request) {
 	}
 }
 
-// refusePuts sets the errors of all requests with puts, to webhook.ErrQueueFull if the disk is full.
+// refusePuts sets the errors of all requests with puts, to store.ErrQueueFull if the disk is full.
 func refusePuts(rs []*request, err error) {
 	if err = fmt.Errorf("filequeue: %w", err); full(err) {
-		err = fmt.Errorf("%w: %w", webhook.ErrQueueFull, err)
+		err = fmt.Errorf("%w: %w", store.ErrQueueFull, err)
 	}
 	for _, r := range rs {
 		if r.puts {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A delivery costs three allocations from Put to Settle: the store copies the delivery, its id and
@@ -20,14 +20,14 @@ func TestAllocations(t *testing.T) {
 			const runs = 200
 			s := memqueue.New(memqueue.Config{})
 			defer s.Close()
-			ps := make([]webhook.Put, 100)
-			results := make([]webhook.Result, len(ps))
-			var wants []webhook.Want
+			ps := make([]store.Put, 100)
+			results := make([]store.Result, len(ps))
+			var wants []store.Want
 			for i := range destinations {
-				wants = append(wants, webhook.Want{Destination: fmt.Sprint("destination-", i), Max: len(ps) / destinations})
+				wants = append(wants, store.Want{Destination: fmt.Sprint("destination-", i), Max: len(ps) / destinations})
 			}
-			ds := make([]webhook.Delivery, 0, len(ps))
-			ss := make([]webhook.Settlement, len(ps))
+			ds := make([]store.Delivery, 0, len(ps))
+			ss := make([]store.Settlement, len(ps))
 			var ids []string
 			for i := range (runs + 1) * len(ps) {
 				ids = append(ids, fmt.Sprint("message-", i))
@@ -35,7 +35,7 @@ func TestAllocations(t *testing.T) {
 			body := make([]byte, 450)
 			allocated := testing.AllocsPerRun(runs, func() {
 				for i := range ps {
-					ps[i] = webhook.Put{Keep: i%2 == 0, Delivery: webhook.Delivery{Destination: wants[i%destinations].Destination, ID: ids[i], Type: "track", Body: body, Due: s.Now()}}
+					ps[i] = store.Put{Keep: i%2 == 0, Delivery: store.Delivery{Destination: wants[i%destinations].Destination, ID: ids[i], Type: "track", Body: body, Due: s.Now()}}
 				}
 				ids = ids[len(ps):]
 				if err := s.Put(t.Context(), ps, results); err != nil {
@@ -46,12 +46,12 @@ func TestAllocations(t *testing.T) {
 					t.Fatalf("Fetch = %d, %v; want %d", len(ds), err, len(ps)/2)
 				}
 				for i, d := range ds {
-					ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+					ss[i] = store.Settlement{Verdict: store.Done, Delivery: d}
 				}
 				for i := range len(ps) / 2 {
 					d := ps[2*i].Delivery
 					d.Claim = results[2*i].Claim
-					ss[len(ds)+i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+					ss[len(ds)+i] = store.Settlement{Verdict: store.Done, Delivery: d}
 				}
 				if n, err := s.Settle(t.Context(), ss); n != len(ss) || err != nil {
 					t.Fatalf("Settle = %d, %v; want %d", n, err, len(ss))

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The life of a delivery in a store. A Forwarder makes these calls; the example is for authors of
@@ -15,17 +15,17 @@ func Example() {
 	s := memqueue.New(memqueue.Config{MaxBytes: 64 << 20})
 	defer s.Close()
 
-	d := webhook.Delivery{Destination: "crm", ID: "message-1", Type: "track", Body: []byte(`{"type":"track"}`), Due: s.Now()}
-	puts := []webhook.Put{{Delivery: d}, {Delivery: d}} // the second is a repeat
-	results := make([]webhook.Result, len(puts))
+	d := store.Delivery{Destination: "crm", ID: "message-1", Type: "track", Body: []byte(`{"type":"track"}`), Due: s.Now()}
+	puts := []store.Put{{Delivery: d}, {Delivery: d}} // the second is a repeat
+	results := make([]store.Result, len(puts))
 	err := s.Put(ctx, puts, results)
 	fmt.Println("stored", results[0].Stored, results[1].Stored, err)
 
-	wants := []webhook.Want{{Destination: "crm", Max: 10}}
+	wants := []store.Want{{Destination: "crm", Max: 10}}
 	ds, err := s.Fetch(ctx, wants, 1<<20, nil)
 	fmt.Println("fetched", len(ds), ds[0].ID, err)
 
-	n, err := s.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Done, Delivery: ds[0]}})
+	n, err := s.Settle(ctx, []store.Settlement{{Verdict: store.Done, Delivery: ds[0]}})
 	counts, _ := s.Count(ctx)
 	fmt.Println("settled", n, "left", counts.Waiting, err)
 	// Output:

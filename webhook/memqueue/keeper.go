@@ -11,32 +11,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
+// DeadLetter implements store.Keeper.
+func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	if err := s.lock(ctx); err != nil {
-		return webhook.Ended{}, err
+		return store.Ended{}, err
 	}
 	defer s.mu.Unlock()
 	if d := s.dead[key]; d != nil {
 		return *d, nil
 	}
-	return webhook.Ended{}, webhook.ErrNoDeadLetter
+	return store.Ended{}, store.ErrNoDeadLetter
 }
 
-// Dead implements webhook.Keeper. It yields the dead letters that existed when the loop
+// Dead implements store.Keeper. It yields the dead letters that existed when the loop
 // began.
-func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
-	return func(yield func(webhook.Ended, error) bool) {
+func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
+	return func(yield func(store.Ended, error) bool) {
 		if err := s.lock(ctx); err != nil {
-			yield(webhook.Ended{}, err)
+			yield(store.Ended{}, err)
 			return
 		}
 		all := slices.Collect(maps.Values(s.dead))
 		s.mu.Unlock()
-		slices.SortFunc(all, func(a, b *webhook.Ended) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(all, func(a, b *store.Ended) int { return strings.Compare(a.Key, b.Key) })
 		if filter.NewestFirst {
 			slices.Reverse(all)
 		}
@@ -49,9 +49,9 @@ func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after stri
 	}
 }
 
-// Revive implements webhook.Keeper.
+// Revive implements store.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(d *webhook.Ended) {
+	return s.takeDead(ctx, keys, func(d *store.Ended) {
 		it := &item{Delivery: d.Delivery}
 		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
 		s.add(it)
@@ -60,14 +60,14 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// Discard implements webhook.Keeper.
+// Discard implements store.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.takeDead(ctx, keys, func(*webhook.Ended) {})
+	return s.takeDead(ctx, keys, func(*store.Ended) {})
 }
 
 // takeDead removes the dead letters with these keys, and calls the function each once for each
 // removed dead letter. It returns how many it has removed.
-func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.Ended)) (n int, err error) {
+func (s *Store) takeDead(ctx context.Context, keys []string, each func(*store.Ended)) (n int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -82,14 +82,14 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 	return n, nil
 }
 
-func (c *contents) removeDead(d *webhook.Ended) {
+func (c *contents) removeDead(d *store.Ended) {
 	delete(c.dead, d.Key)
 	c.bytes -= size(&d.Delivery)
 }
 
-// Waiting implements webhook.Keeper. It yields the deliveries that waited when the loop began.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
-	return page(ctx, s, func() (ds []webhook.Delivery) {
+// Waiting implements store.Keeper. It yields the deliveries that waited when the loop began.
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
+	return page(ctx, s, func() (ds []store.Delivery) {
 		l := s.lanes[destination]
 		if l == nil {
 			return nil
@@ -102,7 +102,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 		}
 		slices.SortFunc(items, (*item).compare)
 		items = items[slices.IndexFunc(items, func(it *item) bool { return it.ID == after })+1:]
-		ds = make([]webhook.Delivery, len(items))
+		ds = make([]store.Delivery, len(items))
 		for i, it := range items {
 			ds[i] = it.Delivery
 			ds[i].Claim = 0
@@ -111,13 +111,13 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Count implements webhook.Keeper.
-func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
+// Count implements store.Keeper.
+func (s *Store) Count(ctx context.Context) (store.Counts, error) {
 	if err := s.lock(ctx); err != nil {
-		return webhook.Counts{}, err
+		return store.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := webhook.Counts{Dead: len(s.dead)}
+	c := store.Counts{Dead: len(s.dead)}
 	for _, d := range s.dead {
 		c.DeadBytes += d.Size()
 		if c.OldestDead.IsZero() || d.At.Before(c.OldestDead) {
@@ -133,31 +133,31 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	return c, nil
 }
 
-// CountByDestination implements webhook.Keeper.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return page(ctx, s, func() (all []webhook.DestinationCounts) {
+// CountByDestination implements store.Keeper.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	return page(ctx, s, func() (all []store.DestinationCounts) {
 		for name, l := range s.lanes {
-			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
+			all = append(all, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}
 		return all
 	})
 }
 
-// Settings implements webhook.Keeper.
-func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return page(ctx, s, func() (found []webhook.Setting) {
+// Settings implements store.Keeper.
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
+	return page(ctx, s, func() (found []store.Setting) {
 		for name, e := range s.settings {
 			if strings.HasPrefix(name, prefix) {
 				found = append(found, e)
 			}
 		}
-		slices.SortFunc(found, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(found, func(a, b store.Setting) int { return strings.Compare(a.Name, b.Name) })
 		return found
 	})
 }
 
-// Set implements webhook.Keeper.
-func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
+// Set implements store.Keeper.
+func (s *Store) Set(ctx context.Context, e store.Setting) (uint64, error) {
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("memqueue: %w", err)
 	}
@@ -166,20 +166,20 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	}
 	defer s.mu.Unlock()
 	if s.settings[e.Name].Version != e.Version {
-		return 0, webhook.ErrConflict
+		return 0, store.ErrConflict
 	}
 	s.seq++
 	if e.Value == nil {
 		delete(s.settings, e.Name)
 	} else {
-		e = webhook.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: s.seq}
+		e = store.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: s.seq}
 		s.settings[e.Name] = e
 	}
 	return s.seq, nil
 }
 
-// Change implements webhook.Keeper.
-func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+// Change implements store.Keeper.
+func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -196,7 +196,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 // change makes the change given by the argument to. It changes the items of the given lanes for
 // which match returns true, except claimed ones. n is how many items it has changed. claimed is how
 // many matching items of the whole store are claimed, and so were skipped.
-func (c *contents) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) bool, to webhook.Change) (n, claimed int) {
+func (c *contents) change(lanes iter.Seq[*lane], match func(*store.Delivery) bool, to store.Change) (n, claimed int) {
 	for _, it := range c.claims {
 		if match(&it.Delivery) {
 			claimed++
@@ -213,7 +213,7 @@ func (c *contents) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) b
 			it.left, it.right = nil, nil
 			switch {
 			case !match(&it.Delivery):
-			case to == webhook.Discarded:
+			case to == store.Discarded:
 				c.drop(it)
 				n++
 				continue
@@ -227,7 +227,7 @@ func (c *contents) change(lanes iter.Seq[*lane], match func(*webhook.Delivery) b
 	return n, claimed
 }
 
-// Erase implements webhook.Keeper.
+// Erase implements store.Keeper.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("memqueue: erasure without a user")
@@ -236,7 +236,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
-	erased, claimed = s.change(maps.Values(s.lanes), func(d *webhook.Delivery) bool { return d.User == user }, webhook.Discarded)
+	erased, claimed = s.change(maps.Values(s.lanes), func(d *store.Delivery) bool { return d.User == user }, store.Discarded)
 	for _, d := range s.dead {
 		if d.User == user {
 			s.removeDead(d)

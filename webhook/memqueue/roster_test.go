@@ -6,8 +6,8 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/audience/rostertest"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestRoster(t *testing.T) {
@@ -27,7 +27,7 @@ func TestRefusedUpdateChangesNothing(t *testing.T) {
 	if err := update(func(rec *audience.Record, members audience.Members) error {
 		rec.InFlight.Users = make([]string, 19)
 		return members.Set([]string{"ann"}, 2)
-	}); !errors.Is(err, webhook.ErrQueueFull) {
+	}); !errors.Is(err, store.ErrQueueFull) {
 		t.Errorf("UpdateAudience without room = %v, want ErrQueueFull", err)
 	}
 	if err := update(func(rec *audience.Record, members audience.Members) error {

@@ -1,4 +1,4 @@
-// Package memqueue provides a webhook.Store that keeps deliveries in memory. It is
+// Package memqueue provides a store.Store that keeps deliveries in memory. It is
 // for tests, for development, and for events whose loss does not matter. When the
 // process ends, everything in it is lost.
 //
@@ -19,8 +19,7 @@ import (
 
 	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/event"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The defaults of Config.
@@ -37,9 +36,9 @@ const overhead = 512
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
 	// MaxBytes bounds the memory for waiting deliveries, dead letters and members of audiences.
-	// Each counts its own bytes and 512 more. Put and UpdateAudience return webhook.ErrQueueFull if
+	// Each counts its own bytes and 512 more. Put and UpdateAudience return store.ErrQueueFull if
 	// they would exceed MaxBytes. Settle never does, so stored deliveries can always be retried and
-	// buried. Zero means DefaultMaxBytes, 256 MiB. webhook.Unlimited means no bound.
+	// buried. Zero means DefaultMaxBytes, 256 MiB. store.Unlimited means no bound.
 	MaxBytes int64
 	// DedupWindow is how long Put recognises a delivery that was put before. Zero means
 	// DefaultDedupWindow, 24 hours.
@@ -50,13 +49,13 @@ type Config struct {
 	DedupMax int
 }
 
-// A Store is a webhook.Store and an audience.Roster.
+// A Store is a store.Store and an audience.Roster.
 type Store struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	contents
-	seen     *storekit.Window
-	settings map[string]webhook.Setting
+	seen     *store.Window
+	settings map[string]store.Setting
 
 	audiences map[string]*members // by audience id
 }
@@ -70,18 +69,18 @@ type contents struct {
 	seq    uint64           // the number of the latest delivery, claim, retry, dead letter or setting
 	lanes  map[string]*lane // by destination; only those with deliveries
 	claims map[uint64]*item
-	dead   map[string]*webhook.Ended // by key; a dead letter never changes
+	dead   map[string]*store.Ended // by key; a dead letter never changes
 }
 
 var (
-	_ webhook.Store   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
 	_ audience.Roster = (*Store)(nil)
 )
 
-// New returns an empty store. If c has a negative value other than webhook.Unlimited, New panics
+// New returns an empty store. If c has a negative value other than store.Unlimited, New panics
 // with an error that names the field.
 func New(c Config) *Store {
-	if c.MaxBytes == webhook.Unlimited {
+	if c.MaxBytes == store.Unlimited {
 		c.MaxBytes = math.MaxInt64
 	}
 	for name, value := range map[string]int64{"MaxBytes": c.MaxBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax)} {
@@ -95,10 +94,10 @@ func New(c Config) *Store {
 	s := &Store{
 		contents: contents{
 			maxBytes: c.MaxBytes, changed: make(chan struct{}, 1), lanes: make(map[string]*lane),
-			claims: make(map[uint64]*item), dead: make(map[string]*webhook.Ended),
+			claims: make(map[uint64]*item), dead: make(map[string]*store.Ended),
 		},
-		seen:      storekit.NewWindow(c.DedupMax, c.DedupWindow),
-		settings:  make(map[string]webhook.Setting),
+		seen:      store.NewWindow(c.DedupMax, c.DedupWindow),
+		settings:  make(map[string]store.Setting),
 		audiences: make(map[string]*members),
 	}
 	return s
@@ -112,14 +111,14 @@ func (s *Store) lock(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return webhook.ErrClosed
+		return store.ErrClosed
 	}
 	return nil
 }
 
 // page yields the elements that list returns. It calls list with s.mu locked.
 func page[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, error] {
-	return storekit.Page(func() ([]T, error) {
+	return store.Page(func() ([]T, error) {
 		if err := s.lock(ctx); err != nil {
 			return nil, err
 		}
@@ -129,11 +128,11 @@ func page[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, er
 }
 
 // newItem returns an item with a deep copy of d, or the error of d.Check.
-func newItem(d *webhook.Delivery) (*item, error) {
+func newItem(d *store.Delivery) (*item, error) {
 	if err := d.Check(); err != nil {
 		return nil, fmt.Errorf("memqueue: %w", err)
 	}
-	it := &item{Delivery: *d, key: storekit.KeyOf(d.Destination, d.ID)}
+	it := &item{Delivery: *d, key: store.KeyOf(d.Destination, d.ID)}
 	it.Due, it.Claim = micros(d.Due), 0
 	it.ID = strings.Clone(d.ID)
 	if it.MessageID = it.ID; d.MessageID != d.ID { // usually equal: share the memory
@@ -160,8 +159,8 @@ func shared(s string) string {
 // spare capacity, an append by a caller does not write into the store's memory.
 func exactly[T any](s []T) []T { return slices.Clip(slices.Clone(s)) }
 
-// Put implements webhook.Store.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+// Put implements store.Store.
+func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	items := make([]*item, len(ps))
 	for i := range ps {
 		var err error
@@ -176,7 +175,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	var bytes int64
 	now := time.Now()
 	for i, it := range items {
-		if out[i] = (webhook.Result{Stored: ps[i].NoDedup || s.seen.Add(it.key, now)}); out[i].Stored {
+		if out[i] = (store.Result{Stored: ps[i].NoDedup || s.seen.Add(it.key, now)}); out[i].Stored {
 			bytes += size(&it.Delivery)
 		}
 	}
@@ -206,9 +205,9 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 func (c *contents) room(bytes int64) error {
 	switch {
 	case bytes > c.maxBytes:
-		return webhook.ErrTooLarge
+		return store.ErrTooLarge
 	case c.bytes+bytes > c.maxBytes:
-		return webhook.ErrQueueFull
+		return store.ErrQueueFull
 	}
 	return nil
 }
@@ -244,8 +243,8 @@ func (c *contents) claim(it *item) uint64 {
 	return it.Claim
 }
 
-// Fetch implements webhook.Store.
-func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+// Fetch implements store.Store.
+func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
 	if err := s.lock(ctx); err != nil {
 		return dst, err
 	}
@@ -279,8 +278,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	return dst, nil
 }
 
-// Settle implements webhook.Store.
-func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -293,7 +292,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	return len(ss), nil
 }
 
-func (c *contents) settle(by *webhook.Settlement) error {
+func (c *contents) settle(by *store.Settlement) error {
 	if err := by.Check(); err != nil {
 		return err
 	}
@@ -305,30 +304,30 @@ func (c *contents) settle(by *webhook.Settlement) error {
 	delete(c.claims, d.Claim)
 	it.Claim = 0
 	it.lane.claimed--
-	if by.Verdict == webhook.Retry || by.Verdict == webhook.Bury {
+	if by.Verdict == store.Retry || by.Verdict == store.Bury {
 		it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
 		c.seq++
 	}
 	switch by.Verdict {
-	case webhook.Retry:
+	case store.Retry:
 		it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, c.seq
 		it.queue().push(it)
-	case webhook.Return:
+	case store.Return:
 		it.queue().push(it)
-	case webhook.Done:
+	case store.Done:
 		c.drop(it)
-	case webhook.Bury:
+	case store.Bury:
 		c.drop(it)
 		key := fmt.Sprintf("%016x%016x", uint64(by.At.UnixMicro())^1<<63, c.seq) // sorts by time of death
-		c.dead[key] = &webhook.Ended{Delivery: it.Delivery, Reason: by.Reason, At: by.At, Key: key}
+		c.dead[key] = &store.Ended{Delivery: it.Delivery, Reason: by.Reason, At: by.At, Key: key}
 		c.bytes += size(&it.Delivery)
 	}
 	return nil
 }
 
-// Heads implements webhook.Store.
-func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return page(ctx, s, func() (heads []webhook.Head) {
+// Heads implements store.Store.
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
+	return page(ctx, s, func() (heads []store.Head) {
 		for _, l := range s.lanes {
 			if (all || l.news) && l.claimed < l.waiting {
 				heads = append(heads, l.head())
@@ -349,10 +348,10 @@ func (c *contents) announce(l *lane) {
 	}
 }
 
-// Changed implements webhook.Store.
+// Changed implements store.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Now implements webhook.Store.
+// Now implements store.Store.
 func (s *Store) Now() time.Time { return now() }
 
 // now returns the time to the microsecond. The forwarder asks for it several times a delivery, and
@@ -362,7 +361,7 @@ func now() time.Time { return time.UnixMicro(time.Now().UnixMicro()).UTC() }
 // micros returns t in UTC, to the microsecond.
 func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Close implements webhook.Store. It drops all data.
+// Close implements store.Store. It drops all data.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,16 +372,16 @@ func (s *Store) Close() error {
 
 // An item is a stored delivery. It is either in one of its lane's queues, or claimed.
 type item struct {
-	webhook.Delivery
+	store.Delivery
 	lane        *lane
 	seq         uint64
 	left, right *item // the children in a heap; in the list of a queue, right is the next item
-	key         storekit.Key
+	key         store.Key
 }
 
 // size returns how many bytes a delivery counts for Config.MaxBytes. Retries do not change this
 // size.
-func size(d *webhook.Delivery) int64 {
+func size(d *store.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
@@ -419,8 +418,8 @@ func (l *lane) unclaimed() []*item {
 }
 
 // head returns the Due of the first item in each queue.
-func (l *lane) head() webhook.Head {
-	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
+func (l *lane) head() store.Head {
+	return store.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
 // A queue is a priority queue of items. The items hold the links, so push allocates nothing. An

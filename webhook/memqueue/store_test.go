@@ -4,18 +4,18 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-func open(testing.TB, string) webhook.Store { return memqueue.New(memqueue.Config{}) }
+func open(testing.TB, string) store.Store { return memqueue.New(memqueue.Config{}) }
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
 		Bubble: true,
-		OpenFull: func(testing.TB, string) webhook.Store {
+		OpenFull: func(testing.TB, string) store.Store {
 			return memqueue.New(memqueue.Config{MaxBytes: 8 << 20})
 		},
 	})
@@ -27,7 +27,7 @@ func TestQueueInRealTime(t *testing.T) {
 }
 
 func BenchmarkQueue(b *testing.B) {
-	bench.Store(b, func(*testing.B) webhook.Store {
+	bench.Store(b, func(*testing.B) store.Store {
 		return memqueue.New(memqueue.Config{MaxBytes: 1 << 40})
 	})
 }

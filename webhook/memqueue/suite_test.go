@@ -7,22 +7,22 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The suite accepts a store that ignores Put.Keep, as the contract allows.
 func TestSuiteAcceptsStoreThatNeverKeeps(t *testing.T) {
-	queuetest.Run(t, func(testing.TB, string) webhook.Store {
+	queuetest.Run(t, func(testing.TB, string) store.Store {
 		return neverKeeps{memqueue.New(memqueue.Config{})}
 	}, queuetest.Traits{Bubble: true})
 }
 
 // A neverKeeps store claims no delivery for the caller of Put.
-type neverKeeps struct{ webhook.Store }
+type neverKeeps struct{ store.Store }
 
-func (s neverKeeps) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s neverKeeps) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	ps = slices.Clone(ps)
 	for i := range ps {
 		ps[i].Keep = false
@@ -33,7 +33,7 @@ func (s neverKeeps) Put(ctx context.Context, ps []webhook.Put, out []webhook.Res
 // The suite's cases for several nodes pass on nodes that share a store in memory.
 func TestSuiteAcceptsNodesThatShareStore(t *testing.T) {
 	stores := make(map[string]*sharedStore) // by folder
-	open := func(_ testing.TB, dir string) webhook.Store {
+	open := func(_ testing.TB, dir string) store.Store {
 		if stores[dir] == nil {
 			stores[dir] = &sharedStore{store: memqueue.New(memqueue.Config{}), nodes: make(map[*node]bool)}
 		}
@@ -43,7 +43,7 @@ func TestSuiteAcceptsNodesThatShareStore(t *testing.T) {
 		n.nodes[n] = true
 		return n
 	}
-	queuetest.Run(t, open, queuetest.Traits{Bubble: true, Share: true, Abandon: func(_ testing.TB, s webhook.Store) { s.(*node).release() }})
+	queuetest.Run(t, open, queuetest.Traits{Bubble: true, Share: true, Abandon: func(_ testing.TB, s store.Store) { s.(*node).release() }})
 }
 
 // A sharedStore is a store that nodes share. The last node to close closes it.
@@ -61,7 +61,7 @@ type node struct {
 	changed chan struct{}
 }
 
-func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (n *node) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	if err := n.Store.Put(ctx, ps, out); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *sharedStore) notifyAll() {
 	}
 }
 
-func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (n *node) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
 	ds, err := n.Store.Fetch(ctx, wants, maxBytes, dst)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,7 +98,7 @@ func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, 
 
 // Heads yields all heads, also those that have not changed. Too many heads do no harm, too few
 // would.
-func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error] {
+func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[store.Head, error] {
 	return n.Store.Heads(ctx, true)
 }
 
@@ -109,7 +109,7 @@ func (n *node) Revive(ctx context.Context, keys ...string) (int, error) {
 	return n.Store.Revive(ctx, keys...)
 }
 
-func (n *node) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (int, int, error) {
+func (n *node) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (int, int, error) {
 	defer n.notifyAll()
 	return n.Store.Change(ctx, filter, to)
 }
@@ -119,7 +119,7 @@ func (n *node) release() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for claim := range n.held {
-		n.Settle(context.Background(), []webhook.Settlement{{Verdict: webhook.Return, Delivery: webhook.Delivery{Claim: claim}}})
+		n.Settle(context.Background(), []store.Settlement{{Verdict: store.Return, Delivery: store.Delivery{Claim: claim}}})
 	}
 	clear(n.held)
 }

@@ -5,7 +5,7 @@ package natsqueue
 import (
 	"testing"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Fetch and Settle of deliveries in memory allocate nothing per delivery. The bound is a tenth of
@@ -16,15 +16,15 @@ func TestFetchAllocatesNothing(t *testing.T) {
 		defer q.Close()
 		const n = 500
 		mustPut(t, q, deliveries("d", 0, n)...)
-		dst, ss := make([]webhook.Delivery, 0, n), make([]webhook.Settlement, n)
-		wants := []webhook.Want{{Destination: "d", Max: n}}
+		dst, ss := make([]store.Delivery, 0, n), make([]store.Settlement, n)
+		wants := []store.Want{{Destination: "d", Max: n}}
 		if all := testing.AllocsPerRun(20, func() {
 			var err error
 			if dst, err = q.Fetch(t.Context(), wants, 1<<30, dst[:0]); err != nil || len(dst) != n {
 				t.Fatalf("Fetch = %d, %v; want %d", len(dst), err, n)
 			}
 			for i := range ss {
-				ss[i] = webhook.Settlement{Verdict: webhook.Return, Delivery: dst[i]}
+				ss[i] = store.Settlement{Verdict: store.Return, Delivery: dst[i]}
 			}
 			if n, err := q.Settle(t.Context(), ss); n != len(ss) || err != nil {
 				t.Fatalf("Settle = %d, %v; want %d", n, err, len(ss))

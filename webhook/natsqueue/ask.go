@@ -14,18 +14,17 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A question is a request from any node to the node that owns a partition. An answer may be only a
 // part: then the same question gets the next part, with the Next of the answer as From.
 type question struct {
-	Kind                  string
-	Partition             int
-	webhook.WaitingFilter // its use depends on the Kind
-	Change                webhook.Change
-	From                  string
+	Kind                string
+	Partition           int
+	store.WaitingFilter // its use depends on the Kind
+	Change              store.Change
+	From                string
 }
 
 // The kinds of questions.
@@ -37,7 +36,7 @@ const (
 
 // An answer is the owner's reply to a question.
 type answer struct {
-	Counts  []webhook.DestinationCounts
+	Counts  []store.DestinationCounts
 	Waiting [][]byte // encoded deliveries
 	Changed int
 	Claimed int
@@ -158,10 +157,10 @@ var errLost = errors.New("another node has taken over the partition")
 func (p *partition) counts(q *question) (a answer) {
 	for name, l := range p.lanes {
 		if l.p == p && name > q.From {
-			a.Counts = append(a.Counts, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
+			a.Counts = append(a.Counts, store.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}
 	}
-	slices.SortFunc(a.Counts, func(a, b webhook.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
+	slices.SortFunc(a.Counts, func(a, b store.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
 	if len(a.Counts) > answerLen {
 		a.Counts = a.Counts[:answerLen]
 		a.Next = a.Counts[answerLen-1].Destination
@@ -212,7 +211,7 @@ func (p *partition) waiting(ctx context.Context, q *question) (a answer, err err
 		return a, nil
 	}
 	if q.From == "" && q.ID != "" {
-		key := storekit.KeyOf(l.name, q.ID)
+		key := store.KeyOf(l.name, q.ID)
 		if after, _, _ := p.part("", func(e *entry) bool { return e.lane == l && e.key == key }); len(after) > 0 {
 			q.From = p.behind(after[0])
 		}
@@ -257,9 +256,9 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 			a.Claimed++
 			continue
 		}
-		by := webhook.Settlement{Verdict: webhook.Done, Delivery: *ds[i]}
-		if q.Change == webhook.DueNow {
-			if by.Verdict = webhook.Retry; !by.Delivery.Hasten(now()) {
+		by := store.Settlement{Verdict: store.Done, Delivery: *ds[i]}
+		if q.Change == store.DueNow {
+			if by.Verdict = store.Retry; !by.Delivery.Hasten(now()) {
 				continue
 			}
 		}
@@ -281,23 +280,23 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	return a, err
 }
 
-// Count implements webhook.Keeper. It asks the owners of all partitions. If another node puts a
+// Count implements store.Keeper. It asks the owners of all partitions. If another node puts a
 // delivery, the owner counts it as soon as it has read the delivery from the stream, usually within
 // milliseconds. The number of dead letters may be as old.
-func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
+func (s *Store) Count(ctx context.Context) (all store.Counts, err error) {
 	all.DeadBytes = -1 // unknown: Count would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
-			return webhook.Counts{}, err
+			return store.Counts{}, err
 		}
 		all.Waiting, all.Claimed = all.Waiting+c.Waiting, all.Claimed+c.Claimed
 		if !c.Oldest.IsZero() && (all.Oldest.IsZero() || c.Oldest.Before(all.Oldest)) {
 			all.Oldest = c.Oldest
 		}
 	}
-	dead, err := s.page(ctx, request{Batch: 1, Seq: 1, Next: s.config.deadFilter("*", webhook.EndedFilter{})}, 0)
+	dead, err := s.page(ctx, request{Batch: 1, Seq: 1, Next: s.config.deadFilter("*", store.EndedFilter{})}, 0)
 	if err != nil {
-		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
+		return store.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
 	for _, m := range dead { // the first one says how many follow
 		all.Dead, _ = strconv.Atoi(m.Header.Get("Nats-Num-Pending"))
@@ -306,11 +305,11 @@ func (s *Store) Count(ctx context.Context) (all webhook.Counts, err error) {
 	return all, nil
 }
 
-// CountByDestination implements webhook.Keeper. It asks the owners of all partitions.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return func(yield func(webhook.DestinationCounts, error) bool) {
+// CountByDestination implements store.Keeper. It asks the owners of all partitions.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	return func(yield func(store.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			for c, err := range storekit.Pages("", func(from string) ([]webhook.DestinationCounts, string, error) {
+			for c, err := range store.Pages("", func(from string) ([]store.DestinationCounts, string, error) {
 				a, err := s.ask(ctx, question{Kind: askCounts, Partition: n, From: from})
 				return a.Counts, a.Next, err
 			}) {
@@ -325,13 +324,13 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	}
 }
 
-// Waiting implements webhook.Keeper. It may leave out deliveries that are settled or put back while
+// Waiting implements store.Keeper. It may leave out deliveries that are settled or put back while
 // it reads. It ends with an error if another node takes over the destination meanwhile.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
-	filter := webhook.WaitingFilter{Destination: destination, ID: after}
-	return storekit.Pages("", func(from string) ([]webhook.Delivery, string, error) {
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
+	filter := store.WaitingFilter{Destination: destination, ID: after}
+	return store.Pages("", func(from string) ([]store.Delivery, string, error) {
 		a, err := s.ask(ctx, question{Kind: askWaiting, Partition: s.config.partition(destination), WaitingFilter: filter, From: from})
-		ds := make([]webhook.Delivery, len(a.Waiting))
+		ds := make([]store.Delivery, len(a.Waiting))
 		for i := 0; i < len(ds) && err == nil; i++ {
 			err = ds[i].UnmarshalBinary(a.Waiting[i])
 		}
@@ -342,9 +341,9 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Change implements webhook.Keeper. It asks the owner of the destination several times if many
+// Change implements store.Keeper. It asks the owner of the destination several times if many
 // deliveries wait.
-func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
@@ -352,7 +351,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 }
 
 // changeIn makes a change to the deliveries of one partition.
-func (s *node) changeIn(ctx context.Context, partition int, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *node) changeIn(ctx context.Context, partition int, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	q := question{Kind: askChange, Partition: partition, WaitingFilter: filter, Change: to}
 	for more := true; more; more = q.From != "" {
 		a, err := s.ask(ctx, q)
@@ -364,21 +363,21 @@ func (s *node) changeIn(ctx context.Context, partition int, filter webhook.Waiti
 	return n, claimed, nil
 }
 
-// Erase implements webhook.Keeper. When it returns, the bytes of erased deliveries may still be in
+// Erase implements store.Keeper. When it returns, the bytes of erased deliveries may still be in
 // the stream. The package comment says when the server erases them.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
 	for partition := range s.config.Partitions {
-		n, passed, err := s.changeIn(ctx, partition, webhook.WaitingFilter{User: user}, webhook.Discarded)
+		n, passed, err := s.changeIn(ctx, partition, store.WaitingFilter{User: user}, store.Discarded)
 		erased, claimed = erased+n, claimed+passed
 		if err != nil {
 			return erased, claimed, err
 		}
 	}
 	var keys []string
-	for d, err := range s.Dead(ctx, webhook.EndedFilter{User: user}, "") {
+	for d, err := range s.Dead(ctx, store.EndedFilter{User: user}, "") {
 		if err != nil {
 			return erased, claimed, err
 		}

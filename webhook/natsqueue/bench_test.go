@@ -17,13 +17,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // BenchmarkStore gives each store a stream of its own.
 func BenchmarkStore(b *testing.B) {
-	bench.Store(b, func(b *testing.B) webhook.Store {
+	bench.Store(b, func(b *testing.B) store.Store {
 		c := Config{Stream: nameOf(b.TempDir()), Logger: slog.New(slog.DiscardHandler)}
 		return openOn(b, connect(b, os.Getenv("NATS_URL")), c)
 	})
@@ -37,13 +37,13 @@ func openApart(b *testing.B) *Store {
 
 // BenchmarkDeliveries runs the server and the receiver as processes of this machine.
 func BenchmarkDeliveries(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Store { return openApart(b) })
+	bench.Deliveries(b, func(b *testing.B) store.Store { return openApart(b) })
 }
 
 // BenchmarkReplicated is BenchmarkDeliveries with three servers in this process. Each server
 // stores all deliveries.
 func BenchmarkReplicated(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Store {
+	bench.Deliveries(b, func(b *testing.B) store.Store {
 		return openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
 	})
 }
@@ -89,18 +89,18 @@ var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBa
 // BenchmarkBacklog is BenchmarkDeliveries with a backlog. Half of the waiting deliveries are each
 // due at a different time. It also reports the heap of this process with the backlog.
 func BenchmarkBacklog(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Store {
+	bench.Deliveries(b, func(b *testing.B) store.Store {
 		s := openApart(b)
 		due := time.Now().Add(time.Hour)
 		for left := *backlog; left > 0; left -= 1000 {
-			ds := make([]webhook.Delivery, min(left, 1000))
+			ds := make([]store.Delivery, min(left, 1000))
 			for i := range ds {
-				ds[i] = webhook.Delivery{Destination: "waits", ID: fmt.Sprint(left - i), Type: "track", Body: bench.Body, Accepted: time.Now(), Due: due}
+				ds[i] = store.Delivery{Destination: "waits", ID: fmt.Sprint(left - i), Type: "track", Body: bench.Body, Accepted: time.Now(), Due: due}
 				if i%2 == 0 {
 					ds[i].Due = due.Add(time.Duration(i) * time.Minute)
 				}
 			}
-			ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+			ps, out := make([]store.Put, len(ds)), make([]store.Result, len(ds))
 			for i := range ds {
 				ps[i].Delivery = ds[i]
 			}

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -156,7 +155,7 @@ func (s *cleaner) moving(ctx context.Context, p *partition, blocks []*block) (*w
 	for i, e := range entries {
 		if ds[i] != nil {
 			record, _ := ds[i].AppendBinary(nil) // no error: it was read from a record
-			w.endings = append(w.endings, &ending{entry: e, verdict: webhook.Return, record: record, from: e.block})
+			w.endings = append(w.endings, &ending{entry: e, verdict: store.Return, record: record, from: e.block})
 		}
 	}
 	if len(w.endings)+len(p.dropped) == 0 {
@@ -174,7 +173,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	s.mu.Lock()
 	for _, b := range blocks {
 		for _, k := range b.keys {
-			if k != (storekit.Key{}) {
+			if k != (store.Key{}) {
 				keys = append(keys, k[:]...)
 			}
 		}
@@ -207,7 +206,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 			records = r.records
 		}
 		for _, record := range records {
-			if d := new(webhook.Delivery); d.UnmarshalBinary(record.data) != nil || d.Destination == "" {
+			if d := new(store.Delivery); d.UnmarshalBinary(record.data) != nil || d.Destination == "" {
 				parcels = append(parcels, one(p.prefix+kindDamaged, record.data))
 			}
 		}

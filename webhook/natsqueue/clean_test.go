@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // logMessages returns the messages in the log of partition 0.
@@ -47,7 +47,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustPut(t, q, deliveries("d", 4, 3)...)
-		settle(t, q, webhook.Done, fetch(t, q, 7, "d")[:5]...)
+		settle(t, q, store.Done, fetch(t, q, 7, "d")[:5]...)
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestDamagedMessagesAreSetAside(t *testing.T) {
 		defer broken.Close()
 		q = s.open(t, Config{Partitions: 1, Claim: time.Minute})
 		until(t, "a node owns the partition", func() bool { return partitionOf(q) != nil })
-		settle(t, ready(q), webhook.Done, fetch(t, q, 2, "d")...)
+		settle(t, ready(q), store.Done, fetch(t, q, 2, "d")...)
 		ready(q).clean(t.Context(), true)
 		until(t, "the log has only the last record", func() bool { return len(logMessages(t, q)) == 1 })
 		var aside []string
@@ -95,7 +95,7 @@ func TestManyDamagedDeliveriesAreSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustPut(t, q, deliveries("d", 0, 1)...)
-		settle(t, q, webhook.Done, fetch(t, q, 1, "d")...)
+		settle(t, q, store.Done, fetch(t, q, 1, "d")...)
 		if err := q.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestCleanShrinksLogWithFewWaiting(t *testing.T) {
 				ds[j].Body = bytes.Repeat([]byte("x"), 20_000)
 			}
 			mustPut(t, q, ds...)
-			settle(t, q, webhook.Done, fetch(t, q, each, names[i])[1:]...)
+			settle(t, q, store.Done, fetch(t, q, each, names[i])[1:]...)
 		}
 		until(t, "the log shrinks by itself", func() bool { return size() < 4*n*20_000+slack+slack/2 })
 		if err := q.clean(t.Context(), true); err != nil {
@@ -219,7 +219,7 @@ func TestKeysAreBoundedByCount(t *testing.T) {
 		p := partitionOf(q)
 		for round := range 20 {
 			mustPut(t, q, deliveries("d", n*round, n)...)
-			settle(t, q, webhook.Done, fetch(t, q, n, "d")...)
+			settle(t, q, store.Done, fetch(t, q, n, "d")...)
 			if err := q.clean(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
@@ -268,8 +268,8 @@ func TestFetchReadsWhatCacheHasNoRoomFor(t *testing.T) {
 				t.Fatalf("delivery %s has the body %q, want its ID", ds[i].ID, ds[i].Body)
 			}
 		}
-		settle(t, q, webhook.Return, ds...)
-		settle(t, q, webhook.Done, fetch(t, q, 400, "a", "b")...)
+		settle(t, q, store.Return, ds...)
+		settle(t, q, store.Done, fetch(t, q, 400, "a", "b")...)
 		fetch(t, q, 0, "a", "b")
 		if q.cacheRoom != 10_000 {
 			t.Errorf("with no deliveries left, the cache has room for %d bytes, want 10,000", q.cacheRoom)
@@ -297,20 +297,20 @@ func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 		mustPut(t, q, d)
 		d = fetch(t, q, 1, "d")[0]
 		d.Tries, d.Expires = 1<<53, time.Now().Add(time.Hour)
-		for range webhook.MaxEndpoints {
-			d.Closed = append(d.Closed, webhook.Closed{Endpoint: 1 << 63, Until: d.Expires})
+		for range store.MaxEndpoints {
+			d.Closed = append(d.Closed, store.Closed{Endpoint: 1 << 63, Until: d.Expires})
 		}
-		for range webhook.MaxAttempts {
-			d.Attempts = append(d.Attempts, webhook.Attempt{At: time.Now(), Endpoint: strings.Repeat("x", 1000), Error: strings.Repeat("x", 256), Answer: strings.Repeat("x", 256)})
+		for range store.MaxAttempts {
+			d.Attempts = append(d.Attempts, store.Attempt{At: time.Now(), Endpoint: strings.Repeat("x", 1000), Error: strings.Repeat("x", 256), Answer: strings.Repeat("x", 256)})
 		}
-		settle(t, q, webhook.Retry, d)
+		settle(t, q, store.Retry, d)
 		again := fetch(t, q, 1, "d")[0]
 		if again.Tries != d.Tries || len(again.Closed) != len(d.Closed) || len(again.Body) != len(d.Body) {
 			t.Errorf("after the retry: got %d tries, %d endpoints closed and %d bytes; want %d, %d and %d", again.Tries, len(again.Closed), len(again.Body), d.Tries, len(d.Closed), len(d.Body))
 		}
 		again.Attempts = d.Attempts
-		settle(t, q, webhook.Bury, again)
-		for dead, err := range q.Dead(t.Context(), webhook.EndedFilter{}, "") {
+		settle(t, q, store.Bury, again)
+		for dead, err := range q.Dead(t.Context(), store.EndedFilter{}, "") {
 			if err != nil || len(dead.Body) != len(d.Body) {
 				t.Fatalf("the dead letter has a body of %d bytes, %v; want %d", len(dead.Body), err, len(d.Body))
 			}
@@ -335,7 +335,7 @@ func TestLostMessageHidesNoOthers(t *testing.T) {
 		if _, err := q.delete(t.Context(), lost.Sequence); err != nil || !strings.HasSuffix(lost.Subject, kindPut) {
 			t.Fatalf("deleting message %s: %v; want a put, and no error", lost.Subject, err)
 		}
-		settle(t, q, webhook.Done, fetch(t, q, 40, "d")...)
+		settle(t, q, store.Done, fetch(t, q, 40, "d")...)
 		for range 2 { // the first one sets the lost message aside, the second one purges the rest
 			if err := q.clean(t.Context(), true); err != nil {
 				t.Fatal(err)
@@ -380,7 +380,7 @@ func TestMovedDeliveryIsFound(t *testing.T) {
 			t.Errorf("Erase = %d, %d, %v; want %d", erased, claimed, err, n/10)
 		}
 		for range 50 {
-			settle(t, q, webhook.Return, fetch(t, q, n, "d")...)
+			settle(t, q, store.Return, fetch(t, q, n, "d")...)
 		}
 		for _, d := range fetch(t, q, n, "d") {
 			if string(d.Body) != d.ID {
@@ -402,7 +402,7 @@ func TestChangeCountsMovedDeliveryOnce(t *testing.T) {
 			t.Fatalf("Fetch = %d, %v; want %d", len(ds), err, held)
 		}
 		p := partitionOf(q)
-		ask := question{Kind: askChange, WaitingFilter: webhook.WaitingFilter{Destination: "d"}, Change: webhook.Discarded}
+		ask := question{Kind: askChange, WaitingFilter: store.WaitingFilter{Destination: "d"}, Change: store.Discarded}
 		changed, claimed := 0, 0
 		for more := true; more; more = ask.From != "" {
 			a, err := q.ask(t.Context(), ask)
@@ -450,7 +450,7 @@ func TestTwoWritesMoveADeliveryOnce(t *testing.T) {
 		if moved != n {
 			t.Errorf("%d deliveries were moved, want %d", moved, n)
 		}
-		settle(t, q, webhook.Done, fetch(t, q, n, "d")...)
+		settle(t, q, store.Done, fetch(t, q, n, "d")...)
 	})
 }
 
@@ -465,7 +465,7 @@ func TestMaxBytesBoundsPutsOnly(t *testing.T) {
 				d := deliveries("d", from+n, 1)[0]
 				d.Body = make([]byte, 50_000)
 				switch _, err := q.tryPut(t.Context(), d); {
-				case errors.Is(err, webhook.ErrQueueFull):
+				case errors.Is(err, store.ErrQueueFull):
 					return n
 				case err != nil || n > 100:
 					t.Fatalf("Put number %d = %v, want ErrQueueFull", n, err)
@@ -477,11 +477,11 @@ func TestMaxBytesBoundsPutsOnly(t *testing.T) {
 		for i := range ds {
 			ds[i].Expires = time.Now().Add(time.Hour)
 		}
-		settle(t, q, webhook.Retry, ds...) // writes their bodies again
+		settle(t, q, store.Retry, ds...) // writes their bodies again
 		if more := fill(1000); more > 1 {
 			t.Errorf("a full store took %d puts, want at most 1", more)
 		}
-		settle(t, q, webhook.Done, fetch(t, q, n, "d")[:n/2]...)
+		settle(t, q, store.Done, fetch(t, q, n, "d")[:n/2]...)
 		if more := fill(2000); more < n/4 {
 			t.Errorf("the store took %d puts after %d of %d deliveries were done, want at least %d", more, n/2, n, n/4)
 		}
@@ -501,7 +501,7 @@ func TestServerFull(t *testing.T) {
 			d := deliveries("d", n, 1)[0]
 			d.Body = make([]byte, 50_000)
 			_, err := q.tryPut(t.Context(), d)
-			if errors.Is(err, webhook.ErrQueueFull) {
+			if errors.Is(err, store.ErrQueueFull) {
 				break
 			}
 			if err != nil || n > 100 {
@@ -515,8 +515,8 @@ func TestServerFull(t *testing.T) {
 			n++
 		}
 		ds := fetch(t, q, n, "d")
-		settle(t, q, webhook.Done, ds[0])
-		settle(t, q, webhook.Done, ds[1:]...)
+		settle(t, q, store.Done, ds[0])
+		settle(t, q, store.Done, ds[1:]...)
 		until(t, "the server has room for a put", func() bool {
 			_, err := q.tryPut(t.Context(), deliveries("d", 20_000, 1)...)
 			return err == nil
@@ -535,9 +535,9 @@ func TestEraseKeepsSettlementsOfOthers(t *testing.T) {
 			mustPut(t, q, ds[i]) // the first one waits at the beginning of the log
 		}
 		got := fetch(t, q, 3, "d")
-		settle(t, q, webhook.Return, got[0])
+		settle(t, q, store.Return, got[0])
 		got[2].Due, got[2].Expires = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
-		ss := append(settlements(webhook.Done, got[1]), settlements(webhook.Retry, got[2])...) // in one record
+		ss := append(settlements(store.Done, got[1]), settlements(store.Retry, got[2])...) // in one record
 		if n, err := q.Settle(t.Context(), ss); n != 2 || err != nil {
 			t.Fatalf("Settle = %d, %v; want 2", n, err)
 		}

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The defaults of Config.
@@ -44,7 +43,7 @@ type Config struct {
 	// DefaultDedupMax, 1,000,000.
 	DedupMax int
 	// MaxBytes bounds, approximately, how much disk space the stream takes on each replica. Put
-	// returns webhook.ErrQueueFull beyond it. With zero or webhook.Unlimited only the server's own
+	// returns store.ErrQueueFull beyond it. With zero or store.Unlimited only the server's own
 	// bounds apply.
 	MaxBytes int64
 	// Claim is how long a node owns its partitions after its last heartbeat. After that, other
@@ -78,12 +77,12 @@ func (c *Config) complete() error {
 		return fmt.Errorf("natsqueue: DedupWindow of %v; want a minute or more", c.DedupWindow)
 	case c.DedupMax < 0:
 		return fmt.Errorf("natsqueue: DedupMax: %d is negative", c.DedupMax)
-	case c.MaxBytes < webhook.Unlimited:
+	case c.MaxBytes < store.Unlimited:
 		return fmt.Errorf("natsqueue: MaxBytes: %d is negative", c.MaxBytes)
 	}
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.MaxBytes = max(c.MaxBytes, 0) // 0: no bound
-	c.Node = cmp.Or(c.Node, storekit.ProcessName())
+	c.Node = cmp.Or(c.Node, store.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // resend is how long a request waits for its answer before it is sent again. Another server may
@@ -37,7 +36,7 @@ type conn struct {
 	background context.Context
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
-	calls      storekit.Gate
+	calls      store.Gate
 }
 
 // call runs f as a call of the Store, for which Close waits. It adds to the error what f does.
@@ -55,7 +54,7 @@ func call[T any](ctx context.Context, s *conn, what string, f func() (T, error))
 // page returns a sequence of the elements that the function read returns. Each loop over the
 // sequence calls read once.
 func page[T any](ctx context.Context, s *conn, what string, read func() ([]T, error)) iter.Seq2[T, error] {
-	return storekit.Page(func() ([]T, error) { return call(ctx, s, what, read) })
+	return store.Page(func() ([]T, error) { return call(ctx, s, what, read) })
 }
 
 // Headers of the server.
@@ -151,7 +150,7 @@ func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) 
 		if err == errChanged {
 			seq, err = s.changedBy(ctx, c)
 		}
-		if errors.Is(err, webhook.ErrQueueFull) && c.vital && s.relieve(ctx) {
+		if errors.Is(err, store.ErrQueueFull) && c.vital && s.relieve(ctx) {
 			err = errAgain
 		}
 		return err
@@ -214,9 +213,9 @@ func refusal(e *jetstream.APIError) error {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 		return errChanged
 	case codeAccountFull, codeMemoryFull, codeStorageFull, codeStoreFailed:
-		return fmt.Errorf("%w: %s", webhook.ErrQueueFull, e.Description)
+		return fmt.Errorf("%w: %s", store.ErrQueueFull, e.Description)
 	case codeBatchTooLarge:
-		return fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
+		return fmt.Errorf("%w: %s", store.ErrTooLarge, e.Description)
 	case codeInProcess, codeBatchIncomplete:
 		return errAgain
 	}

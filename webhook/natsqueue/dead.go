@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // deadKey returns the key of a dead letter: its time of death in microseconds, then its sequence.
@@ -30,7 +30,7 @@ func parseKey(key string) (died time.Time, seq uint64, ok bool) {
 }
 
 // letterOf decodes the dead letter in a message, and gives it its key.
-func letterOf(m *jetstream.RawStreamMsg) (d webhook.Ended, err error) {
+func letterOf(m *jetstream.RawStreamMsg) (d store.Ended, err error) {
 	err = d.UnmarshalBinary(m.Data)
 	d.Key = deadKey(d.At, m.Sequence)
 	return d, err
@@ -42,13 +42,13 @@ const deadBucket = time.Hour
 
 // deadSubject returns the subject of a dead letter: its bucket, its destination, and a part of the
 // hash of its user, each as one token.
-func (c *Config) deadSubject(d *webhook.Ended) string {
+func (c *Config) deadSubject(d *store.Ended) string {
 	return c.Stream + ".dead." + decimal(bucketOf(d.At)) + "." + token(d.Destination) + "." + deadUser(d.User)
 }
 
 // deadFilter returns a pattern of the subjects in a bucket, or in all buckets if bucket is "*". It
 // matches the dead letters that f selects, and may match others.
-func (c *Config) deadFilter(bucket string, f webhook.EndedFilter) string {
+func (c *Config) deadFilter(bucket string, f store.EndedFilter) string {
 	destination, user := "*", "*"
 	if f.Destination != "" {
 		destination = token(f.Destination)
@@ -64,11 +64,11 @@ func deadUser(user string) string { return decimal(uint64(hash(user) % 64)) }
 // bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.
 func bucketOf(t time.Time) uint64 { return uint64(max(0, t.UnixMicro()/deadBucket.Microseconds())) }
 
-// DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.Ended, err error) {
+// DeadLetter implements store.Keeper.
+func (s *Store) DeadLetter(ctx context.Context, key string) (d store.Ended, err error) {
 	found, err := s.letters(ctx, key)
 	if err == nil && len(found) == 0 {
-		err = webhook.ErrNoDeadLetter
+		err = store.ErrNoDeadLetter
 	}
 	if err != nil {
 		return d, err
@@ -76,15 +76,15 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.Ended, er
 	return found[0], nil
 }
 
-// Dead implements webhook.Keeper. It keeps the keys of one bucket at a time in memory.
-func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
-	return func(yield func(webhook.Ended, error) bool) {
+// Dead implements store.Keeper. It keeps the keys of one bucket at a time in memory.
+func (s *Store) Dead(ctx context.Context, filter store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
+	return func(yield func(store.Ended, error) bool) {
 		buckets, err := s.buckets(ctx, filter, after)
 		for i := 0; i < len(buckets) && err == nil; i++ {
 			var keys []string
 			keys, err = s.bucket(ctx, buckets[i], filter, after)
 			for some := range slices.Chunk(keys, pageLen) {
-				var found []webhook.Ended
+				var found []store.Ended
 				if found, err = s.letters(ctx, some...); err != nil {
 					break
 				}
@@ -96,14 +96,14 @@ func (s *Store) Dead(ctx context.Context, filter webhook.EndedFilter, after stri
 			}
 		}
 		if err != nil {
-			yield(webhook.Ended{}, err)
+			yield(store.Ended{}, err)
 		}
 	}
 }
 
 // buckets returns, in the order of f, the buckets that may have dead letters which f selects. They
 // begin with that of the dead letter whose key is the argument after, unless that is empty.
-func (s *conn) buckets(ctx context.Context, f webhook.EndedFilter, after string) ([]uint64, error) {
+func (s *conn) buckets(ctx context.Context, f store.EndedFilter, after string) ([]uint64, error) {
 	return call(ctx, s, "listing dead letters", func() (all []uint64, _ error) {
 		died, _, ok := parseKey(after)
 		if after != "" && !ok {
@@ -131,7 +131,7 @@ func (s *conn) buckets(ctx context.Context, f webhook.EndedFilter, after string)
 
 // bucket returns the keys of the dead letters in the bucket n, in the order of f. If the argument
 // after is not empty, it is a key, and bucket returns only the keys that follow this key.
-func (s *conn) bucket(ctx context.Context, n uint64, f webhook.EndedFilter, after string) ([]string, error) {
+func (s *conn) bucket(ctx context.Context, n uint64, f store.EndedFilter, after string) ([]string, error) {
 	return call(ctx, s, "listing dead letters", func() (keys []string, _ error) {
 		for m, err := range s.list(ctx, s.config.deadFilter(decimal(n), f)) {
 			if err != nil {
@@ -153,8 +153,8 @@ func (s *conn) bucket(ctx context.Context, n uint64, f webhook.EndedFilter, afte
 
 // letters reads the dead letters with the given keys from the stream. It leaves out dead letters
 // that no longer exist.
-func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.Ended, error) {
-	return call(ctx, s, "reading dead letters", func() (found []webhook.Ended, _ error) {
+func (s *conn) letters(ctx context.Context, keys ...string) ([]store.Ended, error) {
+	return call(ctx, s, "reading dead letters", func() (found []store.Ended, _ error) {
 		var seqs []uint64
 		for _, key := range keys {
 			if _, seq, ok := parseKey(key); ok && seq > 0 {
@@ -174,21 +174,21 @@ func (s *conn) letters(ctx context.Context, keys ...string) ([]webhook.Ended, er
 	})
 }
 
-// Discard implements webhook.Keeper.
+// Discard implements store.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(webhook.Ended) error { return nil })
+	return s.exhume(ctx, keys, func(store.Ended) error { return nil })
 }
 
-// Revive implements webhook.Keeper. It stores a delivery before it deletes the dead letter. A crash
+// Revive implements store.Keeper. It stores a delivery before it deletes the dead letter. A crash
 // between the two leaves both.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(d webhook.Ended) error {
+	return s.exhume(ctx, keys, func(d store.Ended) error {
 		key := d.Key
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
-		p, err := s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
-		if errors.Is(err, webhook.ErrTooLarge) { // there is no room for the attempts
+		p, err := s.newPut(store.Put{Delivery: d.Delivery, NoDedup: true})
+		if errors.Is(err, store.ErrTooLarge) { // there is no room for the attempts
 			d.Attempts = nil
-			p, err = s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
+			p, err = s.newPut(store.Put{Delivery: d.Delivery, NoDedup: true})
 		}
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 
 // exhume calls the function before with each of the dead letters with these keys, and then deletes the
 // letter. It stops at the first error, and returns how many it has deleted.
-func (s *Store) exhume(ctx context.Context, keys []string, before func(webhook.Ended) error) (int, error) {
+func (s *Store) exhume(ctx context.Context, keys []string, before func(store.Ended) error) (int, error) {
 	return call(ctx, s.conn, "removing dead letters", func() (n int, err error) {
 		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 		for some := range slices.Chunk(keys, pageLen) {

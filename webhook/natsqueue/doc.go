@@ -1,4 +1,4 @@
-// Package natsqueue keeps deliveries in NATS JetStream. It is a webhook.Store that any number of
+// Package natsqueue keeps deliveries in NATS JetStream. It is a store.Store that any number of
 // nodes share, and each node adds throughput. The servers must have version 2.12.1 or newer. If a
 // node dies, nothing is lost: the other nodes take over its partitions once Config.Claim has passed
 // since its last heartbeat.
@@ -43,7 +43,7 @@
 // deliveries go on. They also go on if the servers have lost a message.
 //
 // When a server has no room left (MaxBytes, max_file_store, or the limit of the account), Put
-// returns webhook.ErrQueueFull. The waiting deliveries go on: the store deletes a reserve of 512 KB
+// returns store.ErrQueueFull. The waiting deliveries go on: the store deletes a reserve of 512 KB
 // in the stream to make room for the records of their outcomes. A server whose disk is full to the
 // last byte stops JetStream until it is restarted. With three replicas the other two go on.
 //

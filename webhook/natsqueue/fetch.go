@@ -9,11 +9,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Fetch implements webhook.Store.
-func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+// Fetch implements store.Store.
+func (s *Store) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return dst, err
 	}
@@ -62,8 +62,8 @@ func (e *entry) waits() bool { return e.block.p.state != lost && e.block.entries
 // are not in memory from the stream, and keeps the other deliveries in these messages that are due
 // soon. If a delivery cannot be read, load ends its entry. The store is locked; load unlocks it while
 // it asks the server.
-func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery, error) {
-	ds := make([]*webhook.Delivery, len(entries))
+func (s *index) load(ctx context.Context, entries []*entry) ([]*store.Delivery, error) {
+	ds := make([]*store.Delivery, len(entries))
 	var wanted map[*entry]bool // nil until one of them has to be read
 	var read []*entry
 	defer func() { s.hold(read...) }()
@@ -108,7 +108,7 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*webhook.Delivery
 				if e == nil || e.delivery != nil || !e.waits() || !wanted[e] && e.due > time.Now().Add(cacheAhead).UnixMicro() {
 					continue
 				}
-				var d *webhook.Delivery
+				var d *store.Delivery
 				if records != nil {
 					d = b.p.decode(b.seq, i, records[i].data)
 				}
@@ -142,9 +142,9 @@ func (s *conn) contents(ctx context.Context, blocks []*block) ([]*jetstream.RawS
 	return all, err
 }
 
-// Heads implements webhook.Store.
-func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return page(ctx, s.conn, "listing heads", func() (heads []webhook.Head, _ error) {
+// Heads implements store.Store.
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
+	return page(ctx, s.conn, "listing heads", func() (heads []store.Head, _ error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !all {

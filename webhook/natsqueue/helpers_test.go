@@ -10,22 +10,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-func deliveries(destination string, from, n int) []webhook.Delivery {
+func deliveries(destination string, from, n int) []store.Delivery {
 	now := time.Now().Add(-time.Second)
-	ds := make([]webhook.Delivery, n)
+	ds := make([]store.Delivery, n)
 	for i := range ds {
 		id := fmt.Sprint(from + i)
-		ds[i] = webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(id), Accepted: now, Due: now}
+		ds[i] = store.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(id), Accepted: now, Due: now}
 	}
 	return ds
 }
 
 // tryPut puts ds and returns how many were stored.
-func (s *Store) tryPut(ctx context.Context, ds ...webhook.Delivery) (n int, err error) {
-	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+func (s *Store) tryPut(ctx context.Context, ds ...store.Delivery) (n int, err error) {
+	ps, out := make([]store.Put, len(ds)), make([]store.Result, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
 	}
@@ -40,7 +40,7 @@ func (s *Store) tryPut(ctx context.Context, ds ...webhook.Delivery) (n int, err 
 	return n, nil
 }
 
-func mustPut(t testing.TB, s *Store, ds ...webhook.Delivery) {
+func mustPut(t testing.TB, s *Store, ds ...store.Delivery) {
 	t.Helper()
 	if n, err := s.tryPut(t.Context(), ds...); n != len(ds) || err != nil {
 		t.Fatalf("Put = %d, %v; want %d", n, err, len(ds))
@@ -48,16 +48,16 @@ func mustPut(t testing.TB, s *Store, ds ...webhook.Delivery) {
 }
 
 // tryFetch fetches up to n of each queue of the destinations.
-func (s *Store) tryFetch(ctx context.Context, n int, destinations ...string) ([]webhook.Delivery, error) {
-	var wants []webhook.Want
+func (s *Store) tryFetch(ctx context.Context, n int, destinations ...string) ([]store.Delivery, error) {
+	var wants []store.Want
 	for _, name := range destinations {
-		wants = append(wants, webhook.Want{Destination: name, Max: n}, webhook.Want{Destination: name, Retries: true, Max: n})
+		wants = append(wants, store.Want{Destination: name, Max: n}, store.Want{Destination: name, Retries: true, Max: n})
 	}
 	return s.Fetch(ctx, wants, 1<<40, nil)
 }
 
 // fetch fetches all due deliveries. It fails the test unless their number is want.
-func fetch(t testing.TB, s *Store, want int, destinations ...string) []webhook.Delivery {
+func fetch(t testing.TB, s *Store, want int, destinations ...string) []store.Delivery {
 	t.Helper()
 	ds, err := s.tryFetch(t.Context(), want+10, destinations...)
 	if err != nil || len(ds) != want {
@@ -66,14 +66,14 @@ func fetch(t testing.TB, s *Store, want int, destinations ...string) []webhook.D
 	return ds
 }
 
-func settlements(verdict webhook.Verdict, ds ...webhook.Delivery) (ss []webhook.Settlement) {
+func settlements(verdict store.Verdict, ds ...store.Delivery) (ss []store.Settlement) {
 	for _, d := range ds {
-		ss = append(ss, webhook.Settlement{Verdict: verdict, Delivery: d, Reason: webhook.ReasonExpired, At: time.Now()})
+		ss = append(ss, store.Settlement{Verdict: verdict, Delivery: d, Reason: store.ReasonExpired, At: time.Now()})
 	}
 	return ss
 }
 
-func settle(t testing.TB, s *Store, verdict webhook.Verdict, ds ...webhook.Delivery) {
+func settle(t testing.TB, s *Store, verdict store.Verdict, ds ...store.Delivery) {
 	t.Helper()
 	if n, err := s.Settle(t.Context(), settlements(verdict, ds...)); n != len(ds) || err != nil {
 		t.Fatalf("Settle = %d, %v; want %d", n, err, len(ds))

@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An index is the state of this node in memory: its partitions and their waiting deliveries. "The
@@ -22,7 +21,7 @@ type index struct {
 	lanes     map[string]*lane
 	news      map[string]struct{} // lanes that the next Heads yields
 	claims    map[uint64]*entry
-	seen      *storekit.Window
+	seen      *store.Window
 	cacheRoom int64            // of cacheBytes; see hold
 	parts     map[uint64]*part // records with puts whose answer is awaited, by serial
 	serial    uint64           // the last number given to a claim, record or entry
@@ -35,7 +34,7 @@ func newIndex(c *conn) *index {
 		conn: c, changed: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		owned: make([]*partition, c.config.Partitions), lanes: make(map[string]*lane), news: make(map[string]struct{}),
 		claims: make(map[uint64]*entry), parts: make(map[uint64]*part),
-		seen: storekit.NewWindow(c.config.DedupMax, c.config.DedupWindow), cacheRoom: cacheBytes,
+		seen: store.NewWindow(c.config.DedupMax, c.config.DedupWindow), cacheRoom: cacheBytes,
 	}
 }
 
@@ -88,15 +87,15 @@ func (s *index) tell(lane string) {
 }
 
 // head returns the head of a lane. The store is locked.
-func (s *index) head(name string) webhook.Head {
+func (s *index) head(name string) store.Head {
 	if l := s.lanes[name]; l != nil && l.p.state == open {
 		return l.head()
 	}
-	return webhook.Head{Destination: name}
+	return store.Head{Destination: name}
 }
 
 // describe fills in e from d. The store is locked.
-func (s *index) describe(e *entry, d *webhook.Delivery) {
+func (s *index) describe(e *entry, d *store.Delivery) {
 	s.serial++
 	e.due, e.retry, e.order = d.Due.UnixMicro(), !d.Expires.IsZero(), s.serial
 	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
@@ -183,7 +182,7 @@ func (s *index) remove(e *entry) {
 }
 
 // pick claims due entries for wants, with about maxBytes of bodies. The store is locked.
-func (s *index) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
+func (s *index) pick(wants []store.Want, maxBytes int64) (picked []*entry) {
 	at := time.Now().UnixMicro()
 	var bytes int64
 	for _, w := range wants {

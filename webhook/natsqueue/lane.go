@@ -5,8 +5,7 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // An entry is a delivery that waits or is claimed. The bytes of the delivery are in a message of
@@ -25,11 +24,11 @@ type entry struct {
 	order  uint64 // among entries with the same due
 	claim  uint64 // 0 if it is not claimed
 	write  *write // the write that settles it, if any
-	key    storekit.Key
+	key    store.Key
 
 	// delivery is nil while the delivery is only in the stream. load sets it for each entry that is
 	// claimed, and hold for some others.
-	delivery *webhook.Delivery
+	delivery *store.Delivery
 }
 
 // bytes returns the size of e in its message.
@@ -66,8 +65,8 @@ func (l *lane) leave(e *entry) {
 	}
 }
 
-func (l *lane) head() webhook.Head {
-	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
+func (l *lane) head() store.Head {
+	return store.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
 // A queue is a heap of entries, the earliest first.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A node is this process among those that share the store. It sends heartbeats, takes partitions and
@@ -92,7 +92,7 @@ func (s *node) beat(ctx context.Context) error {
 		if h.Note, alive = note(); !alive {
 			return errors.New("natsqueue: the forwarder of this node makes no progress")
 		}
-		if len(h.Note) > webhook.MaxNote {
+		if len(h.Note) > store.MaxNote {
 			h.Note = nil
 		}
 	}
@@ -193,7 +193,7 @@ func (s *node) peers(ctx context.Context, since uint64) (live, dead []peer, err 
 	return live, dead, nil
 }
 
-// Present implements webhook.Shared.
+// Present implements store.Shared.
 func (s *node) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
@@ -205,15 +205,15 @@ func (s *node) Present(note func() ([]byte, bool)) {
 // for a request with MultiLast.
 const maxNodes = 1000
 
-// Nodes implements webhook.Shared.
-func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
-	return call(ctx, s.conn, "listing nodes", func() (nodes []webhook.Node, _ error) {
+// Nodes implements store.Shared.
+func (s *node) Nodes(ctx context.Context) ([]store.Node, error) {
+	return call(ctx, s.conn, "listing nodes", func() (nodes []store.Node, _ error) {
 		all, _, err := s.peers(ctx, 0)
 		slices.SortFunc(all, func(a, b peer) int {
 			return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
 		})
 		for _, n := range all {
-			nodes = append(nodes, webhook.Node{
+			nodes = append(nodes, store.Node{
 				Name: n.Name, Self: n.id == s.id, Opened: time.UnixMicro(min(n.Opened, n.at.UnixMicro())).UTC(), Seen: n.at, Note: n.Note,
 			})
 		}

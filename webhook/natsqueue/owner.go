@@ -174,7 +174,7 @@ func (s *node) leave() {
 	s.mu.Unlock()
 }
 
-// Release implements webhook.Shared. A partition with claimed deliveries is given away once these
+// Release implements store.Shared. A partition with claimed deliveries is given away once these
 // are settled.
 func (s *node) Release(ctx context.Context) error {
 	_, err := call(ctx, s.conn, "giving partitions away", func() (_ struct{}, err error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // seize makes s the owner of a partition, whichever node owns it.
@@ -61,7 +61,7 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 			names = append(names, fmt.Sprint("d", i))
 			mustPut(t, b, deliveries(names[i], 0, 1)...)
 		}
-		var held []webhook.Delivery
+		var held []store.Delivery
 		until(t, "a owns a partition with deliveries", func() (ok bool) {
 			var err error
 			held, err = a.tryFetch(t.Context(), 1, names...)
@@ -70,10 +70,10 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 		wire.cut(true)
 		buried := make(chan error, 1)
 		go func() {
-			_, err := a.Settle(t.Context(), settlements(webhook.Bury, held[0]))
+			_, err := a.Settle(t.Context(), settlements(store.Bury, held[0]))
 			buried <- err
 		}()
-		var got []webhook.Delivery
+		var got []store.Delivery
 		until(t, "b has fetched all deliveries", func() bool {
 			more, err := b.tryFetch(t.Context(), 1, names...)
 			if err != nil {
@@ -85,20 +85,20 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 		if _, err := a.tryFetch(t.Context(), 1, names...); err == nil {
 			t.Error("Fetch of a after its claim has expired = nil error, want an error")
 		}
-		if _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); err == nil {
+		if _, err := a.Settle(t.Context(), settlements(store.Done, held[0])); err == nil {
 			t.Error("Settle of a after its claim has expired = nil error, want an error")
 		}
 		if err := <-buried; err == nil {
 			t.Error("Settle with Bury of a while it is cut off = nil error, want an error")
 		}
 		wire.cut(false)
-		settle(t, b, webhook.Done, got...)
+		settle(t, b, store.Done, got...)
 		until(t, "a is connected again and sees that nothing waits", func() bool {
 			counts, err := a.Count(t.Context())
 			_, fetched := a.tryFetch(t.Context(), 1, names...)
 			return err == nil && fetched == nil && counts.Waiting == 0
 		})
-		for dead, err := range a.Dead(t.Context(), webhook.EndedFilter{}, "") {
+		for dead, err := range a.Dead(t.Context(), store.EndedFilter{}, "") {
 			t.Errorf("got a dead letter of %s, %v; want none", dead.Destination, err)
 		}
 	})
@@ -116,9 +116,9 @@ func TestServerRefusesRecordsOfFormerOwner(t *testing.T) {
 	b := openWithFixedPartitions(t, s, c)
 	seize(t, b, 0)
 	got := fetch(t, b, 3, "x", "y")
-	settle(t, a, webhook.Done, late[0])
-	settle(t, a, webhook.Retry, late[1])
-	settle(t, a, webhook.Bury, late[2])
+	settle(t, a, store.Done, late[0])
+	settle(t, a, store.Retry, late[1])
+	settle(t, a, store.Bury, late[2])
 	if a.owned[0] != nil {
 		t.Error("a owns the partition after the server refused its records, want that it does not")
 	}
@@ -129,7 +129,7 @@ func TestServerRefusesRecordsOfFormerOwner(t *testing.T) {
 	// duplicates of the ones that it read before.
 	seize(t, a, 0)
 	fetch(t, a, 3, "x", "y")
-	settle(t, b, webhook.Done, got...)
+	settle(t, b, store.Done, got...)
 	seize(t, b, 0)
 	fetch(t, b, 3, "x", "y")
 }
@@ -250,10 +250,10 @@ func TestJoiningNodeGetsPartitions(t *testing.T) {
 			}
 			return false
 		})
-		settle(t, a, webhook.Done, held[:n]...)
+		settle(t, a, store.Done, held[:n]...)
 		fetch(t, b, 0, names...)
-		settle(t, a, webhook.Return, held[n:]...)
-		var got []webhook.Delivery
+		settle(t, a, store.Return, held[n:]...)
+		var got []store.Delivery
 		var both [2]bool
 		until(t, "all returned deliveries are handed out", func() bool {
 			for i, q := range []*Store{a, b} {
@@ -378,7 +378,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 		a := ready(s.open(t, c))
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
-		settle(t, a, webhook.Bury, fetch(t, a, 2, "d")...)
+		settle(t, a, store.Bury, fetch(t, a, 2, "d")...)
 		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.0.=", "setting.0.x"} {
 			if err := a.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
 				t.Fatal(err)
@@ -391,7 +391,7 @@ func TestUnreadableMessagesHideNoOthers(t *testing.T) {
 			return n > 0 && m > 0 && n+m == c.Partitions
 		})
 		n := 0
-		for _, err := range b.Dead(t.Context(), webhook.EndedFilter{}, "") {
+		for _, err := range b.Dead(t.Context(), store.EndedFilter{}, "") {
 			if n++; err != nil {
 				t.Fatal(err)
 			}
@@ -416,9 +416,9 @@ func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 	c := Config{Partitions: 1}
 	a := openWithFixedPartitions(t, s, c)
 	mustPut(t, a, deliveries("d", 0, 3)...)
-	settle(t, a, webhook.Done, fetch(t, a, 3, "d")...)
+	settle(t, a, store.Done, fetch(t, a, 3, "d")...)
 	mustPut(t, a, deliveries("d", 3, 2)...)
-	settle(t, a, webhook.Done, fetch(t, a, 2, "d")[0])
+	settle(t, a, store.Done, fetch(t, a, 2, "d")[0])
 	all := logMessages(t, a)
 	if len(all) != 5 { // the first record of a, a put, a record, a put, a record
 		t.Fatalf("the log has %d messages, want 5", len(all))

@@ -9,8 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A state is the state of a partition of this node. The package comment draws the transitions.
@@ -53,12 +52,12 @@ type block struct {
 	seq     uint64
 	p       *partition
 	size    int64
-	judged  bool           // its deliveries are known to be no duplicates
-	damaged bool           // the message, or a delivery in it, cannot be read
-	keys    []storekit.Key // for the dedup window; zero for a delivery that the window ignores
-	entries []*entry       // nil for a delivery that has ended or cannot be read
-	left    int            // how many entries are not nil
-	asker   string         // the node that waits for the answer, and the serial of its record
+	judged  bool        // its deliveries are known to be no duplicates
+	damaged bool        // the message, or a delivery in it, cannot be read
+	keys    []store.Key // for the dedup window; zero for a delivery that the window ignores
+	entries []*entry    // nil for a delivery that has ended or cannot be read
+	left    int         // how many entries are not nil
+	asker   string      // the node that waits for the answer, and the serial of its record
 	serial  uint64
 }
 
@@ -87,7 +86,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 			return false
 		}
 	}
-	var ds []*webhook.Delivery
+	var ds []*store.Delivery
 	if r != nil && (kind == kindPut || seq < p.epoch) {
 		for i, b := range r.records {
 			ds = append(ds, p.decode(seq, i, b.data))
@@ -102,7 +101,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	case kind == kindKey:
 		p.keys = append(p.keys, keyMessage{seq, len(m.Data) / 16})
 		for k := range slices.Chunk(m.Data[:len(m.Data)/16*16], 16) { // also after the epoch: the previous owner may have stored keys late
-			p.seen.Add(storekit.Key(k), now())
+			p.seen.Add(store.Key(k), now())
 		}
 	case kind == kindPut, kind == kindOwn && seq < p.epoch:
 		b := p.arrive(seq, len(m.Data), r, ds)
@@ -130,8 +129,8 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 
 // decode reads the delivery i of the message with the sequence seq. It returns nil if the delivery
 // cannot be read.
-func (p *partition) decode(seq uint64, i int, record []byte) *webhook.Delivery {
-	d := new(webhook.Delivery)
+func (p *partition) decode(seq uint64, i int, record []byte) *store.Delivery {
+	d := new(store.Delivery)
 	err := d.UnmarshalBinary(record)
 	if err != nil || d.Destination == "" {
 		p.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside; it is not attempted", "partition", p.n, "sequence", seq, "place", i, "error", err)
@@ -148,7 +147,7 @@ func (p *partition) search(seq uint64) (int, bool) {
 
 // block adds the block of a message with n deliveries. The store is locked.
 func (p *partition) block(seq uint64, size, n int) *block {
-	b := &block{seq: seq, p: p, size: int64(size), keys: make([]storekit.Key, n), entries: make([]*entry, n)}
+	b := &block{seq: seq, p: p, size: int64(size), keys: make([]store.Key, n), entries: make([]*entry, n)}
 	p.bytes += b.size
 	i, _ := p.search(seq)
 	p.order = slices.Insert(p.order, i, b)
@@ -172,7 +171,7 @@ func (b *block) drop(e *entry) {
 
 // arrive adds a block with an entry for each delivery of a message. The entries are in no queue
 // yet. The store is locked.
-func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delivery) *block {
+func (p *partition) arrive(seq uint64, size int, r *record, ds []*store.Delivery) *block {
 	b := p.block(seq, size, len(ds))
 	b.asker, b.serial = r.node, r.serial
 	for i, d := range ds {
@@ -187,7 +186,7 @@ func (p *partition) arrive(seq uint64, size int, r *record, ds []*webhook.Delive
 		}
 		d.Destination = l.name
 		l.waiting++
-		e := &entry{lane: l, stored: uint32(len(r.records[i].data)), key: storekit.KeyOf(d.Destination, d.ID)}
+		e := &entry{lane: l, stored: uint32(len(r.records[i].data)), key: store.KeyOf(d.Destination, d.ID)}
 		if !r.records[i].noDedup {
 			b.keys[i] = e.key
 		}
@@ -210,10 +209,10 @@ func (p *partition) judge(b *block) {
 		if e == nil {
 			continue
 		}
-		if k := b.keys[i]; !b.judged && k != (storekit.Key{}) && !p.seen.Add(k, at) {
+		if k := b.keys[i]; !b.judged && k != (store.Key{}) && !p.seen.Add(k, at) {
 			duplicates[i/8] |= 1 << (i % 8)
 			p.dropped = append(p.dropped, ref{b.seq, uint32(i)})
-			b.keys[i] = storekit.Key{}
+			b.keys[i] = store.Key{}
 			p.remove(e)
 			continue
 		}
@@ -281,7 +280,7 @@ func (p *partition) loaded(first uint64) {
 		}
 		b.judged = b.judged || b.seq <= p.cursor
 		for i, k := range b.keys {
-			if (b.judged || b.entries[i] == nil) && k != (storekit.Key{}) {
+			if (b.judged || b.entries[i] == nil) && k != (store.Key{}) {
 				p.seen.Add(k, at)
 			}
 		}
@@ -320,7 +319,7 @@ func (p *partition) lose() {
 			if e == nil {
 				continue
 			}
-			if k := b.keys[i]; b.judged && k != (storekit.Key{}) {
+			if k := b.keys[i]; b.judged && k != (store.Key{}) {
 				p.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
 			}
 			delete(p.claims, e.claim)

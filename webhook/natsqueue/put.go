@@ -10,8 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -37,7 +36,7 @@ const (
 type putter struct {
 	*index
 	cleaner *cleaner // makes room
-	puts    *storekit.Batcher[put]
+	puts    *store.Batcher[put]
 }
 
 // A put is a call of Put, or the revival of a dead letter.
@@ -60,7 +59,7 @@ type item struct {
 	partition int
 	stored    stored
 	keep      bool
-	webhook.Result
+	store.Result
 }
 
 // A part has the items whose deliveries are in one message. They wait for the owner's answer about
@@ -71,7 +70,7 @@ type part struct {
 }
 
 // newPut checks and encodes deliveries.
-func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
+func (s *putter) newPut(ds ...store.Put) (*put, error) {
 	p := &put{items: make([]item, len(ds)), packing: newPacking(), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
@@ -91,7 +90,7 @@ func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 		}
 		size := len(buf) - from
 		if size > limit {
-			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, webhook.ErrTooLarge)
+			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, store.ErrTooLarge)
 		}
 		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), stored: stored{buf[from:], d.NoDedup}, keep: d.Keep}
 		// If no owner answers in time, the delivery counts as stored, whatever the owner says later.
@@ -102,10 +101,10 @@ func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
 	return p, nil
 }
 
-// Put implements webhook.Store. It stores its deliveries in one message or in one atomic batch. If
-// they need more than 1,000 messages of 128 KB, Put returns webhook.ErrTooLarge. The package
+// Put implements store.Store. It stores its deliveries in one message or in one atomic batch. If
+// they need more than 1,000 messages of 128 KB, Put returns store.ErrTooLarge. The package
 // comment says when Put reports duplicates as stored.
-func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *putter) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -131,7 +130,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
 	defer cancel()
 	if len(p.packing.parts) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
-		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
+		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, store.ErrTooLarge)
 	}
 	if err := s.cleaner.takeRoom(ctx, int64(p.size)); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // checkReturnsInTime checks that each call returns within five seconds. With timeout, each call
@@ -44,10 +44,10 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 		deaf.Store(true)
 		checkReturnsInTime(t, true, map[string]func() error{
 			"Put":    func() error { _, err := q.tryPut(t.Context(), deliveries("crm", 2, 1)...); return err },
-			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
-			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
+			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(store.Done, held[0])); return err },
+			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(store.Bury, held[1])); return err },
 			"Count":  func() error { _, err := q.Count(t.Context()); return err },
-			"Set":    func() error { _, err := q.Set(t.Context(), webhook.Setting{Name: "a", Value: []byte("b")}); return err },
+			"Set":    func() error { _, err := q.Set(t.Context(), store.Setting{Name: "a", Value: []byte("b")}); return err },
 			"UpdateAudience": func() error {
 				return q.UpdateAudience(t.Context(), "vip", func(*audience.Record, audience.Members) error { return nil })
 			},
@@ -60,7 +60,7 @@ func TestCallsTimeOutWhileServerIsSilent(t *testing.T) {
 		})
 		deaf.Store(false)
 		until(t, "the settlements are recorded", func() bool {
-			n, err := q.Settle(t.Context(), settlements(webhook.Done, held...))
+			n, err := q.Settle(t.Context(), settlements(store.Done, held...))
 			return n == 2 && err == nil
 		})
 		if c, err := q.Count(t.Context()); err != nil || c.Claimed != 0 || c.Dead != 1 {
@@ -150,7 +150,7 @@ func TestLateOwnerMakesChange(t *testing.T) {
 		synctest.Wait() // until the node has checked the owners
 		own(nil)
 		time.AfterFunc(time.Second, func() { own(p) })
-		if n, _, err := q.Change(t.Context(), webhook.WaitingFilter{Destination: "d"}, webhook.Discarded); n != 1 || err != nil {
+		if n, _, err := q.Change(t.Context(), store.WaitingFilter{Destination: "d"}, store.Discarded); n != 1 || err != nil {
 			t.Errorf("Change = %d, %v; want 1", n, err)
 		}
 	})
@@ -209,13 +209,13 @@ func TestPutIsAtomic(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 8}))
 		defer q.Close()
-		var ds []webhook.Delivery
+		var ds []store.Delivery
 		var names []string
 		for i := range 40 {
 			names = append(names, fmt.Sprint("d", i))
 			ds = append(ds, deliveries(names[i], 0, 2)...)
 		}
-		bad := append(ds, webhook.Delivery{Destination: "d0", Due: time.Now()})
+		bad := append(ds, store.Delivery{Destination: "d0", Due: time.Now()})
 		if n, err := q.tryPut(t.Context(), bad...); n != 0 || err == nil {
 			t.Errorf("Put with a delivery without an ID = %d, %v; want 0 and an error", n, err)
 		}
@@ -227,7 +227,7 @@ func TestPutIsAtomic(t *testing.T) {
 		for i := range big {
 			big[i].ID, big[i].Body = fmt.Sprint("big", i), make([]byte, blockBytes/2+1)
 		}
-		if n, err := q.tryPut(t.Context(), big...); n != 0 || !errors.Is(err, webhook.ErrTooLarge) {
+		if n, err := q.tryPut(t.Context(), big...); n != 0 || !errors.Is(err, store.ErrTooLarge) {
 			t.Errorf("Put of more messages than a batch may have = %d, %v; want 0, ErrTooLarge", n, err)
 		}
 		fetch(t, q, 0, names...)
@@ -245,7 +245,7 @@ func TestConcurrentPutsShareMessages(t *testing.T) {
 			for j := range ds {
 				ds[j].Body = make([]byte, blockBytes/6)
 			}
-			p, err := q.newPut(webhook.Put{Delivery: ds[0]}, webhook.Put{Delivery: ds[1]})
+			p, err := q.newPut(store.Put{Delivery: ds[0]}, store.Put{Delivery: ds[1]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,9 +292,9 @@ func TestNextOwnerForgetsPutWithNoDedup(t *testing.T) {
 		c := Config{Partitions: 1, Claim: time.Minute}
 		q := ready(s.open(t, c))
 		ds := deliveries("d", 0, 4)
-		ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+		ps, out := make([]store.Put, len(ds)), make([]store.Result, len(ds))
 		for i, d := range ds {
-			ps[i] = webhook.Put{Delivery: d, NoDedup: i%2 == 0}
+			ps[i] = store.Put{Delivery: d, NoDedup: i%2 == 0}
 		}
 		if err := q.Put(t.Context(), ps, out); err != nil {
 			t.Fatal(err)
@@ -303,7 +303,7 @@ func TestNextOwnerForgetsPutWithNoDedup(t *testing.T) {
 		for i := range again {
 			again[i].Expires = time.Now().Add(time.Hour)
 		}
-		settle(t, q, webhook.Retry, again...)
+		settle(t, q, store.Retry, again...)
 		if err := q.clean(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {
 		}
 		checkReturnsInTime(t, false, map[string]func() error{
 			"Put":    func() error { _, err := a.tryPut(t.Context(), deliveries("d", 2, 1)...); return err },
-			"Settle": func() error { _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
+			"Settle": func() error { _, err := a.Settle(t.Context(), settlements(store.Done, held[0])); return err },
 			"Count":  func() error { _, err := a.Count(t.Context()); return err },
 		})
 		b := s.open(t, c)
@@ -346,7 +346,7 @@ func TestStoreGoesOnAfterStreamWasDeleted(t *testing.T) {
 			}
 			for _, q := range []*Store{a, b} {
 				if ds, err := q.tryFetch(t.Context(), 1, "d"); err == nil && len(ds) == 1 {
-					n, err := q.Settle(t.Context(), settlements(webhook.Done, ds[0]))
+					n, err := q.Settle(t.Context(), settlements(store.Done, ds[0]))
 					return n == 1 && err == nil
 				}
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // serveWithoutJetStream starts a server whose clients can answer the requests to JetStream.
@@ -91,7 +91,7 @@ func TestFetchFromLaggingReplica(t *testing.T) {
 		lags.Store(true)
 		ds := fetch(t, q, 3, "d")
 		lags.Store(false)
-		settle(t, q, webhook.Done, ds...)
+		settle(t, q, store.Done, ds...)
 	})
 }
 
@@ -111,7 +111,7 @@ func TestFetchFromReplacedLeader(t *testing.T) {
 		}
 		lags.Store(false)
 		lags.leader.Store(false)
-		settle(t, q, webhook.Done, fetch(t, q, 3, "d")...)
+		settle(t, q, store.Done, fetch(t, q, 3, "d")...)
 	})
 }
 
@@ -152,13 +152,13 @@ func TestListsWaitForLaggingReplica(t *testing.T) {
 		d := deliveries("d", 0, 1)[0]
 		d.User = "ann"
 		mustPut(t, q, d)
-		settle(t, q, webhook.Bury, fetch(t, q, 1, "d")...)
+		settle(t, q, store.Bury, fetch(t, q, 1, "d")...)
 		lags.Store(true)
 		time.AfterFunc(300*time.Millisecond, func() { lags.Store(false) })
 		if erased, _, err := q.Erase(t.Context(), "ann"); erased != 1 || err != nil {
 			t.Errorf("Erase = %d, %v; want 1, the dead letter", erased, err)
 		}
-		if _, err := q.Set(t.Context(), webhook.Setting{Name: "a/b", Value: []byte("c")}); err != nil {
+		if _, err := q.Set(t.Context(), store.Setting{Name: "a/b", Value: []byte("c")}); err != nil {
 			t.Fatal(err)
 		}
 		lags.Store(true)
@@ -194,8 +194,8 @@ func TestFetchWhileMessageIsPurged(t *testing.T) {
 		}
 		mustPut(t, q, ds...)
 		all := fetch(t, q, len(ds), "d")
-		settle(t, q, webhook.Done, all[5:]...)
-		settle(t, q, webhook.Return, all[:5]...)
+		settle(t, q, store.Done, all[5:]...)
+		settle(t, q, store.Return, all[:5]...)
 		drop.Store(true) // the first request of Fetch is lost, so that it has to ask again
 		begin := time.Now()
 		fetched := make(chan int)

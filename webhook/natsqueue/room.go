@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A room enforces Config.MaxBytes by counting the bytes that are put. The server does not: records
@@ -17,7 +17,7 @@ type room struct {
 	asked time.Time
 }
 
-// takeRoom counts size bytes as used, or returns webhook.ErrQueueFull.
+// takeRoom counts size bytes as used, or returns store.ErrQueueFull.
 func (s *cleaner) takeRoom(ctx context.Context, size int64) error {
 	r, most := &s.room, s.config.MaxBytes
 	if most == 0 {
@@ -37,7 +37,7 @@ func (s *cleaner) takeRoom(ctx context.Context, size int64) error {
 		r.used, r.asked = int64(info.State.Bytes), time.Now()
 	}
 	if r.used+size > most {
-		return webhook.ErrQueueFull
+		return store.ErrQueueFull
 	}
 	r.used += size
 	return nil
@@ -68,7 +68,7 @@ func (s *conn) refill(ctx context.Context) error {
 		size = min(size, s.config.MaxBytes/16)
 	}
 	err := s.store(ctx, one(s.config.reserve(), make([]byte, size), headerRollup, "sub"))
-	if errors.Is(err, webhook.ErrQueueFull) {
+	if errors.Is(err, store.ErrQueueFull) {
 		return nil // the next call tries again
 	}
 	s.reserve.Store(err == nil)

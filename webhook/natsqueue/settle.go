@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Settle implements webhook.Store. It returns an error if the settlements are not recorded within 4.5
+// Settle implements store.Store. It returns an error if the settlements are not recorded within 4.5
 // s. They may still be recorded later. A later call that settles the same claims has no effect on
 // them, and waits until it is known whether the first settlements are recorded.
-func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -37,7 +37,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 		case e == nil:
 		case e.write != nil:
 			others = append(others, e.write)
-		case ss[i].Verdict == webhook.Return:
+		case ss[i].Verdict == store.Return:
 			s.putBack(e)
 		default:
 			at := slices.IndexFunc(writes, func(w *write) bool { return w.p == e.block.p })
@@ -62,34 +62,34 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 // An ending is an entry with its outcome, which is about to be written into a record.
 type ending struct {
 	*entry
-	verdict webhook.Verdict
-	again   *webhook.Delivery // for a Retry: the delivery to put back
-	record  []byte            // the encoded delivery to put back, or the dead letter
-	subject string            // of the dead letter
-	from    *block            // for a move: the block that the delivery was in
-	news    bool              // Heads has to yield the lane, because no caller of Settle knows of the ending
-	erase   bool              // the cleaner has to purge the message
+	verdict store.Verdict
+	again   *store.Delivery // for a Retry: the delivery to put back
+	record  []byte          // the encoded delivery to put back, or the dead letter
+	subject string          // of the dead letter
+	from    *block          // for a move: the block that the delivery was in
+	news    bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
+	erase   bool            // the cleaner has to purge the message
 }
 
 // putsBack reports whether the delivery goes on in the record.
-func (e *ending) putsBack() bool { return e.verdict == webhook.Retry || e.verdict == webhook.Return }
+func (e *ending) putsBack() bool { return e.verdict == store.Retry || e.verdict == store.Return }
 
 // ending returns the ending of e by a settlement. d is the delivery of e. If the attempts do not
 // fit into a message, ending leaves them out. The store is locked.
-func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *ending {
+func (s *index) ending(e *entry, d *store.Delivery, by *store.Settlement) *ending {
 	end := &ending{entry: e, verdict: by.Verdict}
-	if by.Verdict == webhook.Done {
+	if by.Verdict == store.Done {
 		return end
 	}
 	again := *d
 	again.Tries, again.Closed, again.Attempts = by.Delivery.Tries, exactly(by.Delivery.Closed), exactly(by.Delivery.Attempts)
 	for limit := int(s.nc.MaxPayload()) - headerRoom/2; ; again.Attempts = nil {
-		if by.Verdict == webhook.Retry {
+		if by.Verdict == store.Retry {
 			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
 			end.again = &again
 			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
-			dead := webhook.Ended{Delivery: again, Reason: by.Reason, At: by.At}
+			dead := store.Ended{Delivery: again, Reason: by.Reason, At: by.At}
 			end.subject = s.config.deadSubject(&dead)
 			end.record, _ = dead.AppendBinary(nil)
 		}

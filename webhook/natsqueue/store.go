@@ -10,11 +10,10 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// A Store is a webhook.Store that several nodes share, and an audience.Roster.
+// A Store is a store.Store that several nodes share, and an audience.Roster.
 type Store struct {
 	// The parts, each with a state of its own. conn reads and writes the stream, and index has the
 	// partitions of this node in memory. The other parts build on these two.
@@ -30,8 +29,8 @@ type Store struct {
 }
 
 var (
-	_ webhook.Store   = (*Store)(nil)
-	_ webhook.Shared  = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Shared    = (*Store)(nil)
 	_ audience.Roster = (*Store)(nil)
 )
 
@@ -62,8 +61,8 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	n := &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
 	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, node: n, roster: &roster{conn: c}}
 	s.putter = &putter{index: r.index, cleaner: s.cleaner}
-	s.writes = storekit.NewBatcher(1, maxGroup, r.storeWrites)
-	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
+	s.writes = store.NewBatcher(1, maxGroup, r.storeWrites)
+	s.puts = store.NewBatcher(putters, maxGroup, s.storePuts)
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
@@ -127,16 +126,16 @@ func (s *Store) end() {
 	}
 }
 
-// Now implements webhook.Store.
+// Now implements store.Store.
 func (s *Store) Now() time.Time { return now() }
 
 // now returns the time to the microsecond.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// Changed implements webhook.Store.
+// Changed implements store.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Close implements webhook.Store. Other nodes take over the partitions of this node at once or, if the
+// Close implements store.Store. Other nodes take over the partitions of this node at once or, if the
 // server does not answer within 4 s, once Config.Claim has passed since the last heartbeat.
 func (s *Store) Close() error {
 	if !s.calls.Close() {

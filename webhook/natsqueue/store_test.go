@@ -10,9 +10,9 @@ import (
 
 	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/soak"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestMain(m *testing.M) {
@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 // traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
 	Durable: true, Share: true,
-	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
+	Abandon: func(t testing.TB, s store.Store) { s.(*Store).abandon() },
 }
 
 func TestStore(t *testing.T) {
 	servers := make(map[string]*testServer) // by folder
-	open := func(t testing.TB, dir string, c Config) webhook.Store {
+	open := func(t testing.TB, dir string, c Config) store.Store {
 		t.Helper()
 		if servers[dir] == nil {
 			servers[dir] = serve(t)
@@ -49,16 +49,16 @@ func TestStore(t *testing.T) {
 	}
 	traits := traits
 	traits.Bubble = true
-	traits.OpenFull = func(t testing.TB, dir string) webhook.Store {
+	traits.OpenFull = func(t testing.TB, dir string) store.Store {
 		return open(t, dir, Config{Partitions: 4, MaxBytes: 8 << 20})
 	}
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store { return open(t, dir, Config{Partitions: 16}) }, traits)
+	queuetest.Run(t, func(t testing.TB, dir string) store.Store { return open(t, dir, Config{Partitions: 16}) }, traits)
 }
 
 // TestStoreInRealTime is TestStore in real time, over sockets.
 func TestStoreInRealTime(t *testing.T) {
 	soak.Only(t, "nats-queue")
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
 		return ready(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Claim: 10 * time.Second, Partitions: 16}))
 	}, traits)
 }

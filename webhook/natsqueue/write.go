@@ -5,8 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -20,7 +19,7 @@ const (
 // recorder combines all queued writes of a partition in one record.
 type recorder struct {
 	*index
-	writes *storekit.Batcher[write]
+	writes *store.Batcher[write]
 }
 
 // A write collects changes of a partition for its next record. An empty write becomes a record,
@@ -156,7 +155,7 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 			d.erased = max(d.erased, e.block.seq)
 		}
 		if e.putsBack() {
-			r.records = append(r.records, stored{e.record, e.block.keys[e.i] == (storekit.Key{})})
+			r.records = append(r.records, stored{e.record, e.block.keys[e.i] == (store.Key{})})
 		} else if e.subject != "" {
 			d.messages = append(d.messages, one(e.subject, e.record).messages...)
 		}
@@ -198,12 +197,12 @@ func (s *recorder) recorded(p *partition, d *draft) {
 			continue
 		}
 		old, at := e.block, e.i
-		b.keys[n], old.keys[at] = old.keys[at], storekit.Key{} // the new block has the key
+		b.keys[n], old.keys[at] = old.keys[at], store.Key{} // the new block has the key
 		old.drop(e.entry)
 		e.stored = uint32(len(e.record))
 		b.set(n, e.entry)
 		n++
-		if e.verdict == webhook.Retry {
+		if e.verdict == store.Retry {
 			s.unclaim(e.entry)
 			s.describe(e.entry, e.again)
 			e.lane.push(e.entry)

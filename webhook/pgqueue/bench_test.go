@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func openDefault(t testing.TB, dir string) *Store {
@@ -21,12 +21,12 @@ func openDefault(t testing.TB, dir string) *Store {
 }
 
 func BenchmarkStore(b *testing.B) {
-	bench.Store(b, func(b *testing.B) webhook.Store { return openDefault(b, b.TempDir()) })
+	bench.Store(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) })
 }
 
 // BenchmarkDeliveries runs PostgreSQL and the receiver as processes of this machine.
 func BenchmarkDeliveries(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Store { return openDefault(b, b.TempDir()) })
+	bench.Deliveries(b, func(b *testing.B) store.Store { return openDefault(b, b.TempDir()) })
 }
 
 func BenchmarkIdleLatency(b *testing.B) {
@@ -38,11 +38,11 @@ var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBa
 // BenchmarkBacklog is BenchmarkDeliveries with a backlog. Half of the waiting deliveries have a
 // row of their own.
 func BenchmarkBacklog(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Store {
+	bench.Deliveries(b, func(b *testing.B) store.Store {
 		q := openDefault(b, b.TempDir())
 		due := time.Now().Add(time.Hour)
 		for left := *backlog; left > 0; left -= 1000 {
-			ds := make([]webhook.Delivery, min(left, 1000))
+			ds := make([]store.Delivery, min(left, 1000))
 			for i := range ds {
 				ds[i] = deliveries("waits", left-i, 1)[0]
 				ds[i].Due, ds[i].Body = due, bench.Body

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -75,7 +75,7 @@ type item struct {
 	chunk *chunk
 	index int // in the chunk
 	state itemState
-	d     webhook.Delivery // zero if the item was settled when it was read, or is damaged
+	d     store.Delivery // zero if the item was settled when it was read, or is damaged
 }
 
 type itemState uint8
@@ -113,7 +113,7 @@ func (c *chunk) decode(items []byte, done string) {
 			waiting++
 			it.state = free
 			if err := it.d.UnmarshalBinary(items[n:end]); err != nil {
-				it.state, it.d, c.damaged = damaged, webhook.Delivery{}, err
+				it.state, it.d, c.damaged = damaged, store.Delivery{}, err
 			}
 		}
 		c.items = append(c.items, it)

@@ -83,7 +83,7 @@ func (s *claimer) claim(ctx context.Context, more func(*pgx.Batch), sql string, 
 	return chunks, err
 }
 
-// Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
+// Release implements store.Shared. A chunk with claimed deliveries is given back once they
 // are settled.
 func (s *claimer) Release(ctx context.Context) error {
 	return s.call(ctx, "giving back unclaimed deliveries", func() error {

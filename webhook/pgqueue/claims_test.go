@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // If the answers to a claim and to a settlement were lost, the node gives back the chunk that it has
@@ -36,12 +36,12 @@ func TestLostAnswers(t *testing.T) {
 	exec(`UPDATE S.chunk SET node = $1 WHERE destination = 'mail'`, q.nodeNow())
 	exec(`SELECT S.settle($1, ARRAY(SELECT id FROM S.chunk WHERE destination = 'crm'), '{10}', '{6}', '{1111000000}')`, q.nodeNow())
 
-	settleAll(t, q, webhook.Retry, held[:5]) // the first four were settled
+	settleAll(t, q, store.Retry, held[:5]) // the first four were settled
 	wantWaiting(t, q, 16)
-	settleAll(t, q, webhook.Return, held[3:7])
-	settleAll(t, q, webhook.Done, held[7:])
+	settleAll(t, q, store.Return, held[3:7])
+	settleAll(t, q, store.Done, held[7:])
 	got := fetchUntil(t, q, 13, "crm", "mail")
-	settleAll(t, q, webhook.Done, got)
+	settleAll(t, q, store.Done, got)
 	wantWaiting(t, q, 0)
 }
 
@@ -67,7 +67,7 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	settleAll(t, q, webhook.Return, fetchUntil(t, q, 1, "mail"))
+	settleAll(t, q, store.Return, fetchUntil(t, q, 1, "mail"))
 	exec(claimSQL, q.nodeNow(), [][]byte{[]byte("crm")}, []bool{false}, time.Now().UnixMicro(), []int32{1}) // its answer is lost
 	exec(`ALTER TABLE S.chunk ADD CONSTRAINT stays_claimed CHECK (node <> 0) NOT VALID`)
 	if err := q.release(ctx, 0); !hasCode(err, "23514") {
@@ -82,7 +82,7 @@ func TestLostFirstClaimIsCountedOnce(t *testing.T) {
 	if err := q.reconcile(ctx); err != nil {
 		t.Fatal(err)
 	}
-	settleAll(t, other, webhook.Done, fetchUntil(t, other, 20, "crm", "mail"))
+	settleAll(t, other, store.Done, fetchUntil(t, other, 20, "crm", "mail"))
 	if n, m := q.FirstClaims(), other.FirstClaims(); n != 20 || m != 0 {
 		t.Errorf("the nodes count %d and %d first claims, want 20 and 0", n, m)
 	}
@@ -124,19 +124,19 @@ func TestLostAnswerOfSweep(t *testing.T) {
 	q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), Claim: time.Hour, Poll: time.Hour, NoListen: true})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 2)...)
-	settleAll(t, q, webhook.Return, fetchUntil(t, q, 1, "crm")) // now the chunk is in memory
-	n, _, err := q.sweep(t.Context(), `destination = $2`, "crm", func(d *webhook.Delivery) webhook.Verdict {
+	settleAll(t, q, store.Return, fetchUntil(t, q, 1, "crm")) // now the chunk is in memory
+	n, _, err := q.sweep(t.Context(), `destination = $2`, "crm", func(d *store.Delivery) store.Verdict {
 		deaf.Store(true)
 		if d.ID == "0" {
-			return webhook.Done
+			return store.Done
 		}
-		return webhook.Return
+		return store.Return
 	})
 	if n != 0 || err == nil {
 		t.Fatalf("sweep = %d, %v; want an error, because the answer was lost", n, err)
 	}
 	deaf.Store(false)
-	ds, err := q.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 2}}, 1<<20, nil)
+	ds, err := q.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 2}}, 1<<20, nil)
 	if len(ds) != 1 || ds[0].ID != "1" || err != nil {
 		t.Errorf("Fetch = %v, %v; want only the delivery that was not settled", ds, err)
 	}

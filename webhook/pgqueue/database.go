@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A database is a schema of PostgreSQL that several stores share.
@@ -23,9 +23,9 @@ type database struct {
 	schema     string            // quoted, for SQL
 	names      *strings.Replacer // of the method in
 	channel    string            // of notifications
-	calls      storekit.Gate
-	steps      *storekit.Upkeep // of maintenance
-	background context.Context  // ends when the Store is closed
+	calls      store.Gate
+	steps      *store.Upkeep   // of maintenance
+	background context.Context // ends when the Store is closed
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 }
@@ -121,7 +121,7 @@ const (
 // paged lists, page by page, the rows whose keys sort after the argument after. To args it appends the
 // last key that was listed, and the size of a page.
 func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
-	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
+	return store.Pages(after, func(after string) (all []T, next string, err error) {
 		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)
 		if len(all) == page {
 			next = key(all[page-1])

@@ -1,4 +1,4 @@
-// Package pgqueue keeps deliveries in PostgreSQL, 13 or newer. It is a webhook.Store that any
+// Package pgqueue keeps deliveries in PostgreSQL, 13 or newer. It is a store.Store that any
 // number of processes share, and each process adds throughput. If a process dies, nothing is lost:
 // the others take over its claims once its heartbeats have ended.
 //
@@ -32,7 +32,7 @@
 // Due times are compared with the clock of the database. The clocks of nodes have to be right to
 // about a second, as NTP keeps them: a clock that is ahead delays the deliveries that its node puts.
 //
-// A Store keeps no webhook.History, because it would have to write each body once more.
+// A Store keeps no store.History, because it would have to write each body once more.
 //
 // # Connections
 //

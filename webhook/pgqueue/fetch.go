@@ -9,14 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
 type fetch struct {
 	s        *claimer
-	wants    []webhook.Want
+	wants    []store.Want
 	maxBytes int64
 	at       int64   // now by the database's clock, in microseconds
 	began    uint64  // the latest event before Fetch
@@ -25,9 +24,9 @@ type fetch struct {
 	full     bool    // maxBytes is reached
 }
 
-// Fetch implements webhook.Store. It asks the database only if memory does not have enough
+// Fetch implements store.Store. It asks the database only if memory does not have enough
 // deliveries. One query then serves many of wants.
-func (s *claimer) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (s *claimer) Fetch(ctx context.Context, wants []store.Want, maxBytes int64, dst []store.Delivery) ([]store.Delivery, error) {
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.Acquire(ctx, 1); err != nil {
@@ -179,9 +178,9 @@ const claimSQL = `WITH picked AS MATERIALIZED (
 	) c
 )` + claimPicked
 
-// Heads implements webhook.Store. It may yield destinations that this node itself has changed.
-func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return storekit.Page(func() (heads []webhook.Head, err error) {
+// Heads implements store.Store. It may yield destinations that this node itself has changed.
+func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
+	return store.Page(func() (heads []store.Head, err error) {
 		began := time.Now()
 		s.mu.Lock()
 		names, only := s.news, [][]byte(nil) // nil for all
@@ -216,7 +215,7 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, er
 		}
 		for name := range names {
 			q := queuesOf(name)
-			heads = append(heads, webhook.Head{Destination: name, Fresh: s.queueOf(q[0]).next(), Retry: s.queueOf(q[1]).next()})
+			heads = append(heads, store.Head{Destination: name, Fresh: s.queueOf(q[0]).next(), Retry: s.queueOf(q[1]).next()})
 		}
 		return heads, nil
 	})

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-func deliveries(destination string, from, n int) []webhook.Delivery {
+func deliveries(destination string, from, n int) []store.Delivery {
 	now := time.Now()
-	ds := make([]webhook.Delivery, n)
+	ds := make([]store.Delivery, n)
 	for i := range ds {
-		ds[i] = webhook.Delivery{
+		ds[i] = store.Delivery{
 			Destination: destination, ID: fmt.Sprint(from + i), Type: "track",
 			Body: fmt.Appendf(nil, `{"messageId":"%d"}`, from+i), Accepted: now, Due: now.Add(-time.Second),
 		}
@@ -25,8 +25,8 @@ func deliveries(destination string, from, n int) []webhook.Delivery {
 }
 
 // putSome puts ds and returns how many were stored.
-func putSome(ctx context.Context, s *Store, ds ...webhook.Delivery) (n int, err error) {
-	out := make([]webhook.Result, len(ds))
+func putSome(ctx context.Context, s *Store, ds ...store.Delivery) (n int, err error) {
+	out := make([]store.Result, len(ds))
 	err = s.Put(ctx, puts(ds...), out)
 	for _, r := range out {
 		if r.Stored {
@@ -36,15 +36,15 @@ func putSome(ctx context.Context, s *Store, ds ...webhook.Delivery) (n int, err 
 	return n, err
 }
 
-func puts(ds ...webhook.Delivery) []webhook.Put {
-	ps := make([]webhook.Put, len(ds))
+func puts(ds ...store.Delivery) []store.Put {
+	ps := make([]store.Put, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
 	}
 	return ps
 }
 
-func putAll(t testing.TB, s *Store, ds ...webhook.Delivery) {
+func putAll(t testing.TB, s *Store, ds ...store.Delivery) {
 	t.Helper()
 	if n, err := putSome(t.Context(), s, ds...); n != len(ds) || err != nil {
 		t.Fatalf("Put = %d, %v; want %d", n, err, len(ds))
@@ -52,7 +52,7 @@ func putAll(t testing.TB, s *Store, ds ...webhook.Delivery) {
 }
 
 // fetchUntil fetches from one destination after the other until it has n deliveries.
-func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []webhook.Delivery) {
+func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []store.Delivery) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("the store hands out %d deliveries", n), func() bool {
 		for _, name := range destinations {
@@ -61,7 +61,7 @@ func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []web
 					return true
 				}
 				var err error
-				if ds, err = s.Fetch(t.Context(), []webhook.Want{{Destination: name, Retries: retries, Max: n - len(ds)}}, 1<<40, ds); err != nil {
+				if ds, err = s.Fetch(t.Context(), []store.Want{{Destination: name, Retries: retries, Max: n - len(ds)}}, 1<<40, ds); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -71,15 +71,15 @@ func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []web
 	return ds
 }
 
-func settlements(verdict webhook.Verdict, ds []webhook.Delivery) []webhook.Settlement {
-	ss := make([]webhook.Settlement, len(ds))
+func settlements(verdict store.Verdict, ds []store.Delivery) []store.Settlement {
+	ss := make([]store.Settlement, len(ds))
 	for i := range ds {
-		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: ds[i]}
+		ss[i] = store.Settlement{Verdict: verdict, Delivery: ds[i]}
 	}
 	return ss
 }
 
-func settleAll(t testing.TB, s *Store, verdict webhook.Verdict, ds []webhook.Delivery) {
+func settleAll(t testing.TB, s *Store, verdict store.Verdict, ds []store.Delivery) {
 	t.Helper()
 	if n, err := s.Settle(t.Context(), settlements(verdict, ds)); n != len(ds) || err != nil {
 		t.Fatalf("Settle = %d, %v; want %d", n, err, len(ds))

@@ -11,13 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // scanDead reads the key and the record of a dead letter. If the record is damaged, the dead letter has
 // nothing but its Key.
-func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.Ended, err error) {
+func (s *Store) scanDead(r pgx.CollectableRow) (d store.Ended, err error) {
 	var key string
 	var record []byte
 	if err = r.Scan((*text)(&key), &record); err != nil {
@@ -25,29 +24,29 @@ func (s *Store) scanDead(r pgx.CollectableRow) (d webhook.Ended, err error) {
 	}
 	if damage := d.UnmarshalBinary(record); damage != nil {
 		s.config.Logger.Error("pgqueue: ignoring a dead letter that is damaged; discard it by its key", "key", key, "error", damage)
-		d = webhook.Ended{}
+		d = store.Ended{}
 	}
 	d.Key = key
 	return d, nil
 }
 
-// DeadLetter implements webhook.Store.
-func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.Ended, error) {
+// DeadLetter implements store.Store.
+func (s *Store) DeadLetter(ctx context.Context, key string) (store.Ended, error) {
 	what := "dead letter " + strconv.Quote(key)
 	found, err := listed(ctx, s.database, what, s.scanDead, `SELECT key, record FROM S.dead WHERE key = $1`, []byte(key))
 	switch {
 	case err != nil:
-		return webhook.Ended{}, err
+		return store.Ended{}, err
 	case len(found) == 0:
-		return webhook.Ended{}, webhook.ErrNoDeadLetter
+		return store.Ended{}, store.ErrNoDeadLetter
 	case found[0].Destination == "":
-		return webhook.Ended{}, fmt.Errorf("pgqueue: %s is damaged", what)
+		return store.Ended{}, fmt.Errorf("pgqueue: %s is damaged", what)
 	}
 	return found[0], nil
 }
 
-// Dead implements webhook.Store. It leaves out damaged dead letters.
-func (s *Store) Dead(ctx context.Context, f webhook.EndedFilter, after string) iter.Seq2[webhook.Ended, error] {
+// Dead implements store.Store. It leaves out damaged dead letters.
+func (s *Store) Dead(ctx context.Context, f store.EndedFilter, after string) iter.Seq2[store.Ended, error] {
 	to := int64(never)
 	if !f.To.IsZero() {
 		to = f.To.UnixMicro()
@@ -56,10 +55,10 @@ func (s *Store) Dead(ctx context.Context, f webhook.EndedFilter, after string) i
 	if f.NewestFirst {
 		order = "($6 = ''::bytea OR key < $6) ORDER BY key DESC"
 	}
-	list := paged(ctx, s.database, "reading dead letters", after, func(d webhook.Ended) string { return d.Key }, s.scanDead, `SELECT key, record FROM S.dead
+	list := paged(ctx, s.database, "reading dead letters", after, func(d store.Ended) string { return d.Key }, s.scanDead, `SELECT key, record FROM S.dead
 WHERE ($1 = ''::bytea OR destination = $1) AND ($2 = ''::bytea OR type = $2) AND ($3 = ''::bytea OR reason = $3)
 AND died >= $4 AND died < $5 AND `+order+` LIMIT $7`, []byte(f.Destination), []byte(f.Type), []byte(f.Reason), f.From.UnixMicro(), to)
-	return func(yield func(webhook.Ended, error) bool) {
+	return func(yield func(store.Ended, error) bool) {
 		for d, err := range list {
 			selected := err != nil || d.Destination != "" && f.Match(&d) // the query does not filter by ID and User
 			if selected && !yield(d, err) {
@@ -71,7 +70,7 @@ AND died >= $4 AND died < $5 AND `+order+` LIMIT $7`, []byte(f.Destination), []b
 
 const discardSQL = `DELETE FROM S.dead WHERE key = ANY ($1::bytea[])`
 
-// Discard implements webhook.Store.
+// Discard implements store.Store.
 func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "discarding dead letters", func() error {
 		tag, err := s.pool.Exec(ctx, s.in(discardSQL), bytesOf(keys))
@@ -81,7 +80,7 @@ func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) 
 	return n, err
 }
 
-// Revive implements webhook.Store. Damaged dead letters stay.
+// Revive implements store.Store. Damaged dead letters stay.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	var names, found []string
 	err = s.call(ctx, "reviving dead letters", func() error {
@@ -98,7 +97,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 					continue
 				}
 				d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-				e, err := newEntry(&webhook.Put{Delivery: d, NoDedup: true})
+				e, err := newEntry(&store.Put{Delivery: d, NoDedup: true})
 				if err != nil {
 					return err
 				}
@@ -118,25 +117,25 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	return len(found), nil
 }
 
-// Settings implements webhook.Store.
-func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return paged(ctx, s.database, "reading settings", "", func(e webhook.Setting) string { return e.Name },
-		func(r pgx.CollectableRow) (e webhook.Setting, err error) {
+// Settings implements store.Store.
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
+	return paged(ctx, s.database, "reading settings", "", func(e store.Setting) string { return e.Name },
+		func(r pgx.CollectableRow) (e store.Setting, err error) {
 			err = r.Scan((*text)(&e.Name), &e.Value, &e.Version)
 			return e, err
 		}, `SELECT name, value, version FROM S.setting
 WHERE name >= $1 AND name > $2 AND substring(name FOR length($1)) = $1 ORDER BY name LIMIT $3`, []byte(prefix))
 }
 
-// Set implements webhook.Store.
-func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
+// Set implements store.Store.
+func (s *Store) Set(ctx context.Context, e store.Setting) (version uint64, err error) {
 	if err := e.Check(); err != nil {
 		return 0, fmt.Errorf("pgqueue: %w", err)
 	}
 	err = s.call(ctx, "storing a setting", func() error {
 		err := s.pool.QueryRow(ctx, s.in(setSQL), []byte(e.Name), e.Value, int64(e.Version)).Scan(&version)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return webhook.ErrConflict
+			return store.ErrConflict
 		}
 		return err
 	})
@@ -155,11 +154,11 @@ const setSQL = `WITH old AS (
 )
 SELECT version FROM stored UNION ALL SELECT version FROM new WHERE $2 IS NULL`
 
-// Count implements webhook.Store. Deliveries in chunks of other nodes count as claimed.
-func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
+// Count implements store.Store. Deliveries in chunks of other nodes count as claimed.
+func (s *Store) Count(ctx context.Context) (c store.Counts, err error) {
 	for d, err := range s.CountByDestination(ctx) {
 		if err != nil {
-			return webhook.Counts{}, err
+			return store.Counts{}, err
 		}
 		c.Waiting += d.Waiting
 		c.Claimed += d.Claimed
@@ -177,11 +176,11 @@ func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
 	return c, err
 }
 
-// CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
+// CountByDestination implements store.Store. Deliveries in chunks of other nodes count as
 // claimed.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
-		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	return store.Page(func() ([]store.DestinationCounts, error) {
+		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c store.DestinationCounts, err error) {
 			var first int64
 			err = r.Scan((*text)(&c.Destination), &c.Waiting, &c.Claimed, &first)
 			c.Oldest = timeOf(first)
@@ -210,10 +209,10 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	})
 }
 
-// Waiting implements webhook.Store. To find the delivery with the ID after, it reads all deliveries
+// Waiting implements store.Store. To find the delivery with the ID after, it reads all deliveries
 // before it.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
-	return func(yield func(webhook.Delivery, error) bool) {
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
+	return func(yield func(store.Delivery, error) bool) {
 		found := after == ""
 		for d, err := range s.inOrder(ctx, destination) {
 			if err == nil && !found {
@@ -229,8 +228,8 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 }
 
 // inOrder yields the deliveries of a destination, ordered by Due.
-func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
-	return func(yield func(webhook.Delivery, error) bool) {
+func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[store.Delivery, error] {
+	return func(yield func(store.Delivery, error) bool) {
 		const what = "reading waiting deliveries"
 		type bound struct{ ID, Due int64 } // a chunk, and a lower bound of its due times
 		chunks, err := listed(ctx, s.database, what, pgx.RowToStructByPos[bound], waitingSQL, []byte(destination))
@@ -259,7 +258,7 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[webho
 			}
 		}
 		if err != nil {
-			yield(webhook.Delivery{}, err)
+			yield(store.Delivery{}, err)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (s *memory) forget(cs ...*chunk) {
 	}
 }
 
-// Changed implements webhook.Store.
+// Changed implements store.Store.
 func (s *memory) Changed() <-chan struct{} { return s.changed }
 
 // signal puts a value into a channel with capacity 1, unless it has one.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A query learns the head of a queue. What happens during the query may not be in its answer. After
@@ -68,17 +68,17 @@ func BenchmarkBacklogInMemory(b *testing.B) {
 	}
 	key := queueKey{destination: "crm"}
 	var stored int64
-	store := func() {
+	queue := func() {
 		stored++
 		c := &chunk{id: stored, queue: key, items: make([]item, 1)}
-		c.items[0] = item{chunk: c, d: webhook.Delivery{Due: time.UnixMicro(stored)}}
+		c.items[0] = item{chunk: c, d: store.Delivery{Due: time.UnixMicro(stored)}}
 		s.install(c)
 	}
 	for range 20_000 {
-		store()
+		queue()
 	}
 	for b.Loop() {
-		store()
+		queue()
 		it := s.queueOf(key).first()
 		s.hand(it)
 		s.unhand(it, settled)
@@ -98,7 +98,7 @@ func TestQueuesHaveOnlyFreeItems(t *testing.T) {
 	for id := range int64(4) {
 		c := &chunk{id: id, queue: key, items: make([]item, 3)}
 		for i := range c.items {
-			c.items[i] = item{chunk: c, index: i, d: webhook.Delivery{Due: time.UnixMicro(id % 2)}} // the chunks overlap
+			c.items[i] = item{chunk: c, index: i, d: store.Delivery{Due: time.UnixMicro(id % 2)}} // the chunks overlap
 		}
 		s.install(c)
 		chunks = append(chunks, c)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A heartbeat proves to other nodes that this process, a node, is alive.
@@ -43,7 +43,7 @@ func (s *heartbeat) beat(ctx context.Context) error {
 	if !alive {
 		return errors.New("the forwarder of this node makes no progress")
 	}
-	if len(note) > webhook.MaxNote {
+	if len(note) > store.MaxNote {
 		note = nil
 	}
 	sent := time.Now()
@@ -88,14 +88,14 @@ func (s *heartbeat) nodeNow() int64 {
 	return s.node
 }
 
-// Now implements webhook.Store.
+// Now implements store.Store.
 func (s *heartbeat) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond)
 }
 
-// Present implements webhook.Shared.
+// Present implements store.Shared.
 func (s *heartbeat) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
@@ -103,10 +103,10 @@ func (s *heartbeat) Present(note func() ([]byte, bool)) {
 	signal(s.presented)
 }
 
-// Nodes implements webhook.Shared.
-func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
+// Nodes implements store.Shared.
+func (s *heartbeat) Nodes(ctx context.Context) ([]store.Node, error) {
 	self := s.nodeNow()
-	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n webhook.Node, err error) {
+	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n store.Node, err error) {
 		var id int64
 		err = r.Scan(&id, &n.Name, &n.Opened, &n.Seen, &n.Note)
 		n.Self, n.Opened, n.Seen = id == self, n.Opened.UTC(), n.Seen.UTC()
@@ -177,10 +177,10 @@ func (s *claimer) resign(ctx context.Context) error {
 	return s.pool.SendBatch(ctx, b).Close()
 }
 
-// Failing implements webhook.Maintained.
+// Failing implements store.Maintained.
 func (s *heartbeat) Failing() map[string]time.Time { return s.steps.Failing() }
 
-// ran takes the result of a maintenance step; effect is that of storekit.Upkeep. While heartbeats
+// ran takes the result of a maintenance step; effect is that of store.Upkeep. While heartbeats
 // fail, it ignores errors: the method live logs that the database does not work.
 func (s *heartbeat) ran(step, effect string, err error) {
 	s.mu.Lock()

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
+// PutTx implements store.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
 // Transactions that put the same delivery wait for each other. While a transaction is open, the
@@ -25,7 +25,7 @@ import (
 //
 // At SERIALIZABLE, transactions that put at the same time may make each other fail, even if they
 // put different deliveries. They fail at commit at the latest.
-func (s *Store) PutTx(ctx context.Context, tx any, ps []webhook.Put) (n int, err error) {
+func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
@@ -63,5 +63,5 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []webhook.Put) (n int, err
 	return n, err
 }
 
-// FirstClaims implements webhook.Outbox.
+// FirstClaims implements store.Outbox.
 func (s *claimer) FirstClaims() int64 { return s.firstClaims.Load() }

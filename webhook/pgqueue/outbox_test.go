@@ -16,6 +16,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -115,7 +116,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	c := start()
 	run(c)
 	forward(c, "good", 120, 150)
-	var counts webhook.Counts
+	var counts store.Counts
 	testkit.Until(t, "every delivery is delivered or dead", func() bool {
 		if counts, err = c.store.Count(ctx); err != nil {
 			t.Fatal(err)
@@ -127,7 +128,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 	var accepted, delivered, dead int64
 	for _, n := range []*node{a, b, c} {
 		s := n.Stats()
-		accepted, delivered, dead = accepted+s.Accepted, delivered+s.Delivered, dead+s.Dead[webhook.ReasonRefused]
+		accepted, delivered, dead = accepted+s.Accepted, delivered+s.Delivered, dead+s.Dead[store.ReasonRefused]
 	}
 	if delivered != 150 || dead != 30 || counts.Dead != 30 {
 		t.Errorf("got %d delivered, %d dead, %d dead letters; want 150, 30, 30", delivered, dead, counts.Dead)
@@ -163,17 +164,17 @@ func TestPutTxIsCountedBeforeChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCounts("PutTx", 0, 0)
-	if n, _, err := a.Change(ctx, webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.Discarded); n != 10 || err != nil {
+	if n, _, err := a.Change(ctx, store.WaitingFilter{Destination: "crm", User: "u0"}, store.Discarded); n != 10 || err != nil {
 		t.Fatalf("Change to Discarded = %d, %v; want 10", n, err)
 	}
 	wantCounts("Change to Discarded", 30, 0) // the sweep has claimed all chunks of the destination
 	if n, _, err := b.Erase(ctx, "u1"); n != 10 || err != nil {
 		t.Fatalf("Erase = %d, %v; want 10", n, err)
 	}
-	if n, _, err := b.Change(ctx, webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); n != 10 || err != nil {
+	if n, _, err := b.Change(ctx, store.WaitingFilter{Destination: "crm"}, store.DueNow); n != 10 || err != nil {
 		t.Fatalf("Change to DueNow = %d, %v; want 10", n, err)
 	}
-	settleAll(t, b, webhook.Done, fetchUntil(t, b, 10, "crm"))
+	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
 	wantCounts("the last delivery", 30, 0)
 	wantWaiting(t, a, 0)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The store passes the same suite behind a pooler that gives each transaction another
@@ -42,17 +42,17 @@ func TestPooler(t *testing.T) {
 			}
 			putAll(t, q, deliveries("mail", 0, 200)...)
 			ds := fetchUntil(t, q, 300, "crm", "mail")
-			settleAll(t, q, webhook.Done, ds[:250])
+			settleAll(t, q, store.Done, ds[:250])
 			for i := range ds[250:] {
 				ds[250+i].Due = time.Now().Add(time.Hour)
 			}
-			settleAll(t, q, webhook.Retry, ds[250:290])
-			settleAll(t, q, webhook.Bury, ds[290:])
+			settleAll(t, q, store.Retry, ds[250:290])
+			settleAll(t, q, store.Bury, ds[290:])
 			if c, err := q.Count(ctx); err != nil || c.Waiting != 40 || c.Dead != 10 {
 				t.Errorf("Count = %+v, %v; want 40 waiting, 10 dead", c, err)
 			}
 			dead := 0
-			for d, err := range q.Dead(ctx, webhook.EndedFilter{NewestFirst: true}, "") {
+			for d, err := range q.Dead(ctx, store.EndedFilter{NewestFirst: true}, "") {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,10 +61,10 @@ func TestPooler(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n, _, err := q.Change(ctx, webhook.WaitingFilter{Destination: "mail"}, webhook.Discarded); n+dead != 60 || err != nil {
+			if n, _, err := q.Change(ctx, store.WaitingFilter{Destination: "mail"}, store.Discarded); n+dead != 60 || err != nil {
 				t.Errorf("after reviving %d, Change to Discarded = %d, %v; want 60 in all", dead, n, err)
 			}
-			if _, err := q.Set(ctx, webhook.Setting{Name: "pause/crm", Value: []byte("{}")}); err != nil {
+			if _, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")}); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(q.upkeep(ctx), q.takeOver(ctx)); err != nil {

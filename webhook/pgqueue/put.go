@@ -13,8 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -36,11 +35,11 @@ type put struct {
 	err     error
 }
 
-// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for its end. If
+// Put implements store.Store. If ctx is cancelled during the transaction, Put waits for its end. If
 // ctx reaches its deadline, Put returns at once, and its deliveries may be stored or not; put again,
 // they are stored once. If an open transaction of PutTx has put one of ps, Put waits for the end of
 // that transaction, for half a minute at most.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *Store) Put(ctx context.Context, ps []store.Put, out []store.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := new(put)
 		size := 0
@@ -75,7 +74,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 			return p.err
 		}
 		for i, e := range p.entries {
-			out[i] = webhook.Result{Stored: !e.known, Claim: e.claim}
+			out[i] = store.Result{Stored: !e.known, Claim: e.claim}
 		}
 		return nil
 	})
@@ -225,26 +224,26 @@ func (s *Store) stored(drafts []*draft, node int64, r *putResult) {
 
 // An entry is a delivery to be stored. It shares no memory with the caller.
 type entry struct {
-	key    storekit.Key
+	key    store.Key
 	queue  queueKey
 	due    int64
 	record []byte
-	reason webhook.Reason // why the last attempt failed
-	dedup  bool           // the delivery is left out if its key is known; otherwise the key is remembered
-	known  bool           // the key was known, or that of an earlier entry
-	keep   bool           // the caller wants to claim it
-	claim  uint64         // the caller's claim
+	reason store.Reason // why the last attempt failed
+	dedup  bool         // the delivery is left out if its key is known; otherwise the key is remembered
+	known  bool         // the key was known, or that of an earlier entry
+	keep   bool         // the caller wants to claim it
+	claim  uint64       // the caller's claim
 }
 
 // newEntry returns the entry of p, or the error of p.Check.
-func newEntry(p *webhook.Put) (*entry, error) {
+func newEntry(p *store.Put) (*entry, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	record, err := p.AppendBinary(make([]byte, 0, len(p.Body)+256))
 	e := &entry{queue: queueKey{p.Destination, !p.Expires.IsZero()}, due: p.Due.UnixMicro(), record: record, dedup: !p.NoDedup, keep: p.Keep}
 	if e.dedup {
-		e.key = storekit.KeyOf(p.Destination, p.ID)
+		e.key = store.KeyOf(p.Destination, p.ID)
 	}
 	if n := len(p.Attempts); n > 0 {
 		e.reason = p.Attempts[n-1].Reason
@@ -266,7 +265,7 @@ type draft struct {
 // are due.
 func draftsOf(all []*entry) (drafts []*draft) {
 	now := time.Now().UnixMicro()
-	seen := make(map[storekit.Key]bool)
+	seen := make(map[store.Key]bool)
 	all = slices.DeleteFunc(all, func(e *entry) bool {
 		if e.known = e.dedup && seen[e.key]; e.dedup {
 			seen[e.key] = true

@@ -13,8 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Put returns at the deadline of its context if the database does not answer. If the delivery is
@@ -33,8 +32,8 @@ func TestPutEndsAtItsDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	ds := deliveries("crm", 0, 1)
-	ps := []webhook.Put{{Delivery: ds[0], Keep: true}}
-	if err := q.Put(ctx, ps, make([]webhook.Result, 1)); !errors.Is(err, context.DeadlineExceeded) {
+	ps := []store.Put{{Delivery: ds[0], Keep: true}}
+	if err := q.Put(ctx, ps, make([]store.Result, 1)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Put = %v; want context.DeadlineExceeded", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -45,7 +44,7 @@ func TestPutEndsAtItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWaiting(t, q, 1)
-	settleAll(t, q, webhook.Done, fetchUntil(t, q, 1, "crm"))
+	settleAll(t, q, store.Done, fetchUntil(t, q, 1, "crm"))
 }
 
 // Put stores a delivery with NoDedup, even if all others of the same call were put before.
@@ -54,8 +53,8 @@ func TestPutNoDedupBesideDuplicates(t *testing.T) {
 	defer q.Close()
 	ds := deliveries("crm", 0, 2)
 	putAll(t, q, ds...)
-	ps := []webhook.Put{{Delivery: ds[0]}, {Delivery: ds[0], NoDedup: true}, {Delivery: ds[1]}}
-	out := make([]webhook.Result, len(ps))
+	ps := []store.Put{{Delivery: ds[0]}, {Delivery: ds[0], NoDedup: true}, {Delivery: ds[1]}}
+	out := make([]store.Result, len(ps))
 	if err := q.Put(t.Context(), ps, out); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func TestHeadsYieldAPutThatIsStoredAfterItsDeadline(t *testing.T) {
 	if names := heads(false); names != nil {
 		t.Errorf("Heads yields %q after the caller has put a delivery, want nothing", names)
 	}
-	e, err := newEntry(&webhook.Put{Delivery: d})
+	e, err := newEntry(&store.Put{Delivery: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func TestPutThatIsTriedAgainEndsAtItsDeadline(t *testing.T) {
 		q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 		defer q.Close()
 		q.puts.Close()
-		q.puts = storekit.NewBatcher(1, maxBatch, func(puts []*put) { // another transaction has the same key
+		q.puts = store.NewBatcher(1, maxBatch, func(puts []*put) { // another transaction has the same key
 			for _, p := range puts {
 				p.err = &pgconn.PgError{Code: lockNotAvailable}
 				close(p.done)
@@ -135,13 +134,13 @@ func TestPutTxNoDedup(t *testing.T) {
 	ctx := t.Context()
 	ds := deliveries("crm", 0, 2)
 	putAll(t, q, ds[0])
-	again := webhook.Put{Delivery: ds[0], NoDedup: true}
+	again := store.Put{Delivery: ds[0], NoDedup: true}
 	for _, tt := range []struct {
 		name string
-		ps   []webhook.Put
+		ps   []store.Put
 		want int
 	}{
-		{"all with NoDedup", []webhook.Put{again, again}, 2},
+		{"all with NoDedup", []store.Put{again, again}, 2},
 		{"one with NoDedup, one put before, one new", append(puts(ds...), again), 2},
 	} {
 		err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
@@ -183,7 +182,7 @@ func TestPutTakesAnyReason(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	d := deliveries("crm", 0, 1)
-	d[0].Attempts = []webhook.Attempt{{Reason: "\x00\xff"}}
+	d[0].Attempts = []store.Attempt{{Reason: "\x00\xff"}}
 	putAll(t, q, d...)
 	if got := fetchUntil(t, q, 1, "crm"); got[0].Attempts[0].Reason != "\x00\xff" {
 		t.Errorf("Fetch = %+v, want the reason that was put", got)

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // exec runs statements. S. stands for the schema of c.
@@ -52,11 +52,11 @@ func useAll(t testing.TB, q *Store) {
 	ctx := t.Context()
 	putAll(t, q, deliveries("crm", 0, 30)...)
 	ds := fetchUntil(t, q, 20, "crm")
-	settleAll(t, q, webhook.Done, ds[:5])
-	settleAll(t, q, webhook.Bury, ds[5:15])
-	settleAll(t, q, webhook.Retry, ds[15:])
+	settleAll(t, q, store.Done, ds[:5])
+	settleAll(t, q, store.Bury, ds[5:15])
+	settleAll(t, q, store.Retry, ds[15:])
 	var keys []string
-	for d, err := range q.Dead(ctx, webhook.EndedFilter{}, "") {
+	for d, err := range q.Dead(ctx, store.EndedFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,11 +69,11 @@ func useAll(t testing.TB, q *Store) {
 		func() error { _, err := q.Revive(ctx, keys[:5]...); return err },
 		func() error { _, err := q.Discard(ctx, keys[5:]...); return err },
 		func() error {
-			_, _, err := q.Change(ctx, webhook.WaitingFilter{Destination: "crm"}, webhook.Discarded)
+			_, _, err := q.Change(ctx, store.WaitingFilter{Destination: "crm"}, store.Discarded)
 			return err
 		},
 		func() error {
-			_, err := q.Set(ctx, webhook.Setting{Name: "pause/crm", Value: []byte("{}")})
+			_, err := q.Set(ctx, store.Setting{Name: "pause/crm", Value: []byte("{}")})
 			return err
 		},
 		func() error { return q.release(ctx, 0) },
@@ -223,10 +223,10 @@ func TestOpenMigrates(t *testing.T) {
 	if v, _, err := versionOf(t.Context(), q.pool, q.schema); v != len(all) || err != nil {
 		t.Errorf("version %d, %v; want %d", v, err, len(all))
 	}
-	settleAll(t, old, webhook.Done, fetchUntil(t, old, 10, "mail"))
+	settleAll(t, old, store.Done, fetchUntil(t, old, 10, "mail"))
 	useAll(t, q)
 	putAll(t, old, deliveries("mail", 10, 10)...)
-	settleAll(t, old, webhook.Done, fetchUntil(t, old, 10, "mail"))
+	settleAll(t, old, store.Done, fetchUntil(t, old, 10, "mail"))
 }
 
 // The tables can be published for change data capture: all of them have a replica identity, whether

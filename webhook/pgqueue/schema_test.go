@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Open accepts a schema that a newer program has migrated, if that schema allows this program's
@@ -135,5 +135,5 @@ func TestPutTxWorksAtEachIsolationLevel(t *testing.T) {
 			t.Errorf("%s: Commit = %v, want nil", level, err)
 		}
 	}
-	settleAll(t, q, webhook.Done, fetchUntil(t, q, 31, "crm"))
+	settleAll(t, q, store.Done, fetchUntil(t, q, 31, "crm"))
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Settle implements webhook.Store.
-func (s *claimer) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+// Settle implements store.Store.
+func (s *claimer) Settle(ctx context.Context, ss []store.Settlement) (n int, err error) {
 	err = s.call(ctx, "settling", func() (err error) {
 		if err := s.settling.Acquire(ctx, 1); err != nil {
 			return err
@@ -25,7 +25,7 @@ func (s *claimer) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 }
 
 // settleAll stores settlements, in as many transactions as needed. The caller holds s.settling.
-func (s *claimer) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *claimer) settleAll(ctx context.Context, ss []store.Settlement) (n int, err error) {
 	for again := true; n < len(ss); {
 		if err := s.reconcile(ctx); err != nil {
 			return n, err
@@ -49,7 +49,7 @@ func (s *claimer) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 // settleSome stores the first settlements of ss, as many as fit into one transaction, and ends their
 // claims. It returns their number, and why it refuses the next one. The transaction fails unless this
 // node still claims all the chunks. After the error err the settlements may be stored or not.
-func (s *claimer) settleSome(ctx context.Context, ss []webhook.Settlement) (n int, refused, err error) {
+func (s *claimer) settleSome(ctx context.Context, ss []store.Settlement) (n int, refused, err error) {
 	err = s.exchange(ctx, s.claiming.RLocker(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		var (
 			b               pgx.Batch
@@ -74,7 +74,7 @@ func (s *claimer) settleSome(ctx context.Context, ss []webhook.Settlement) (n in
 			if it == nil || it.state == storing {
 				continue // the claim has ended, or an earlier settlement ends it
 			}
-			if v.Verdict == webhook.Return {
+			if v.Verdict == store.Return {
 				s.takeBack(it)
 				continue
 			}
@@ -82,16 +82,16 @@ func (s *claimer) settleSome(ctx context.Context, ss []webhook.Settlement) (n in
 			d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
 			size += 64
 			switch v.Verdict {
-			case webhook.Retry:
+			case store.Retry:
 				var e *entry
 				d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
-				if e, refused = newEntry(&webhook.Put{Delivery: d, NoDedup: true}); refused == nil {
+				if e, refused = newEntry(&store.Put{Delivery: d, NoDedup: true}); refused == nil {
 					retries = append(retries, e)
 					size += len(e.record)
 				}
-			case webhook.Bury:
+			case store.Bury:
 				var record []byte
-				dead := webhook.Ended{Delivery: d, Reason: v.Reason, At: v.At}
+				dead := store.Ended{Delivery: d, Reason: v.Reason, At: v.At}
 				if record, refused = dead.AppendBinary(nil); refused == nil {
 					b.Queue(s.in(burySQL), v.At.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(v.Reason), []byte(d.User), d.Size(), record)
 					size += len(record)

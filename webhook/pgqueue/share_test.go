@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A Put on one node notifies the other node. Each delivery goes to one of the two.
@@ -39,7 +39,7 @@ func TestNodesShareDeliveries(t *testing.T) {
 			}
 			seen[d.ID] = true
 		}
-		settleAll(t, q, webhook.Done, got)
+		settleAll(t, q, store.Done, got)
 	}
 	for _, q := range []*Store{a, b} {
 		wantWaiting(t, q, 200)
@@ -57,20 +57,20 @@ func TestClaimsOfDeadNodeAreTakenOver(t *testing.T) {
 		defer b.Close()
 		putAll(t, a, deliveries("crm", 0, 300)...)
 		got := fetchUntil(t, a, 100, "crm")
-		settleAll(t, a, webhook.Done, got[:50])
+		settleAll(t, a, store.Done, got[:50])
 		a.abandon()
 		began := time.Now()
 		ds := fetchUntil(t, b, 250, "crm")
 		if took := time.Since(began); took > c.Claim {
 			t.Errorf("taken over after %v, want at most %v", took, c.Claim)
 		}
-		settleAll(t, b, webhook.Done, ds)
+		settleAll(t, b, store.Done, ds)
 		// The node without claims can neither settle nor fetch.
-		if n, err := a.Settle(t.Context(), settlements(webhook.Retry, got[50:])); n != 0 || err == nil {
+		if n, err := a.Settle(t.Context(), settlements(store.Retry, got[50:])); n != 0 || err == nil {
 			t.Errorf("Settle of a node whose claims have expired = %d, %v; want 0 and an error", n, err)
 		}
 		wantWaiting(t, b, 0)
-		if _, err := a.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1, nil); err == nil {
+		if _, err := a.Fetch(t.Context(), []store.Want{{Destination: "crm", Max: 1}}, 1, nil); err == nil {
 			t.Error("Fetch of a node whose claims have expired = nil error, want an error")
 		}
 	})
@@ -173,8 +173,8 @@ func TestNodeDeclaredDeadStartsOver(t *testing.T) {
 	q.Present(func() ([]byte, bool) { return nil, true }) // makes the process send a heartbeat at once
 	testkit.Until(t, "the process is a new node", func() bool { return q.nodeNow() != node })
 	ds := fetchUntil(t, q, 10, "crm")
-	settleAll(t, q, webhook.Retry, held) // changes nothing: the old node has no claims any more
-	settleAll(t, q, webhook.Done, ds)
+	settleAll(t, q, store.Retry, held) // changes nothing: the old node has no claims any more
+	settleAll(t, q, store.Done, ds)
 	wantWaiting(t, q, 0)
 }
 
@@ -198,8 +198,8 @@ func TestNewNodeHasNoClaimsOfOldNode(t *testing.T) {
 	started := make(chan error, 1)
 	go func() { started <- q.enroll(ctx) }()
 	waitForLock(t, tx, q, "node") // the process becomes a new node
-	out := make([]webhook.Result, 1)
-	if err := q.Put(ctx, []webhook.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out); err != nil || out[0].Claim == 0 {
+	out := make([]store.Result, 1)
+	if err := q.Put(ctx, []store.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out); err != nil || out[0].Claim == 0 {
 		t.Fatalf("Put = %+v, %v; want a claim", out, err)
 	}
 	if err := errors.Join(tx.Commit(ctx), <-started); err != nil {
@@ -266,7 +266,7 @@ func TestEraseRemovesDeliveryThatIsBuriedMeanwhile(t *testing.T) {
 		}
 		return !idle
 	})
-	settleAll(t, b, webhook.Bury, ds)
+	settleAll(t, b, store.Bury, ds)
 	a.settling.Release(1)
 	if r := <-ended; r != (result{1, 0, nil}) {
 		t.Errorf("Erase = %+v, want that the delivery is erased", r)
@@ -294,7 +294,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 				s.Release(1)
 			}
 		}
-		n, claimed, err := q.sweep(t.Context(), `destination = $2`, "crm", func(*webhook.Delivery) webhook.Verdict {
+		n, claimed, err := q.sweep(t.Context(), `destination = $2`, "crm", func(*store.Delivery) store.Verdict {
 			switch seen++; {
 			case seen == 1:
 				go let(q.fetching, &fetches) // until the end of the first page
@@ -303,7 +303,7 @@ func TestSweepLetsOthersIn(t *testing.T) {
 			case seen > chunkPage && !(fetches.Load() && settles.Load()):
 				t.Errorf("between two pages: Fetch can begin: %v, Settle: %v; want both", fetches.Load(), settles.Load())
 			}
-			return webhook.Done
+			return store.Done
 		})
 		if n != chunkPage+1 || claimed != 0 || err != nil {
 			t.Errorf("sweep = %d, %d, %v; want %d, 0", n, claimed, err, chunkPage+1)
@@ -320,7 +320,7 @@ func TestChunksAreGivenBackAfterDeadlock(t *testing.T) {
 	defer b.Close()
 	ctx := t.Context()
 	putAll(t, b, deliveries("crm", 0, 10)...)
-	settleAll(t, a, webhook.Return, fetchUntil(t, a, 5, "crm"))
+	settleAll(t, a, store.Return, fetchUntil(t, a, 5, "crm"))
 	for _, sql := range []string{
 		`CREATE FUNCTION S.deadlock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$`,
 		`CREATE TRIGGER deadlock BEFORE UPDATE ON S.chunk FOR EACH ROW EXECUTE FUNCTION S.deadlock()`,
@@ -338,7 +338,7 @@ func TestChunksAreGivenBackAfterDeadlock(t *testing.T) {
 	if err := a.reconcile(ctx); err != nil {
 		t.Fatal(err)
 	}
-	settleAll(t, b, webhook.Done, fetchUntil(t, b, 10, "crm"))
+	settleAll(t, b, store.Done, fetchUntil(t, b, 10, "crm"))
 }
 
 // If the database answers so late that other nodes may have taken over, nothing is handed out.
@@ -348,12 +348,12 @@ func TestNothingIsHandedOutByLateAnswer(t *testing.T) {
 		call func(ctx context.Context, q *Store) (handed bool, err error)
 	}{
 		{"Put", func(ctx context.Context, q *Store) (bool, error) {
-			out := make([]webhook.Result, 1)
-			err := q.Put(ctx, []webhook.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out)
+			out := make([]store.Result, 1)
+			err := q.Put(ctx, []store.Put{{Delivery: deliveries("crm", 0, 1)[0], Keep: true}}, out)
 			return out[0].Claim != 0, err
 		}},
 		{"Fetch", func(ctx context.Context, q *Store) (bool, error) {
-			ds, err := q.Fetch(ctx, []webhook.Want{{Destination: "mail", Max: 1}}, 1, nil)
+			ds, err := q.Fetch(ctx, []store.Want{{Destination: "mail", Max: 1}}, 1, nil)
 			if err == nil {
 				return true, nil
 			}
@@ -413,7 +413,7 @@ func TestReleaseDuringPut(t *testing.T) {
 	defer q.Close()
 	defer other.Close()
 	ctx := t.Context()
-	if _, err := q.Fetch(ctx, []webhook.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil { // so that this node claims what it puts
+	if _, err := q.Fetch(ctx, []store.Want{{Destination: "crm", Max: 1}}, 1, nil); err != nil { // so that this node claims what it puts
 		t.Fatal(err)
 	}
 	tx, err := other.pool.Begin(ctx)
@@ -433,7 +433,7 @@ func TestReleaseDuringPut(t *testing.T) {
 	if err := errors.Join(q.Release(ctx), tx.Rollback(ctx), <-ended); err != nil {
 		t.Fatal(err)
 	}
-	settleAll(t, other, webhook.Done, fetchUntil(t, other, 1, "crm"))
+	settleAll(t, other, store.Done, fetchUntil(t, other, 1, "crm"))
 }
 
 func TestPutTx(t *testing.T) {
@@ -441,7 +441,7 @@ func TestPutTx(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			q := openWith(t, Config{Schema: "tx" + driver[:3]})
 			defer q.Close()
-			in := func(commit bool, ds ...webhook.Delivery) (n int) {
+			in := func(commit bool, ds ...store.Delivery) (n int) {
 				t.Helper()
 				var err error
 				ctx := t.Context()
@@ -506,7 +506,7 @@ func TestSerializablePutTxStoresEachDeliveryOnce(t *testing.T) {
 	defer q.Close()
 	const processes, each = 4, 10
 	var stored, failed atomic.Int64
-	put := func(d webhook.Delivery) error {
+	put := func(d store.Delivery) error {
 		for {
 			n := 0
 			err := pgx.BeginTxFunc(t.Context(), q.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
@@ -558,7 +558,7 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 		}
 		putAll(t, q, ds...)
 	}
-	settleAll(t, q, webhook.Done, fetchUntil(t, q, 1199, "crm"))
+	settleAll(t, q, store.Done, fetchUntil(t, q, 1199, "crm"))
 	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET chunk_since = chunk_since - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
@@ -567,7 +567,7 @@ func TestUpkeepTruncatesPartition(t *testing.T) {
 	}
 	// One delivery is left. Its chunk is given back and moved to another partition.
 	rest := fetchUntil(t, q, 1, "crm")
-	settleAll(t, q, webhook.Return, rest)
+	settleAll(t, q, store.Return, rest)
 	testkit.Until(t, "chunk_0 is small, and new chunks go to another partition", func() bool { // upkeep waits while an autovacuum has the table
 		if err := q.upkeep(ctx); err != nil {
 			t.Fatal(err)
@@ -608,7 +608,7 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	exec(`UPDATE S.chunk SET items = set_byte(items, position('{"messageId":"10"}'::bytea IN items) - 2, 255) WHERE position('{"messageId":"10"}'::bytea IN items) > 0`)
 	exec(`UPDATE S.chunk SET items = substring(items FOR octet_length(items) - 1) WHERE position('{"messageId":"20"}'::bytea IN items) > 0`)
 	got := fetchUntil(t, s, 28, "crm")
-	ss := settlements(webhook.Bury, got)
+	ss := settlements(store.Bury, got)
 	for i := range ss {
 		ss[i].At = time.Now()
 	}
@@ -618,7 +618,7 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	wantWaiting(t, s, 2)
 	exec(`UPDATE S.dead SET record = '\x00' WHERE id = (SELECT id FROM S.dead LIMIT 1)`)
 	var keys []string
-	for d, err := range s.Dead(t.Context(), webhook.EndedFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), store.EndedFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -636,7 +636,7 @@ func TestDamageHidesNoOtherDelivery(t *testing.T) {
 	if n != 27 {
 		t.Errorf("Waiting yields %d, want 27", n)
 	}
-	settleAll(t, s, webhook.Done, fetchUntil(t, s, 27, "crm"))
+	settleAll(t, s, store.Done, fetchUntil(t, s, 27, "crm"))
 }
 
 // The view waiting shows how many deliveries wait for which destination, and why.
@@ -648,14 +648,14 @@ func TestWaitingView(t *testing.T) {
 		later[i].Due = time.Now().Add(time.Hour)
 	}
 	putAll(t, s, slices.Concat(deliveries("crm", 0, 3), later, dies, deliveries("paused", 0, 1))...)
-	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/paused", Value: []byte("{}")}); err != nil {
+	if _, err := s.Set(t.Context(), store.Setting{Name: "pause/paused", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	fetchUntil(t, s, 1, "crm")
 	d := fetchUntil(t, s, 1, "dies")
-	d[0].Attempts = []webhook.Attempt{{Reason: webhook.ReasonTimeout}}
+	d[0].Attempts = []store.Attempt{{Reason: store.ReasonTimeout}}
 	d[0].Due, d[0].Expires = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
-	settleAll(t, s, webhook.Retry, d)
+	settleAll(t, s, store.Retry, d)
 	rows, err := s.pool.Query(t.Context(), "SELECT concat_ws(' ', destination, deliveries, queue, state, node, reason) FROM "+s.schema+".waiting ORDER BY 1")
 	if err != nil {
 		t.Fatal(err)

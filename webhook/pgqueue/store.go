@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // The defaults of Config.
@@ -78,7 +77,7 @@ func (c *Config) complete() error {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
-	c.Node = cmp.Or(c.Node, storekit.ProcessName())
+	c.Node = cmp.Or(c.Node, store.ProcessName())
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }
@@ -91,21 +90,21 @@ func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 // quarter of Claim.
 func (c *Config) late() time.Duration { return c.Claim / 2 }
 
-// A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts are in layers, each of which
+// A Store is a store.Store, store.Shared and audience.Roster. Its parts are in layers, each of which
 // embeds the next: claimer, memory, heartbeat and database.
 type Store struct {
 	claimer
-	puts     *storekit.Batcher[put] // the calls of Put that wait for a transaction
-	alone    *storekit.Batcher[put] // those that wait for a transaction of their own
-	farewell time.Duration          // how long Close waits for the database
+	puts     *store.Batcher[put] // the calls of Put that wait for a transaction
+	alone    *store.Batcher[put] // those that wait for a transaction of their own
+	farewell time.Duration       // how long Close waits for the database
 }
 
 var (
-	_ webhook.Store      = (*Store)(nil)
-	_ webhook.Shared     = (*Store)(nil)
-	_ webhook.Outbox     = (*Store)(nil)
-	_ webhook.Maintained = (*Store)(nil)
-	_ audience.Roster    = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Shared     = (*Store)(nil)
+	_ store.Outbox     = (*Store)(nil)
+	_ store.Maintained = (*Store)(nil)
+	_ audience.Roster  = (*Store)(nil)
 )
 
 // Open opens the store in the database that pool connects to. The caller closes pool after the
@@ -122,7 +121,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s := &Store{farewell: min(c.Claim, writeTimeout)}
 	s.heartbeat = heartbeat{
 		database: &database{
-			config: c, pool: pool, schema: name, channel: channelOf(c.Schema), steps: storekit.NewUpkeep("pgqueue", c.Logger),
+			config: c, pool: pool, schema: name, channel: channelOf(c.Schema), steps: store.NewUpkeep("pgqueue", c.Logger),
 			names: strings.NewReplacer("'S.ids'", literal(name+".ids"), "S.", name+"."),
 		},
 		presented: make(chan struct{}, 1), note: func() ([]byte, bool) { return nil, true },
@@ -136,7 +135,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 		}
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts, s.alone = storekit.NewBatcher(2, maxBatch, s.store), storekit.NewBatcher(1, 0, s.store)
+	s.puts, s.alone = store.NewBatcher(2, maxBatch, s.store), store.NewBatcher(1, 0, s.store)
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.maintain)
 	if !s.config.NoListen {
@@ -145,7 +144,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	return s, nil
 }
 
-// Close implements webhook.Store. It ends the claims of this node. If the database does not answer
+// Close implements store.Store. It ends the claims of this node. If the database does not answer
 // within Config.Claim, or within half a minute if that is shorter, the claims end when they expire.
 func (s *Store) Close() error {
 	if !s.calls.Close() {

@@ -21,9 +21,9 @@ import (
 	"github.com/hookferry/analytics/internal/pgtest"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 var with = flag.String("postgres", "", "settings of the server, as in \"shared_buffers=16MB wal_level=minimal\"")
@@ -124,7 +124,7 @@ func (s *Store) abandon() {
 // traits tell queuetest what this store can do.
 var traits = queuetest.Traits{
 	Durable: true, Share: true,
-	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
+	Abandon: func(t testing.TB, s store.Store) { s.(*Store).abandon() },
 }
 
 func TestStore(t *testing.T) {
@@ -134,7 +134,7 @@ func TestStore(t *testing.T) {
 // TestStoreInRealTime runs the same suite in real time, with notifications.
 func TestStoreInRealTime(t *testing.T) {
 	soak.Only(t, "postgres-queue")
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
 		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
 	}, traits)
 }

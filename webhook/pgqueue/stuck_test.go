@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // While a transaction that has put a delivery is open, a Put of the same delivery waits for the
@@ -74,7 +74,7 @@ func TestPutWaitsForTransactionWithSameDelivery(t *testing.T) {
 					t.Errorf("Put after the transaction = %d, %v, want %d", r.n, r.err, want)
 				}
 				got := fetchUntil(t, q, 102+map[bool]int{true: 2}[commit], "crm")
-				settleAll(t, q, webhook.Done, got)
+				settleAll(t, q, store.Done, got)
 				wantWaiting(t, q, 0)
 			})
 		})

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
-// Erase implements webhook.Store. It reads every chunk whose bytes contain the user id. Deliveries
+// Erase implements store.Store. It reads every chunk whose bytes contain the user id. Deliveries
 // in chunks of other nodes count as claimed.
 func (s *claimer) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
@@ -27,11 +27,11 @@ func (s *claimer) Erase(ctx context.Context, user string) (erased, claimed int, 
 			return err
 		}
 		var n int
-		n, claimed, err = s.sweep(ctx, `position($2::bytea IN items) > 0`, user, func(d *webhook.Delivery) webhook.Verdict {
+		n, claimed, err = s.sweep(ctx, `position($2::bytea IN items) > 0`, user, func(d *store.Delivery) store.Verdict {
 			if d.User != user {
 				return 0
 			}
-			return webhook.Done
+			return store.Done
 		})
 		if erased += n; err != nil {
 			return err
@@ -41,24 +41,24 @@ func (s *claimer) Erase(ctx context.Context, user string) (erased, claimed int, 
 	return erased, claimed, err
 }
 
-// Change implements webhook.Store. It reads every chunk of the destination. Deliveries in chunks of
+// Change implements store.Store. It reads every chunk of the destination. Deliveries in chunks of
 // other nodes count as claimed.
-func (s *claimer) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+func (s *claimer) Change(ctx context.Context, filter store.WaitingFilter, to store.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
 	now := s.Now()
 	err = s.call(ctx, "changing waiting deliveries", func() (err error) {
-		n, claimed, err = s.sweep(ctx, `destination = $2`, filter.Destination, func(d *webhook.Delivery) webhook.Verdict {
+		n, claimed, err = s.sweep(ctx, `destination = $2`, filter.Destination, func(d *store.Delivery) store.Verdict {
 			switch {
 			case !filter.Match(d):
 				return 0
-			case to == webhook.Discarded:
-				return webhook.Done
+			case to == store.Discarded:
+				return store.Done
 			case d.Hasten(now):
-				return webhook.Retry
+				return store.Retry
 			}
-			return webhook.Return
+			return store.Return
 		})
 		return err
 	})
@@ -68,7 +68,7 @@ func (s *claimer) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 // sweep goes through the chunks that an SQL condition selects by a text, $2, in the order of their ids.
 // It settles the deliveries for which f returns Done or Retry. It counts them, and those that are claimed
 // already and for which f does not return 0. Between two pages, this node fetches and settles.
-func (s *claimer) sweep(ctx context.Context, where, text string, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
+func (s *claimer) sweep(ctx context.Context, where, text string, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
 	defer s.hearAny()
 	sql := s.in(`SELECT id FROM S.chunk WHERE id > $1 AND ` + where + ` ORDER BY id LIMIT $3`)
 	for after := int64(0); ; {
@@ -88,7 +88,7 @@ func (s *claimer) sweep(ctx context.Context, where, text string, f func(*webhook
 // sweepSome does the same for some chunks. It claims those that no node has claimed, settles deliveries
 // in chunks of this node, and gives back what it has claimed. Meanwhile this node hands out only
 // deliveries that it puts itself.
-func (s *claimer) sweepSome(ctx context.Context, ids []int64, f func(*webhook.Delivery) webhook.Verdict) (changed, claimed int, err error) {
+func (s *claimer) sweepSome(ctx context.Context, ids []int64, f func(*store.Delivery) store.Verdict) (changed, claimed int, err error) {
 	for _, held := range []*semaphore.Weighted{s.fetching, s.settling} {
 		if err := held.Acquire(ctx, 1); err != nil {
 			return 0, 0, err
@@ -100,7 +100,7 @@ func (s *claimer) sweepSome(ctx context.Context, ids []int64, f func(*webhook.De
 		return 0, 0, err
 	}
 	var items []*item
-	var ss []webhook.Settlement
+	var ss []store.Settlement
 	s.mu.Lock()
 	for _, c := range chunks {
 		own, mine := s.chunks[c.id]
@@ -115,9 +115,9 @@ func (s *claimer) sweepSome(ctx context.Context, ids []int64, f func(*webhook.De
 			case it.state == settled || it.state == damaged || verdict == 0:
 			case !mine || it.state != free:
 				claimed++
-			case verdict != webhook.Return:
+			case verdict != store.Return:
 				d.Claim = s.hand(it)
-				items, ss = append(items, it), append(ss, webhook.Settlement{Verdict: verdict, Delivery: d})
+				items, ss = append(items, it), append(ss, store.Settlement{Verdict: verdict, Delivery: d})
 			}
 		}
 	}

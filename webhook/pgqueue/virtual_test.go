@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/queuetest"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // In a synctest bubble, a store uses the real server, and a database whose clock shows the
@@ -119,7 +119,7 @@ func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 	latest := ""
 	traits := traits
 	traits.Bubble = true
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+	queuetest.Run(t, func(t testing.TB, dir string) store.Store {
 		if dir != latest {
 			sleepUntilStarted()
 			execVirtual(t, fmt.Sprintf(emptySchema, c.Schema, time.Now().UnixMicro()))

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // rotate puts a delivery with that number, and rotates the dedup window: the store forgets its
@@ -142,7 +142,7 @@ func BenchmarkWindow(b *testing.B) {
 			wg.Go(func() {
 				for left.Add(-1) >= 0 {
 					to := fmt.Sprint("d", w)
-					ds := make([]webhook.Delivery, 100)
+					ds := make([]store.Delivery, 100)
 					from := int(id.Add(100))
 					for i := range ds {
 						ds[i] = deliveries(to, from+i, 1)[0]

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // busy fills the store so that every method has something to do: each list has an element, and one
@@ -20,13 +20,13 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 	claimed := k.fetch(1, "a")[0]
 	k.put(k.delivery("a", "2"))
 	k.set("doc/1", []byte("{}"), 0)
-	more, filter := k.delivery("a", "3"), webhook.WaitingFilter{Destination: "a"}
+	more, filter := k.delivery("a", "3"), store.WaitingFilter{Destination: "a"}
 
 	type ctx = context.Context
 	calls := map[string]func(ctx) error{
-		"Put": func(c ctx) error { _, err := putTo(c, s, webhook.Put{Delivery: more}); return err },
+		"Put": func(c ctx) error { _, err := putTo(c, s, store.Put{Delivery: more}); return err },
 		"Fetch": func(c ctx) error {
-			ws := []webhook.Want{{Destination: "a", Max: 1, Next: more.Due}}
+			ws := []store.Want{{Destination: "a", Max: 1, Next: more.Due}}
 			ds, err := s.Fetch(c, ws, noLimit, nil)
 			if len(ds) > 0 || ws[0].Next != more.Due {
 				k.Errorf("Fetch returned %v and changed wants to %v, but with the error %v", ids(ds), ws, err)
@@ -36,16 +36,16 @@ func busy(k *kit) map[string]func(ctx context.Context) error {
 		"Heads(true)":        func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
 		"Heads(false)":       func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
 		"DeadLetter":         func(c ctx) error { _, err := s.DeadLetter(c, letter); return err },
-		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, webhook.EndedFilter{}, "")); return err },
+		"Dead":               func(c ctx) error { _, err := list(s.Dead(c, store.EndedFilter{}, "")); return err },
 		"Revive":             func(c ctx) error { _, err := s.Revive(c, letter); return err },
 		"Discard":            func(c ctx) error { _, err := s.Discard(c, letter); return err },
 		"Waiting":            func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
-		"Change":             func(c ctx) error { _, _, err := s.Change(c, filter, webhook.Discarded); return err },
+		"Change":             func(c ctx) error { _, _, err := s.Change(c, filter, store.Discarded); return err },
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
 		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
 		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/")); return err },
-		"Set":                func(c ctx) error { _, err := s.Set(c, webhook.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
+		"Set":                func(c ctx) error { _, err := s.Set(c, store.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
 	}
 	for _, verdict := range verdicts {
 		ss := settlements(s, verdict, claimed)
@@ -71,7 +71,7 @@ var callCases = []testCase{
 		k.compare()
 		k.close(k.s)
 		k.close(k.s)
-		allFail(k.ctx, webhook.ErrClosed)
+		allFail(k.ctx, store.ErrClosed)
 	}},
 	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store has it with the version s.Version.", func(k *kit) {
 		together(k, func() {}, k.s)
@@ -81,7 +81,7 @@ var callCases = []testCase{
 
 var durableCases = []testCase{
 	{"CloseWaits", "Close waits for calls in progress.", func(k *kit) {
-		stored := make(chan webhook.Delivery, 100_000)
+		stored := make(chan store.Delivery, 100_000)
 		var wg sync.WaitGroup
 		for p := range 4 {
 			wg.Go(func() {
@@ -92,7 +92,7 @@ var durableCases = []testCase{
 						stored <- d
 					}
 				}
-				if !errors.Is(err, webhook.ErrClosed) {
+				if !errors.Is(err, store.ErrClosed) {
 					k.Errorf("Put: %v", err)
 				}
 			})
@@ -115,7 +115,7 @@ var durableCases = []testCase{
 // by four of them. They fetch deliveries, retry each once, and then settle it as done. They also
 // append to a setting. At the end together checks that each delivery was stored once, and that no
 // delivery was handed out while it was claimed.
-func together(k *kit, meanwhile func(), stores ...webhook.Store) {
+func together(k *kit, meanwhile func(), stores ...store.Store) {
 	const total = 300
 	_, names := k.many(20, 0)
 	began := time.Now()
@@ -126,18 +126,18 @@ func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 			k.Errorf("%s: %v", what, err)
 		}
 	}
-	settle := func(s webhook.Store, ds ...webhook.Delivery) {
+	settle := func(s store.Store, ds ...store.Delivery) {
 		for _, d := range ds {
 			if _, twice := claimed.LoadOrStore(d.ID, true); twice {
 				k.Errorf("%s was handed out while it was claimed", d.ID)
 			}
 		}
 		k.pass(time.Millisecond)
-		ss := settlements(s, webhook.Retry, ds...)
+		ss := settlements(s, store.Retry, ds...)
 		for i, d := range ds {
 			claimed.Delete(d.ID)
 			if d.Tries == 1 {
-				ss[i].Verdict = webhook.Done
+				ss[i].Verdict = store.Done
 				done.Add(1)
 			}
 			ss[i].Delivery.Tries, ss[i].Delivery.Expires = 1, d.Due.Add(time.Hour)
@@ -145,15 +145,15 @@ func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 		_, err := s.Settle(k.ctx, ss)
 		check("Settle", err)
 	}
-	fetch := func(s webhook.Store) {
+	fetch := func(s store.Store) {
 		ds, err := s.Fetch(k.ctx, wants(3, names...), noLimit, nil)
 		check("Fetch", err)
 		settle(s, ds...)
 	}
-	appendTo := func(s webhook.Store) {
-		err := webhook.ErrConflict
-		for errors.Is(err, webhook.ErrConflict) {
-			var held []webhook.Setting
+	appendTo := func(s store.Store) {
+		err := store.ErrConflict
+		for errors.Is(err, store.ErrConflict) {
+			var held []store.Setting
 			if held, err = list(s.Settings(k.ctx, "doc/count")); len(held) == 1 {
 				held[0].Value = append(bytes.Clone(held[0].Value), 'x') // a copy: the value belongs to the store
 				_, err = s.Set(k.ctx, held[0])
@@ -168,7 +168,7 @@ func together(k *kit, meanwhile func(), stores ...webhook.Store) {
 		wg.Go(func() {
 			for i := worker / 4; i < total; i += 2 {
 				d := k.delivery(names[i%20], fmt.Sprint(i))
-				out, err := putTo(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
+				out, err := putTo(k.ctx, s, store.Put{Delivery: d, Keep: i%3 == 0})
 				check("Put", err)
 				if out[0].Stored {
 					stored.Add(1)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A checker calls a store and makes the same change to a model. It fails the test if the result of
@@ -21,7 +21,7 @@ import (
 type checker struct {
 	*testing.T
 	ctx context.Context
-	s   webhook.Store
+	s   store.Store
 	model
 }
 
@@ -35,16 +35,16 @@ func (c *checker) claim(e *entry, claim uint64) {
 }
 
 // put puts ds without Keep.
-func (c *checker) put(ds ...webhook.Delivery) { c.putAll(puts(ds...)...) }
+func (c *checker) put(ds ...store.Delivery) { c.putAll(puts(ds...)...) }
 
-func (c *checker) putAll(ps ...webhook.Put) {
+func (c *checker) putAll(ps ...store.Put) {
 	if err := c.tryPut(c.ctx, ps...); err != nil {
 		c.Fatalf("Put of %d deliveries: %v", len(ps), err)
 	}
 }
 
 // tryPut puts ps. After an error of the store, it returns the error and leaves the model as it is.
-func (c *checker) tryPut(ctx context.Context, ps ...webhook.Put) error {
+func (c *checker) tryPut(ctx context.Context, ps ...store.Put) error {
 	out, err := putTo(ctx, c.s, ps...)
 	if err != nil {
 		return err
@@ -68,13 +68,13 @@ func (c *checker) tryPut(ctx context.Context, ps ...webhook.Put) error {
 }
 
 // fetch fetches up to max fresh deliveries and max retries of each destination.
-func (c *checker) fetch(max int, destinations ...string) []webhook.Delivery {
+func (c *checker) fetch(max int, destinations ...string) []store.Delivery {
 	return c.fetchWants(noLimit, wants(max, destinations...)...)
 }
 
 // fetchWants fetches with ws. Each queue is in ws at most once.
-func (c *checker) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery {
-	before, dst := c.s.Now(), []webhook.Delivery{{ID: "first"}}
+func (c *checker) fetchWants(maxBytes int64, ws ...store.Want) []store.Delivery {
+	before, dst := c.s.Now(), []store.Delivery{{ID: "first"}}
 	for i := range ws {
 		ws[i].Next = before
 	}
@@ -83,16 +83,16 @@ func (c *checker) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Deliv
 	if err != nil {
 		c.Fatalf("Fetch: %v", err)
 	}
-	queues := make(map[webhook.Want][]*entry)
+	queues := make(map[store.Want][]*entry)
 	for _, e := range c.sorted(ids(got), func(e *entry) bool { return e.place == waiting && e.Claim == 0 }) {
-		queue := webhook.Want{Destination: e.Destination, Retries: !e.Expires.IsZero()}
+		queue := store.Want{Destination: e.Destination, Retries: !e.Expires.IsZero()}
 		queues[queue] = append(queues[queue], e)
 	}
 	want, next, full := dst, slices.Clone(ws), false
 	for i, w := range ws {
 		n := 0
 		next[i].Next = time.Time{}
-		for _, e := range queues[webhook.Want{Destination: w.Destination, Retries: w.Retries}] {
+		for _, e := range queues[store.Want{Destination: w.Destination, Retries: w.Retries}] {
 			returned, size := e.rank < 0, int64(len(e.Body))
 			// What becomes due during the call may be returned, but need not.
 			if n < w.Max && (!e.Due.After(before) || returned && !e.Due.After(after)) {
@@ -119,11 +119,11 @@ func (c *checker) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Deliv
 	return got
 }
 
-func (c *checker) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
+func (c *checker) settle(verdict store.Verdict, ds ...store.Delivery) {
 	c.settleAll(settlements(c.s, verdict, ds...)...)
 }
 
-func (c *checker) settleAll(ss ...webhook.Settlement) {
+func (c *checker) settleAll(ss ...store.Settlement) {
 	lent := slices.Clone(ss)
 	for i := range ss {
 		c.settled(&ss[i])
@@ -138,7 +138,7 @@ func (c *checker) discard(keys ...string) { c.takeDead("Discard", c.s.Discard, k
 
 func (c *checker) revive(keys ...string) {
 	c.takeDead("Revive", c.s.Revive, keys, func(e *entry) bool {
-		e.place, e.Ended = waiting, webhook.Ended{Delivery: e.Delivery}
+		e.place, e.Ended = waiting, store.Ended{Delivery: e.Delivery}
 		e.Expires, e.Tries, e.Closed = time.Time{}, 0, nil
 		return true
 	})
@@ -155,9 +155,9 @@ func (c *checker) takeDead(what string, method func(context.Context, ...string) 
 	}, become)
 }
 
-func (c *checker) change(f webhook.WaitingFilter, to webhook.Change) {
+func (c *checker) change(f store.WaitingFilter, to store.Change) {
 	began, become := c.s.Now(), remove
-	if to == webhook.DueNow {
+	if to == store.DueNow {
 		become = func(e *entry) bool { return e.Hasten(began) }
 	}
 	c.modify(fmt.Sprintf("Change(%+v, %d)", f, to), func() (int, int, error) { return c.s.Change(c.ctx, f, to) },
@@ -203,23 +203,23 @@ func (c *checker) modify(what string, call func() (n, claimed int, err error), m
 
 func (c *checker) set(name string, value []byte, version uint64) {
 	lent := bytes.Clone(value)
-	v, err := c.s.Set(c.ctx, webhook.Setting{Name: name, Value: lent, Version: version})
+	v, err := c.s.Set(c.ctx, store.Setting{Name: name, Value: lent, Version: version})
 	clear(lent)
 	switch held, latest := c.version(name), c.settings[name].Version; {
-	case held != version && !errors.Is(err, webhook.ErrConflict):
+	case held != version && !errors.Is(err, store.ErrConflict):
 		c.Fatalf("Set of %q with version %d, while %d is held = %d, %v, want ErrConflict", name, version, held, v, err)
 	case held != version:
 	case err != nil || v <= latest:
 		c.Fatalf("Set of %q, version %d = %d, %v, want a version above %d", name, version, v, err, latest)
 	default:
-		c.settings[name] = webhook.Setting{Name: name, Value: value, Version: v}
+		c.settings[name] = store.Setting{Name: name, Value: value, Version: v}
 	}
 }
 
 // compare compares all lists and counts of the store with the model.
 func (c *checker) compare() {
-	var want webhook.Counts
-	counts, heads := make(map[string]webhook.DestinationCounts), make(map[string]webhook.Head)
+	var want store.Counts
+	counts, heads := make(map[string]store.DestinationCounts), make(map[string]store.Head)
 	for _, e := range c.inOrder() {
 		n, h := counts[e.Destination], heads[e.Destination]
 		n.Destination, h.Destination = e.Destination, e.Destination
@@ -238,7 +238,7 @@ func (c *checker) compare() {
 		counts[e.Destination] = n
 	}
 	equal(c, "Heads(true)", c.heads(true), heads)
-	gotCounts := make(map[string]webhook.DestinationCounts)
+	gotCounts := make(map[string]store.DestinationCounts)
 	for _, n := range all(c, c.s.CountByDestination(c.ctx)) {
 		n.Waiting += gotCounts[n.Destination].Waiting // is wrong if a destination is yielded twice
 		gotCounts[n.Destination] = n
@@ -249,11 +249,11 @@ func (c *checker) compare() {
 		c.compareWaiting(name)
 		want.Waiting, want.Claimed = want.Waiting+n.Waiting, want.Claimed+n.Claimed
 	}
-	for _, d := range c.deadLetters(webhook.EndedFilter{}) {
+	for _, d := range c.deadLetters(store.EndedFilter{}) {
 		want.Dead, want.DeadBytes, want.OldestDead = want.Dead+1, want.DeadBytes+d.Size(), cmp.Or(want.OldestDead, d.At)
 	}
 	if c.keeps {
-		for _, d := range c.history(webhook.EndedFilter{}) {
+		for _, d := range c.history(store.EndedFilter{}) {
 			want.Delivered, want.DeliveredBytes = want.Delivered+1, want.DeliveredBytes+d.Size()
 		}
 	}
@@ -269,36 +269,36 @@ func (c *checker) compare() {
 }
 
 // heads returns the heads that Heads yields. It leaves out destinations without a head.
-func (c *checker) heads(every bool) map[string]webhook.Head {
-	got := make(map[string]webhook.Head)
+func (c *checker) heads(every bool) map[string]store.Head {
+	got := make(map[string]store.Head)
 	for _, h := range all(c, c.s.Heads(c.ctx, every)) {
 		if _, twice := got[h.Destination]; twice {
 			c.Fatalf("Heads(%v) yields %q twice", every, h.Destination)
 		}
 		got[h.Destination] = h
 	}
-	maps.DeleteFunc(got, func(_ string, h webhook.Head) bool { return h.Earliest().IsZero() })
+	maps.DeleteFunc(got, func(_ string, h store.Head) bool { return h.Earliest().IsZero() })
 	return got
 }
 
 func (c *checker) compareWaiting(destination string) {
-	var got []webhook.Ended
+	var got []store.Ended
 	for _, d := range all(c, c.s.Waiting(c.ctx, destination, "")) {
-		got = append(got, webhook.Ended{Delivery: d})
+		got = append(got, store.Ended{Delivery: d})
 	}
-	c.compareList("Waiting", got, waiting, func(d *webhook.Ended) bool { return d.Destination == destination })
+	c.compareList("Waiting", got, waiting, func(d *store.Ended) bool { return d.Destination == destination })
 }
 
-func (c *checker) deadLetters(filter webhook.EndedFilter) []webhook.Ended {
+func (c *checker) deadLetters(filter store.EndedFilter) []store.Ended {
 	return c.ended("Dead", c.s.Dead, buried, filter)
 }
 
-func (c *checker) history(filter webhook.EndedFilter) []webhook.Ended {
-	return c.ended("Delivered", c.s.(webhook.History).Delivered, delivered, filter)
+func (c *checker) history(filter store.EndedFilter) []store.Ended {
+	return c.ended("Delivered", c.s.(store.History).Delivered, delivered, filter)
 }
 
 // ended returns the deliveries in a place that filter selects. It compares them with the model.
-func (c *checker) ended(what string, list func(context.Context, webhook.EndedFilter, string) iter.Seq2[webhook.Ended, error], in place, filter webhook.EndedFilter) []webhook.Ended {
+func (c *checker) ended(what string, list func(context.Context, store.EndedFilter, string) iter.Seq2[store.Ended, error], in place, filter store.EndedFilter) []store.Ended {
 	ds := all(c, list(c.ctx, filter, ""))
 	got := slices.Clone(ds)
 	if filter.NewestFirst {
@@ -310,7 +310,7 @@ func (c *checker) ended(what string, list func(context.Context, webhook.EndedFil
 
 // compareList compares a list with the entries in a place that match, in the order of their times.
 // It copies the keys from the list to the model.
-func (c *checker) compareList(what string, got []webhook.Ended, in place, match func(*webhook.Ended) bool) {
+func (c *checker) compareList(what string, got []store.Ended, in place, match func(*store.Ended) bool) {
 	names := make([]string, len(got))
 	for i, d := range got {
 		names[i] = id(&d.Delivery)
@@ -318,7 +318,7 @@ func (c *checker) compareList(what string, got []webhook.Ended, in place, match 
 			e.Key = d.Key
 		}
 	}
-	var want []webhook.Ended
+	var want []store.Ended
 	for _, e := range c.sorted(names, func(e *entry) bool { return e.place == in && match(&e.Ended) }) {
 		want = append(want, e.Ended)
 	}
@@ -326,7 +326,7 @@ func (c *checker) compareList(what string, got []webhook.Ended, in place, match 
 }
 
 func (c *checker) compareSettings(prefix string) {
-	var want []webhook.Setting
+	var want []store.Setting
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
 		if strings.HasPrefix(name, prefix) && c.version(name) != 0 {
 			want = append(want, c.settings[name])

@@ -6,27 +6,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // bury makes n dead letters, with four destinations, two types and three reasons. Two of them die
 // at the same time, and the next two a minute later. The first two die now.
-func bury(k *kit, n int) []webhook.Ended {
+func bury(k *kit, n int) []store.Ended {
 	ds, names := k.many(4, (n+3)/4)
 	ds = ds[:n]
 	for i := range ds {
 		ds[i].Destination, ds[i].Type, ds[i].User = names[i%4], fmt.Sprint("type-", i%2), fmt.Sprint("user-", i%3)
 	}
 	k.put(ds...)
-	ss := settlements(k.s, webhook.Bury, k.fetch(n, names...)...)
+	ss := settlements(k.s, store.Bury, k.fetch(n, names...)...)
 	k.r.Shuffle(n, func(i, j int) { ss[i], ss[j] = ss[j], ss[i] })
 	at := k.s.Now()
 	for i := range ss {
-		ss[i].Reason = []webhook.Reason{webhook.ReasonExpired, webhook.ReasonRefused, webhook.ReasonAddress}[i%3]
+		ss[i].Reason = []store.Reason{store.ReasonExpired, store.ReasonRefused, store.ReasonAddress}[i%3]
 		ss[i].At = at.Add(time.Duration(n-i-1) / 2 * time.Minute)
 	}
 	k.settleAll(ss...)
-	return k.deadLetters(webhook.EndedFilter{})
+	return k.deadLetters(store.EndedFilter{})
 }
 
 var keeperCases = []testCase{
@@ -38,7 +38,7 @@ var keeperCases = []testCase{
 		}
 		k.put(ds[900:]...)
 		k.put(ds[:900]...)
-		got := k.fetchWants(noLimit, webhook.Want{Destination: "a", Retries: true, Max: 10})
+		got := k.fetchWants(noLimit, store.Want{Destination: "a", Retries: true, Max: 10})
 		k.compare()
 		equalLists(k, "Waiting after a claimed one", all(k, k.s.Waiting(k.ctx, "a", got[4].ID)), ds[5:])
 		n := 0
@@ -56,10 +56,10 @@ var keeperCases = []testCase{
 			equalLists(k, "Waiting after "+ds[i].ID, all(k, k.s.Waiting(k.ctx, "a", ds[i].ID)), ds[i+1:])
 		}
 		equalLists(k, "Waiting after one that is done", all(k, k.s.Waiting(k.ctx, "a", ds[8].ID)), ds[10:])
-		k.change(webhook.WaitingFilter{Destination: "a", Event: "event 1"}, webhook.DueNow)
-		k.change(webhook.WaitingFilter{Destination: "a"}, webhook.DueNow)
+		k.change(store.WaitingFilter{Destination: "a", Event: "event 1"}, store.DueNow)
+		k.change(store.WaitingFilter{Destination: "a"}, store.DueNow)
 		k.fetch(20, "a")
-		k.change(webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
+		k.change(store.WaitingFilter{Destination: "a"}, store.Discarded)
 		k.restart()
 		k.compare()
 	}},
@@ -70,7 +70,7 @@ var keeperCases = []testCase{
 		for _, name := range []string{"list", "list/", "listen", "other/" + strings.Repeat("x", 506), "\xff\xff", "pause/odd \x00\xff\"\\"} {
 			k.set(name, []byte(name), 0)
 		}
-		k.set("list/long", make([]byte, webhook.MaxSetting), 0)
+		k.set("list/long", make([]byte, store.MaxSetting), 0)
 		for range 2 {
 			for _, prefix := range []string{"", "list/", "list/00", "list", "other/", "nothing", "\xff"} {
 				k.compareSettings(prefix)
@@ -90,13 +90,13 @@ var keeperCases = []testCase{
 		if _, _, err := k.s.Erase(k.ctx, ""); err == nil {
 			k.Error("Erase of no user is no error")
 		}
-		for f, to := range map[webhook.WaitingFilter]webhook.Change{{User: "user 1"}: webhook.DueNow, {Event: "Event of 1"}: webhook.Discarded, {Destination: "a"}: 0} {
+		for f, to := range map[store.WaitingFilter]store.Change{{User: "user 1"}: store.DueNow, {Event: "Event of 1"}: store.Discarded, {Destination: "a"}: 0} {
 			if _, _, err := k.s.Change(k.ctx, f, to); err == nil {
 				k.Errorf("Change(%+v, %d) is no error", f, to)
 			}
 		}
-		for _, bad := range []webhook.Setting{{Value: []byte("x")}, {Name: strings.Repeat("x", 513), Value: []byte("x")}, {Name: "doc/b", Value: make([]byte, webhook.MaxSetting+1)}} {
-			if _, err := k.s.Set(k.ctx, bad); err == nil || errors.Is(err, webhook.ErrConflict) {
+		for _, bad := range []store.Setting{{Value: []byte("x")}, {Name: strings.Repeat("x", 513), Value: []byte("x")}, {Name: "doc/b", Value: make([]byte, store.MaxSetting+1)}} {
+			if _, err := k.s.Set(k.ctx, bad); err == nil || errors.Is(err, store.ErrConflict) {
 				k.Errorf("Set of a name of %d bytes and a value of %d: %v, want an error", len(bad.Name), len(bad.Value), err)
 			}
 		}
@@ -119,10 +119,10 @@ var keeperCases = []testCase{
 			}
 		}
 		at := func(minutes int) time.Time { return letters[0].At.Add(time.Duration(minutes) * time.Minute) }
-		for _, f := range []webhook.EndedFilter{
-			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {ID: letters[7].ID}, {ID: "none"}, {User: "user-9"},
+		for _, f := range []store.EndedFilter{
+			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: store.ReasonRefused}, {User: "user-1"}, {ID: letters[7].ID}, {ID: "none"}, {User: "user-9"},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
-			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
+			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: store.ReasonExpired},
 			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},
 		} {
 			want := k.deadLetters(f)
@@ -131,7 +131,7 @@ var keeperCases = []testCase{
 			}
 		}
 		k.discard(letters[5].Key)
-		equalLists(k, "Dead after a discarded one", all(k, k.s.Dead(k.ctx, webhook.EndedFilter{}, letters[5].Key)), letters[6:])
+		equalLists(k, "Dead after a discarded one", all(k, k.s.Dead(k.ctx, store.EndedFilter{}, letters[5].Key)), letters[6:])
 	}},
 	{"Discard", "Discard removes the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
 		letters := bury(k, 300)
@@ -139,12 +139,12 @@ var keeperCases = []testCase{
 		k.discard(one)
 		for _, key := range []string{one, "", "no such key", strings.Repeat("0", len(one)), one[1:], one + "0"} {
 			k.revive(key)
-			if _, err := k.s.DeadLetter(k.ctx, key); !errors.Is(err, webhook.ErrNoDeadLetter) {
+			if _, err := k.s.DeadLetter(k.ctx, key); !errors.Is(err, store.ErrNoDeadLetter) {
 				k.Errorf("DeadLetter(%q): %v, want ErrNoDeadLetter", key, err)
 			}
 		}
 		seen := 0
-		for d, err := range k.s.Dead(k.ctx, webhook.EndedFilter{}, "") {
+		for d, err := range k.s.Dead(k.ctx, store.EndedFilter{}, "") {
 			if err != nil {
 				k.Fatal(err)
 			}
@@ -170,7 +170,7 @@ var historyCases = []testCase{
 			ds[i].MessageID, ds[i].User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)
 		}
 		k.put(ds...)
-		ss := settlements(k.s, webhook.Done, k.fetch(200, names...)...)
+		ss := settlements(k.s, store.Done, k.fetch(200, names...)...)
 		first := ss[0].At
 		at := func(minutes int) time.Time { return first.Add(time.Duration(minutes) * time.Minute) }
 		for i, p := range k.r.Perm(len(ss)) {
@@ -179,18 +179,18 @@ var historyCases = []testCase{
 		k.settleAll(ss...)
 		for range 2 {
 			k.compare()
-			for _, f := range []webhook.EndedFilter{{}, {NewestFirst: true}} {
+			for _, f := range []store.EndedFilter{{}, {NewestFirst: true}} {
 				kept := k.history(f)
-				equalLists(k, "Delivered after number 300", all(k, k.s.(webhook.History).Delivered(k.ctx, f, kept[300].Key)), kept[301:])
+				equalLists(k, "Delivered after number 300", all(k, k.s.(store.History).Delivered(k.ctx, f, kept[300].Key)), kept[301:])
 			}
-			for _, f := range []webhook.EndedFilter{
+			for _, f := range []store.EndedFilter{
 				{Destination: "d1"}, {ID: "message 17"}, {NewestFirst: true, From: at(20), To: at(100)}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
 			} {
 				k.history(f)
 			}
 			k.restart()
 		}
-		for range k.s.(webhook.History).Delivered(k.ctx, webhook.EndedFilter{}, "") {
+		for range k.s.(store.History).Delivered(k.ctx, store.EndedFilter{}, "") {
 			k.erase("user 0")
 			break
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A kit is the environment of a case: a store with its checker, and makers of deliveries.
@@ -28,9 +28,9 @@ type kit struct {
 	unit   time.Duration // a short time: a minute in a bubble, 5 ms in real time
 }
 
-// close closes a store. No maintenance step of a webhook.Maintained may keep failing.
-func (k *kit) close(s webhook.Store) {
-	if m, ok := s.(webhook.Maintained); ok && len(m.Failing()) > 0 {
+// close closes a store. No maintenance step of a store.Maintained may keep failing.
+func (k *kit) close(s store.Store) {
+	if m, ok := s.(store.Maintained); ok && len(m.Failing()) > 0 {
 		k.Errorf("Failing() = %v, want no maintenance step that keeps failing", m.Failing())
 	}
 	if err := s.Close(); err != nil {
@@ -63,15 +63,15 @@ func (k *kit) pass(d time.Duration) {
 }
 
 // delivery returns a fresh delivery that was due a second ago.
-func (k *kit) delivery(destination, id string) webhook.Delivery {
+func (k *kit) delivery(destination, id string) store.Delivery {
 	at := k.s.Now().Add(-time.Second)
-	return webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
+	return store.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
 }
 
 // deliveries returns n fresh deliveries of one destination. Each is due a microsecond after the one
 // before.
-func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
-	ds := make([]webhook.Delivery, n)
+func (k *kit) deliveries(destination string, n int) []store.Delivery {
+	ds := make([]store.Delivery, n)
 	base := k.s.Now().Add(-time.Second)
 	for i := range ds {
 		ds[i] = k.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
@@ -81,7 +81,7 @@ func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
 }
 
 // many returns deliveries of many destinations, with the names of the destinations.
-func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []string) {
+func (k *kit) many(destinations, each int) (ds []store.Delivery, names []string) {
 	for i := range destinations {
 		names = append(names, fmt.Sprint("d", i))
 		ds = append(ds, k.deliveries(names[i], each)...)
@@ -90,15 +90,15 @@ func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []strin
 }
 
 // full returns a retry in which every field has a value.
-func (k *kit) full(destination, id string) webhook.Delivery {
+func (k *kit) full(destination, id string) store.Delivery {
 	d := k.delivery(destination, id)
 	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
 	d.Expires = d.Due.Add(4 * time.Hour)
 	d.Tries = 3
-	d.Closed = []webhook.Closed{{Endpoint: 0xfedcba9876543210}, {Endpoint: 1, Until: d.Due.Add(time.Hour)}}
-	d.Attempts = []webhook.Attempt{
-		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: webhook.ReasonTimeout, Error: "no answer in time"},
-		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: webhook.ReasonServerError, Answer: "out of <order>"},
+	d.Closed = []store.Closed{{Endpoint: 0xfedcba9876543210}, {Endpoint: 1, Until: d.Due.Add(time.Hour)}}
+	d.Attempts = []store.Attempt{
+		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: store.ReasonTimeout, Error: "no answer in time"},
+		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: store.ReasonServerError, Answer: "out of <order>"},
 	}
 	d.MessageID, d.Source, d.User, d.Event = "message "+id, "source \x00\xff", "user "+id, "Event of "+id
 	d.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=value"}
@@ -107,7 +107,7 @@ func (k *kit) full(destination, id string) webhook.Delivery {
 
 // lend replaces the slices of d by copies, and returns a function that overwrites the copies. The
 // store gets the copies, because it must not keep its arguments.
-func lend(d *webhook.Delivery) (spoil func()) {
+func lend(d *store.Delivery) (spoil func()) {
 	d.Body, d.Closed, d.Attempts = bytes.Clone(d.Body), slices.Clone(d.Closed), slices.Clone(d.Attempts)
 	lent := *d
 	return func() {
@@ -118,8 +118,8 @@ func lend(d *webhook.Delivery) (spoil func()) {
 }
 
 // puts returns a Put without Keep for each delivery.
-func puts(ds ...webhook.Delivery) []webhook.Put {
-	ps := make([]webhook.Put, len(ds))
+func puts(ds ...store.Delivery) []store.Put {
+	ps := make([]store.Put, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
 	}
@@ -127,12 +127,12 @@ func puts(ds ...webhook.Delivery) []webhook.Put {
 }
 
 // putTo puts ps to a store, and spoils its arguments afterwards.
-func putTo(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
+func putTo(ctx context.Context, s store.Store, ps ...store.Put) ([]store.Result, error) {
 	lent := slices.Clone(ps)
 	for i := range lent {
 		defer lend(&lent[i].Delivery)()
 	}
-	out := make([]webhook.Result, len(ps))
+	out := make([]store.Result, len(ps))
 	err := s.Put(ctx, lent, out)
 	return out, err
 }
@@ -142,22 +142,22 @@ const noLimit = 1 << 40
 
 // wants returns two wants for each destination: one for up to max fresh deliveries, and one for up to
 // max retries.
-func wants(max int, destinations ...string) (ws []webhook.Want) {
+func wants(max int, destinations ...string) (ws []store.Want) {
 	for _, name := range destinations {
-		ws = append(ws, webhook.Want{Destination: name, Max: max}, webhook.Want{Destination: name, Retries: true, Max: max})
+		ws = append(ws, store.Want{Destination: name, Max: max}, store.Want{Destination: name, Retries: true, Max: max})
 	}
 	return ws
 }
 
-var verdicts = []webhook.Verdict{webhook.Done, webhook.Retry, webhook.Bury, webhook.Return}
+var verdicts = []store.Verdict{store.Done, store.Retry, store.Bury, store.Return}
 
-func settlements(s webhook.Store, verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
-	ss := make([]webhook.Settlement, len(ds))
+func settlements(s store.Store, verdict store.Verdict, ds ...store.Delivery) []store.Settlement {
+	ss := make([]store.Settlement, len(ds))
 	for i, d := range ds {
 		d.Body = nil // Settle does not read it
-		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
-		if verdict == webhook.Bury {
-			ss[i].Reason = webhook.ReasonExpired
+		ss[i] = store.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
+		if verdict == store.Bury {
+			ss[i].Reason = store.ReasonExpired
 		}
 	}
 	return ss
@@ -204,7 +204,7 @@ func all[T any](t testing.TB, seq iter.Seq2[T, error]) []T {
 }
 
 // alike is same for deliveries. It is faster than package cmp.
-func alike(x, y webhook.Delivery) bool {
+func alike(x, y store.Delivery) bool {
 	a, err1 := x.AppendBinary(nil)
 	b, err2 := y.AppendBinary(nil)
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
@@ -218,7 +218,7 @@ func same[T any](x, y T) bool {
 // equal fails the case if a call returned another value than the model wants. It ignores claims.
 func equal[T any](t testing.TB, what string, got, want T) {
 	if !same(got, want) {
-		t.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
+		t.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(store.Delivery{}, "Claim")))
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A model has the contents that a store must have, by the contract, after the calls of a case.
@@ -14,14 +14,14 @@ type model struct {
 	entries map[string]*entry // by id
 	claims  map[uint64]bool   // all that this Store value has handed out
 	// A setting that was removed stays here with a nil Value and its latest Version.
-	settings map[string]webhook.Setting
+	settings map[string]store.Setting
 	keeps    bool // whether the store keeps deliveries after they were delivered
 }
 
 // An entry is a delivery that was put, wherever it is now. Its Claim is zero unless it is claimed.
 // Reason and At are zero until it ends. Key is empty until the store has returned it.
 type entry struct {
-	webhook.Ended
+	store.Ended
 	id    string
 	place place
 	known bool // the store remembers the put
@@ -39,9 +39,9 @@ const (
 )
 
 // id returns the id of the entry of d.
-func id(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
+func id(d *store.Delivery) string { return d.Destination + "/" + d.ID }
 
-func ids(ds []webhook.Delivery) []string {
+func ids(ds []store.Delivery) []string {
 	all := make([]string, len(ds))
 	for i := range ds {
 		all[i] = id(&ds[i])
@@ -84,9 +84,9 @@ func (m *model) inOrder() []*entry {
 }
 
 // hold adds a delivery that the store has stored without a claim.
-func (m *model) hold(d webhook.Delivery) *entry {
+func (m *model) hold(d store.Delivery) *entry {
 	d.Claim = 0
-	e := &entry{Ended: webhook.Ended{Delivery: d}, id: id(&d), place: waiting}
+	e := &entry{Ended: store.Ended{Delivery: d}, id: id(&d), place: waiting}
 	if before := m.entries[e.id]; before != nil {
 		e.known = before.known
 	}
@@ -95,7 +95,7 @@ func (m *model) hold(d webhook.Delivery) *entry {
 }
 
 // settled makes the change of a settlement.
-func (m *model) settled(s *webhook.Settlement) {
+func (m *model) settled(s *store.Settlement) {
 	d := &s.Delivery
 	e := m.entries[id(d)]
 	if e == nil || e.Claim == 0 || e.Claim != d.Claim {
@@ -103,14 +103,14 @@ func (m *model) settled(s *webhook.Settlement) {
 	}
 	e.Claim = 0
 	switch s.Verdict {
-	case webhook.Done:
+	case store.Done:
 		if e.place = removed; m.keeps {
 			e.place, e.At = delivered, s.At
 		}
-	case webhook.Bury:
+	case store.Bury:
 		e.place, e.Reason, e.At = buried, s.Reason, s.At
 		e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
-	case webhook.Retry:
+	case store.Retry:
 		e.Due, e.Expires = d.Due, d.Expires
 		e.Tries, e.Closed, e.Attempts = d.Tries, d.Closed, d.Attempts
 	}

@@ -1,6 +1,6 @@
 // Package queuetest tests a store for webhook.Forwarder. It has cases for the sentences of the
-// contract of webhook.Store, webhook.History and webhook.Shared. At the end of each, no maintenance
-// step of a webhook.Maintained may keep failing. All cases compare the store with a
+// contract of store.Store, store.History and store.Shared. At the end of each, no maintenance
+// step of a store.Maintained may keep failing. All cases compare the store with a
 // model. The first ones make random calls, of more and more methods; the last one makes many.
 //
 //	func TestStore(t *testing.T) {
@@ -26,13 +26,13 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/soak"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Open opens the store in dir. The folder dir belongs to the test. It is new and empty, or a store
 // in it was opened and closed before. A store on a server uses the name of dir as the name of its
 // schema or stream. If Open cannot open the store, it fails the test.
-type Open = func(t testing.TB, dir string) webhook.Store
+type Open = func(t testing.TB, dir string) store.Store
 
 // Traits describes a store.
 type Traits struct {
@@ -47,15 +47,15 @@ type Traits struct {
 	// OpenFull opens a store that reaches its bound within 64 MB of bodies. Nil is for a store
 	// without a bound of its own, and leaves out the cases of ErrQueueFull.
 	OpenFull Open
-	// OpenHistory opens a webhook.History that keeps all deliveries which the cases deliver. Nil
-	// leaves out the cases of webhook.History.
+	// OpenHistory opens a store.History that keeps all deliveries which the cases deliver. Nil
+	// leaves out the cases of store.History.
 	OpenHistory Open
 	// Share says that the same folder may be open several times at once, as if several processes
-	// shared the store. Cases of webhook.Shared are left out if the store does not implement it.
+	// shared the store. Cases of store.Shared are left out if the store does not implement it.
 	Share bool
 	// Abandon stops a store as if its process had died: the store returns none of its claims. The
 	// case closes the store later. Nil leaves out the case of a node that died.
-	Abandon func(t testing.TB, s webhook.Store)
+	Abandon func(t testing.TB, s store.Store)
 }
 
 // A testCase has some sentences of the contract, and the function that tests them.
@@ -97,7 +97,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
 	body := func(t *testing.T) {
 		k := &kit{
-			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), settings: make(map[string]webhook.Setting)}},
+			checker: checker{T: t, ctx: t.Context(), model: model{entries: make(map[string]*entry), claims: make(map[uint64]bool), settings: make(map[string]store.Setting)}},
 			traits:  traits, open: open, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute,
 		}
 		if !traits.Bubble {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // operations has the steps of random walks. In a hundred steps of a walk that takes all of them,
@@ -65,16 +65,16 @@ func takeWalk(k *kit, n, scale, steps int) {
 	}
 	k.compare()
 	last := k.s.Now()
-	var claimed []webhook.Delivery
+	var claimed []store.Delivery
 	for _, e := range k.inOrder() {
 		if e.Claim != 0 {
 			claimed = append(claimed, e.Delivery)
 		}
 		last = e.Due // the latest one in the end
 	}
-	k.settle(webhook.Return, claimed...)
+	k.settle(store.Return, claimed...)
 	k.pass(last.Sub(k.s.Now()))
-	k.settle(webhook.Done, k.fetch(10_000, w.destinations...)...)
+	k.settle(store.Done, k.fetch(10_000, w.destinations...)...)
 	k.compare()
 }
 
@@ -83,8 +83,8 @@ type walk struct {
 	*kit
 	scale        int
 	destinations []string
-	old          []webhook.Delivery // deliveries to put again
-	past         []webhook.Delivery // deliveries with claims that have ended or that never were
+	old          []store.Delivery // deliveries to put again
+	past         []store.Delivery // deliveries with claims that have ended or that never were
 }
 
 // similar has destinations with which a store fails if it mixes up destinations and ids.
@@ -105,7 +105,7 @@ func (k *kit) within(d time.Duration) time.Time {
 }
 
 func (w *walk) puts() {
-	ps := make([]webhook.Put, 1+w.r.IntN(12*w.scale))
+	ps := make([]store.Put, 1+w.r.IntN(12*w.scale))
 	for i := range ps {
 		if ps[i].Keep = w.r.IntN(4) == 0; len(w.old) > 0 && w.r.IntN(6) == 0 {
 			ps[i].Delivery = w.old[w.r.IntN(len(w.old))]
@@ -143,14 +143,14 @@ func (w *walk) fetches() {
 }
 
 // outcome returns a settlement of a claimed delivery with a random verdict.
-func (k *kit) outcome(d webhook.Delivery) webhook.Settlement {
+func (k *kit) outcome(d store.Delivery) store.Settlement {
 	f := k.full("", "")
 	d.Closed = f.Closed[:k.r.IntN(3)]
-	if d.Tries++; len(d.Attempts) < webhook.MaxAttempts {
+	if d.Tries++; len(d.Attempts) < store.MaxAttempts {
 		d.Attempts = append(slices.Clip(d.Attempts), f.Attempts[k.r.IntN(2)])
 	}
 	s := settlements(k.s, verdicts[k.r.IntN(4)], d)[0]
-	if s.At = k.within(-time.Second); s.Verdict == webhook.Retry {
+	if s.At = k.within(-time.Second); s.Verdict == store.Retry {
 		s.Delivery.Due = k.within(2 * k.unit).Add(-k.unit / 2)
 		s.Delivery.Expires = s.At.Add(4 * time.Hour)
 	}
@@ -158,7 +158,7 @@ func (k *kit) outcome(d webhook.Delivery) webhook.Settlement {
 }
 
 func (w *walk) settles() {
-	var ss []webhook.Settlement
+	var ss []store.Settlement
 	for _, e := range w.inOrder() {
 		if e.Claim != 0 && w.r.IntN(3) > 0 {
 			never := e.Delivery
@@ -177,7 +177,7 @@ func (w *walk) settles() {
 // takesDead revives some random dead letters, and discards others.
 func (w *walk) takesDead() {
 	var revived, discarded []string
-	for _, d := range w.deadLetters(webhook.EndedFilter{}) {
+	for _, d := range w.deadLetters(store.EndedFilter{}) {
 		switch w.r.IntN(4) {
 		case 0:
 			revived = append(revived, d.Key, "no such key", d.Key)
@@ -202,14 +202,14 @@ func (w *walk) sets() {
 
 // changes discards some waiting deliveries, or makes some due now.
 func (w *walk) changes() {
-	f := webhook.WaitingFilter{Destination: w.destination(), User: w.user()}
+	f := store.WaitingFilter{Destination: w.destination(), User: w.user()}
 	if len(w.old) > 0 && w.r.IntN(3) == 0 {
 		d := w.old[w.r.IntN(len(w.old))]
-		f = webhook.WaitingFilter{Destination: d.Destination, Event: d.Event, ID: []string{"", cmp.Or(d.MessageID, d.ID)}[w.r.IntN(2)]}
+		f = store.WaitingFilter{Destination: d.Destination, Event: d.Event, ID: []string{"", cmp.Or(d.MessageID, d.ID)}[w.r.IntN(2)]}
 	}
-	w.change(f, webhook.Discarded)
+	w.change(f, store.Discarded)
 	if w.traits.Bubble { // in real time, a delivery may become due while DueNow changes it
-		w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow)
+		w.change(store.WaitingFilter{Destination: w.destination()}, store.DueNow)
 	}
 }
 

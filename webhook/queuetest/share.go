@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/internal/testkit"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // another opens the store a second time, until the end of the case.
-func (k *kit) another() webhook.Store {
+func (k *kit) another() store.Store {
 	s := k.open(k, k.dir)
 	k.Cleanup(func() { k.close(s) })
 	return s
 }
 
 // fetchFrom fetches deliveries from the stores until it has at least n.
-func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []webhook.Delivery) {
+func (k *kit) fetchFrom(n int, names []string, stores ...store.Store) (ds []store.Delivery) {
 	testkit.Until(k, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
 		for _, s := range stores {
 			var err error
@@ -33,13 +33,13 @@ func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []we
 }
 
 // nodes waits until s returns nodes with exactly these notes, in this order.
-func nodes(k *kit, s webhook.Shared, notes ...string) (nodes []webhook.Node) {
+func nodes(k *kit, s store.Shared, notes ...string) (nodes []store.Node) {
 	testkit.Until(k, "Nodes returns the nodes that are open, with their notes", func() bool {
 		var err error
 		if nodes, err = s.Nodes(k.ctx); err != nil {
 			k.Fatalf("Nodes: %v", err)
 		}
-		return slices.EqualFunc(nodes, notes, func(n webhook.Node, note string) bool { return string(n.Note) == note })
+		return slices.EqualFunc(nodes, notes, func(n store.Node, note string) bool { return string(n.Note) == note })
 	})
 	return nodes
 }
@@ -64,7 +64,7 @@ var shareCases = []testCase{
 		k.s = first
 		k.fetch(1, k.news(names...))
 		k.put(append(ds, k.delivery("d0", "new"))...)
-		for _, s := range []webhook.Store{first, other} {
+		for _, s := range []store.Store{first, other} {
 			// The changes of another node may be counted later.
 			testkit.Until(k, "Count returns 41 that wait", func() bool {
 				c, err := s.Count(k.ctx)
@@ -82,24 +82,24 @@ var shareCases = []testCase{
 		if ds := k.fetchFrom(2, []string{"d0", "d1"}, first, other); ds[0].ID == ds[1].ID {
 			k.Errorf("%v were fetched twice", ids(ds))
 		}
-		for _, s := range []webhook.Store{first, other, first} {
+		for _, s := range []store.Store{first, other, first} {
 			k.s = s
 			k.set("doc/a", []byte("{}"), k.version("doc/a"))
 			k.set("doc/a", []byte("{}"), 0)
 		}
 	}},
 	{"Nodes", "Nodes returns those that are open, in the order they were opened, with what they present.", func(k *kit) {
-		first, ok := k.s.(webhook.Shared)
+		first, ok := k.s.(store.Shared)
 		if !ok {
 			return
 		}
 		other := k.another()
-		second := other.(webhook.Shared)
-		present := func(s webhook.Shared, note string) { s.Present(func() ([]byte, bool) { return []byte(note), true }) }
-		long := string(make([]byte, webhook.MaxNote))
+		second := other.(store.Shared)
+		present := func(s store.Shared, note string) { s.Present(func() ([]byte, bool) { return []byte(note), true }) }
+		long := string(make([]byte, store.MaxNote))
 		present(first, "first")
 		present(second, long)
-		for self, s := range []webhook.Shared{first, second} {
+		for self, s := range []store.Shared{first, second} {
 			for i, n := range nodes(k, s, "first", long) {
 				if n.Name == "" || n.Self != (i == self) || n.Opened.After(n.Seen) || n.Seen.After(k.s.Now()) {
 					k.Errorf("node %d in the result of Nodes of node %d is %+v", i, self, n)
@@ -114,7 +114,7 @@ var shareCases = []testCase{
 		}
 	}},
 	{"ShareRelease", "Release gives back at once what is not claimed, and from then on what is no longer, for others to claim.", func(k *kit) {
-		shared, ok := k.s.(webhook.Shared)
+		shared, ok := k.s.(store.Shared)
 		if !ok {
 			return
 		}
@@ -122,14 +122,14 @@ var shareCases = []testCase{
 		k.put(ds...)
 		held := k.fetch(10, "d0")
 		other := k.another()
-		if err := shared.Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
+		if err := shared.Release(k.ctx); err != nil && !errors.Is(err, store.ErrUnsupported) {
 			k.Fatal(err)
 		}
 		// While a node has a claimed delivery of a destination, a store may keep the other
 		// deliveries of that destination with this node.
 		got := k.fetchFrom(len(ds)/2, names, other)
-		k.settle(webhook.Done, held[:4]...)
-		k.settle(webhook.Return, held[4:]...)
+		k.settle(store.Done, held[:4]...)
+		k.settle(store.Return, held[4:]...)
 		got = append(got, k.fetchFrom(len(ds)-4-len(got), names, other)...)
 		equalLists(k, "what was handed out", byID(append(got, held[:4]...)), byID(ds))
 		k.put(k.delivery("d1", "late")) // deliveries that are put now are for other nodes, too
@@ -144,13 +144,13 @@ var shareCases = []testCase{
 		k.s = dead
 		k.put(ds...)
 		done := k.fetchFrom(16, names, dead)[:8]
-		k.settle(webhook.Done, done...)
+		k.settle(store.Done, done...)
 		k.s = first
 		k.traits.Abandon(k, dead)
 		equalLists(k, "what was handed out", byID(append(k.fetchFrom(len(ds)-8, names, first), done...)), byID(ds))
 	}},
 }
 
-func byID(ds []webhook.Delivery) []webhook.Delivery {
-	return slices.SortedFunc(slices.Values(ds), func(x, y webhook.Delivery) int { return strings.Compare(id(&x), id(&y)) })
+func byID(ds []store.Delivery) []store.Delivery {
+	return slices.SortedFunc(slices.Values(ds), func(x, y store.Delivery) int { return strings.Compare(id(&x), id(&y)) })
 }

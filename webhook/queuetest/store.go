@@ -7,16 +7,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // outside lists deliveries. In each, one field that Settle stores exceeds its limits.
-var outside = []webhook.Delivery{
+var outside = []store.Delivery{
 	{Destination: "a", ID: "1", Tries: -1},
-	{Destination: "a", ID: "1", Attempts: []webhook.Attempt{{Try: -1}}},
-	{Destination: "a", ID: "1", Attempts: []webhook.Attempt{{Status: -1}}},
-	{Destination: "a", ID: "1", Attempts: make([]webhook.Attempt, webhook.MaxAttempts+1)},
-	{Destination: "a", ID: "1", Closed: make([]webhook.Closed, webhook.MaxEndpoints+1)},
+	{Destination: "a", ID: "1", Attempts: []store.Attempt{{Try: -1}}},
+	{Destination: "a", ID: "1", Attempts: []store.Attempt{{Status: -1}}},
+	{Destination: "a", ID: "1", Attempts: make([]store.Attempt, store.MaxAttempts+1)},
+	{Destination: "a", ID: "1", Closed: make([]store.Closed, store.MaxEndpoints+1)},
 }
 
 var storeCases = []testCase{
@@ -25,16 +25,16 @@ var storeCases = []testCase{
 		for i, n := range []int{0, 1, 4095, 4096, 4097, 32 << 10, 64 << 10, 1 << 20} {
 			ds[i].Body = []byte(strings.Repeat("0123456789abcdef", n/16+1)[:n])
 		}
-		k.put(append(ds, k.full("b", "1"), webhook.Delivery{Destination: "c", ID: "1", Due: k.s.Now()})...)
+		k.put(append(ds, k.full("b", "1"), store.Delivery{Destination: "c", ID: "1", Due: k.s.Now()})...)
 		k.put()
 		for range 2 {
-			k.settle(webhook.Return, k.fetch(10, "a", "b", "c")...)
+			k.settle(store.Return, k.fetch(10, "a", "b", "c")...)
 			k.restart()
 		}
 	}},
 	{"PutLimits", "A delivery outside the limits of its fields is an error. Put stores all of ps, or stores none and returns an error.", func(k *kit) {
 		long := strings.Repeat("x", 256)
-		bad := []webhook.Delivery{
+		bad := []store.Delivery{
 			{ID: "1"}, {Destination: "a"}, {Destination: long, ID: "1"}, {Destination: "a", ID: long},
 			{Destination: "a", ID: "1", MessageID: long}, {Destination: "a", ID: "1", Source: long},
 			{Destination: "a", ID: "1", User: long}, {Destination: "a", ID: "1", Event: long},
@@ -57,7 +57,7 @@ var storeCases = []testCase{
 			ps[1].NoDedup, ps[2].Keep, ps[3].NoDedup = noDedup, true, true
 			k.putAll(ps...)
 			k.restart()
-			k.settle(webhook.Done, k.fetch(10, "a", "b")...)
+			k.settle(store.Done, k.fetch(10, "a", "b")...)
 			if i%2 == 0 {
 				k.restart()
 			}
@@ -69,7 +69,7 @@ var storeCases = []testCase{
 		for _, d := range ds {
 			ctx, cancel := context.WithCancel(k.ctx)
 			go cancel()
-			err := k.tryPut(ctx, webhook.Put{Delivery: d, Keep: true})
+			err := k.tryPut(ctx, store.Put{Delivery: d, Keep: true})
 			if errors.Is(err, context.Canceled) {
 				// That Put has stored the delivery or not. If it did not, this one does.
 				_, err = putTo(k.ctx, k.s, puts(d)...)
@@ -87,28 +87,28 @@ var storeCases = []testCase{
 		k.put(want)
 		first := k.fetch(1, "a")[0]
 		_ = append(first.Body, "beyond"...)
-		_ = append(first.Closed, webhook.Closed{Endpoint: 99})
-		_ = append(first.Attempts, webhook.Attempt{Error: "beyond"})
+		_ = append(first.Closed, store.Closed{Endpoint: 99})
+		_ = append(first.Attempts, store.Attempt{Error: "beyond"})
 		d := first
 		d.Tries, d.Attempts, d.Closed = 9, d.Attempts[1:], nil
-		k.settle(webhook.Retry, d)
+		k.settle(store.Retry, d)
 		second := k.fetch(1, "a")[0]
-		k.settle(webhook.Done, second)
+		k.settle(store.Done, second)
 		for i := range 100 { // a store may reuse its memory
 			k.put(k.full("a", fmt.Sprint("other", i)))
 		}
-		equalLists(k, "what Fetch returned before", []webhook.Delivery{first, second}, []webhook.Delivery{want, d})
+		equalLists(k, "what Fetch returned before", []store.Delivery{first, second}, []store.Delivery{want, d})
 	}},
 	{"SettleErrorIsAboutOne", "It returns how many it has settled: the first n are durable, and an error is about ss[n] alone.", func(k *kit) {
-		faults := []webhook.Settlement{{Verdict: 0}, {Verdict: webhook.Return + 1}}
+		faults := []store.Settlement{{Verdict: 0}, {Verdict: store.Return + 1}}
 		for _, d := range outside {
-			faults = append(faults, webhook.Settlement{Verdict: webhook.Retry, Delivery: d}, webhook.Settlement{Verdict: webhook.Bury, Delivery: d})
+			faults = append(faults, store.Settlement{Verdict: store.Retry, Delivery: d}, store.Settlement{Verdict: store.Bury, Delivery: d})
 		}
 		for i, fault := range faults {
 			name := fmt.Sprint("d", i)
 			k.put(k.deliveries(name, 3)...)
 			ds := k.fetch(3, name)
-			ss := settlements(k.s, webhook.Done, ds...)
+			ss := settlements(k.s, store.Done, ds...)
 			d := &ss[1].Delivery
 			ss[1].Verdict, d.Tries, d.Closed, d.Attempts = fault.Verdict, fault.Delivery.Tries, fault.Delivery.Closed, fault.Delivery.Attempts
 			if n, err := k.s.Settle(k.ctx, ss); n != 1 || err == nil {
@@ -116,7 +116,7 @@ var storeCases = []testCase{
 			}
 			k.settled(&ss[0])
 			k.compare()
-			k.settle(webhook.Return, ds...)
+			k.settle(store.Return, ds...)
 			k.fetch(3, name)
 		}
 	}},
@@ -142,7 +142,7 @@ var storeCases = []testCase{
 		}
 		noNews()
 		for range k.s.CountByDestination(k.ctx) { // it holds no lock
-			k.change(webhook.WaitingFilter{Destination: "later"}, webhook.DueNow)
+			k.change(store.WaitingFilter{Destination: "later"}, store.DueNow)
 		}
 		k.news("later")
 		k.compare()
@@ -163,7 +163,7 @@ var fullCases = []testCase{
 		for i := range ds {
 			ds[i].Body = body
 		}
-		if err := k.tryPut(k.ctx, puts(ds...)...); !errors.Is(err, webhook.ErrTooLarge) {
+		if err := k.tryPut(k.ctx, puts(ds...)...); !errors.Is(err, store.ErrTooLarge) {
 			k.Errorf("Put of 80 MB: %v, want ErrTooLarge", err)
 		}
 		k.compare()
@@ -171,11 +171,11 @@ var fullCases = []testCase{
 		for ; err == nil && len(ds) > 4; ds = ds[4:] {
 			err = k.tryPut(k.ctx, puts(ds[:4]...)...)
 		}
-		if !errors.Is(err, webhook.ErrQueueFull) {
+		if !errors.Is(err, store.ErrQueueFull) {
 			k.Fatalf("Put of the last of 80 MB: %v, want ErrQueueFull", err)
 		}
 		for len(k.inOrder()) > 0 { // settling makes room, even if nothing more can be put
-			k.settle(webhook.Done, k.fetch(64, "a")...)
+			k.settle(store.Done, k.fetch(64, "a")...)
 		}
 		k.put(ds[:4]...)
 	}},

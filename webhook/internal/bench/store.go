@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Store measures the speed of the stores that open returns. It measures puts alone, and the life of
@@ -44,10 +45,10 @@ type rig struct {
 	s                webhook.Store
 	batch, endpoints int
 	stored, settled  int
-	ps               []webhook.Put
-	wants            []webhook.Want
+	ps               []store.Put
+	wants            []store.Want
 	out              []webhook.Delivery
-	ss               []webhook.Settlement
+	ss               []store.Settlement
 }
 
 // destination returns the destination of the n-th delivery that is put.
@@ -55,11 +56,11 @@ func (r *rig) destination(n int) string { return fmt.Sprintf("destination-%d", n
 
 // put puts one batch.
 func (r *rig) put() {
-	at, results := r.s.Now(), make([]webhook.Result, r.batch)
+	at, results := r.s.Now(), make([]store.Result, r.batch)
 	r.ps = r.ps[:0]
 	for range r.batch {
 		id := fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", r.stored)
-		r.ps = append(r.ps, webhook.Put{Delivery: webhook.Delivery{Destination: r.destination(r.stored), ID: id, Type: "track", Body: Body, Accepted: at, Due: at}})
+		r.ps = append(r.ps, store.Put{Delivery: webhook.Delivery{Destination: r.destination(r.stored), ID: id, Type: "track", Body: Body, Accepted: at, Due: at}})
 		r.stored++
 	}
 	if err := r.s.Put(r.Context(), r.ps, results); err != nil || !results[0].Stored {
@@ -72,14 +73,14 @@ func (r *rig) settle() {
 	for r.settled < r.stored {
 		r.wants, r.ss = r.wants[:0], r.ss[:0]
 		for i := range min(r.batch, r.endpoints) {
-			r.wants = append(r.wants, webhook.Want{Destination: r.destination(r.settled + i), Max: (r.batch + r.endpoints - 1 - i) / r.endpoints})
+			r.wants = append(r.wants, store.Want{Destination: r.destination(r.settled + i), Max: (r.batch + r.endpoints - 1 - i) / r.endpoints})
 		}
 		var err error
 		if r.out, err = r.s.Fetch(r.Context(), r.wants, math.MaxInt64, r.out[:0]); err != nil || len(r.out) == 0 {
 			r.Fatalf("Fetch = %d, %v", len(r.out), err)
 		}
 		for i := range r.out {
-			r.ss = append(r.ss, webhook.Settlement{Verdict: webhook.Done, Delivery: r.out[i]})
+			r.ss = append(r.ss, store.Settlement{Verdict: store.Done, Delivery: r.out[i]})
 		}
 		if n, err := r.s.Settle(r.Context(), r.ss); n != len(r.ss) || err != nil {
 			r.Fatalf("Settle of %d = %d, %v", len(r.ss), n, err)

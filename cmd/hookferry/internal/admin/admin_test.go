@@ -32,6 +32,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A server is a Handler, the Forwarder that it manages, and a receiver of its webhooks.
@@ -459,13 +460,13 @@ func TestDestinationsAreSelected(t *testing.T) {
 }
 
 // claim claims the due deliveries of some destinations.
-func claim(t testing.TB, store webhook.Store, destinations ...string) []webhook.Delivery {
+func claim(t testing.TB, queue webhook.Store, destinations ...string) []webhook.Delivery {
 	t.Helper()
-	var wants []webhook.Want
+	var wants []store.Want
 	for _, d := range destinations {
-		wants = append(wants, webhook.Want{Destination: d, Max: 1000})
+		wants = append(wants, store.Want{Destination: d, Max: 1000})
 	}
-	ds, err := store.Fetch(t.Context(), wants, 1<<30, nil)
+	ds, err := queue.Fetch(t.Context(), wants, 1<<30, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,11 +474,11 @@ func claim(t testing.TB, store webhook.Store, destinations ...string) []webhook.
 }
 
 // put stores a delivery without the forwarder.
-func put(t testing.TB, store webhook.Store, destination, id string) {
+func put(t testing.TB, queue webhook.Store, destination, id string) {
 	t.Helper()
 	now := time.Now()
-	ps := []webhook.Put{{Delivery: webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}}}
-	if err := store.Put(t.Context(), ps, make([]webhook.Result, 1)); err != nil {
+	ps := []store.Put{{Delivery: webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}}}
+	if err := queue.Put(t.Context(), ps, make([]store.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // bury puts n dead letters of a destination into the store, with the ids m0, m1 and so on. The
 // first died at the time died, and each other one a second after the one before.
 func (s *server) bury(destination, reason string, n int, died time.Time) {
 	s.t.Helper()
-	ps := make([]webhook.Put, n)
+	ps := make([]store.Put, n)
 	for i := range ps {
 		ps[i].Delivery = webhook.Delivery{
 			Destination: destination, ID: fmt.Sprint("of shop m", i), MessageID: fmt.Sprint("m", i), Source: "shop", User: "u1", Event: "Signed Up", Type: "track", Body: []byte(`{"n":1}`),
@@ -31,14 +32,14 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 		}
 	}
 	for part := range slices.Chunk(ps, 1000) {
-		if err := s.store.Put(s.t.Context(), part, make([]webhook.Result, len(part))); err != nil {
+		if err := s.store.Put(s.t.Context(), part, make([]store.Result, len(part))); err != nil {
 			s.t.Fatal(err)
 		}
 		claimed := claim(s.t, s.store, destination)
 		if len(claimed) != len(part) {
 			s.t.Fatalf("claimed %d of %d deliveries", len(claimed), len(part))
 		}
-		var settled []webhook.Settlement
+		var settled []store.Settlement
 		for i, d := range claimed {
 			for try := range 3 {
 				d.Attempts = append(d.Attempts, webhook.Attempt{
@@ -46,7 +47,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 				})
 			}
 			d.Tries = 3
-			settled = append(settled, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.Reason(reason), At: died.Add(time.Duration(i) * time.Second)})
+			settled = append(settled, store.Settlement{Verdict: store.Bury, Delivery: d, Reason: webhook.Reason(reason), At: died.Add(time.Duration(i) * time.Second)})
 		}
 		if _, err := s.store.Settle(s.t.Context(), settled); err != nil {
 			s.t.Fatal(err)

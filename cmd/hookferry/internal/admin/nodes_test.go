@@ -10,19 +10,20 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A sharedStore is a store that knows other servers.
 type sharedStore struct {
 	webhook.Store
-	known []webhook.Node
+	known []store.Node
 }
 
 func (s *sharedStore) Present(func() ([]byte, bool)) {}
 
 func (s *sharedStore) Release(context.Context) error { return nil }
 
-func (s *sharedStore) Nodes(context.Context) ([]webhook.Node, error) { return s.known, nil }
+func (s *sharedStore) Nodes(context.Context) ([]store.Node, error) { return s.known, nil }
 
 func TestNodesListsServersOfTheStore(t *testing.T) {
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -32,12 +33,12 @@ func TestNodesListsServersOfTheStore(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		known  []webhook.Node
+		known  []store.Node
 		shared bool
 		want   []api.Node // without the times of the node that answers
 	}{
 		{"a store of one server", nil, false, []api.Node{{Name: "host/self", Self: true, Version: "v1.2.3", Ready: true}}},
-		{"a shared store", []webhook.Node{
+		{"a shared store", []store.Node{
 			{Name: "old", Seen: seen},
 			{Name: "other", Seen: seen, Note: note},
 			{Name: "host/self", Self: true, Seen: seen, Note: note},

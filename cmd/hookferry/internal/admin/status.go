@@ -11,6 +11,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func getStatus(q *request) (any, error) {
@@ -61,7 +62,7 @@ func listSources(q *request) (any, error) {
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
 	self.Self, self.Seen = true, time.Now().UTC()
-	shared, ok := q.config.Store.(webhook.Shared)
+	shared, ok := q.config.Store.(store.Shared)
 	if !ok {
 		return api.Nodes{Nodes: []api.Node{self}}, nil
 	}

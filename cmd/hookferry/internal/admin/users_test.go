@@ -19,6 +19,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // claimed claims the due deliveries and returns them as "destination body".
@@ -368,9 +369,9 @@ type countingRoster struct {
 func (*countingRoster) Close() error   { return nil }
 func (*countingRoster) Now() time.Time { return time.Now() }
 
-func (*countingRoster) Put(_ context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (*countingRoster) Put(_ context.Context, ps []store.Put, out []store.Result) error {
 	for i := range ps {
-		out[i] = webhook.Result{Stored: true}
+		out[i] = store.Result{Stored: true}
 	}
 	return nil
 }

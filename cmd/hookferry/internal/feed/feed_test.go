@@ -15,6 +15,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A recorder reports to a feed what happens to deliveries.
@@ -35,7 +36,7 @@ func (t recorder) accepts(ds ...webhook.Delivery) {
 func accepted(ds ...webhook.Delivery) webhook.Accepted {
 	a := webhook.Accepted{Stored: len(ds)}
 	for _, d := range ds {
-		a.Puts, a.Results = append(a.Puts, webhook.Put{Delivery: d}), append(a.Results, webhook.Result{Stored: true})
+		a.Puts, a.Results = append(a.Puts, store.Put{Delivery: d}), append(a.Results, store.Result{Stored: true})
 	}
 	return a
 }
@@ -241,7 +242,7 @@ func TestBounds(t *testing.T) {
 				t.Fatalf("the feed has %d events of %d deliveries in %d bytes, over its bounds", n, len(f.deliveries), f.bytes)
 			}
 			s, ok := f.Story("crm", "", d.ID)
-			if !ok || len(s.Attempts) != webhook.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
+			if !ok || len(s.Attempts) != store.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
 				t.Fatalf("the latest delivery has a story: %v, with %d attempts; want a story with the second try, followed by try 7", ok, len(s.Attempts))
 			}
 		}
@@ -550,8 +551,8 @@ func TestRunRecordsWaitingDeliveries(t *testing.T) {
 		wg.Go(func() { f.Run(ctx, q) })
 		time.Sleep(3 * time.Second)
 		for _, id := range []string{"1", "2"} {
-			ps := []webhook.Put{{Delivery: newDelivery("crm", id)}, {Delivery: newDelivery("shop", id)}}
-			if err := q.Put(ctx, ps, make([]webhook.Result, len(ps))); err != nil {
+			ps := []store.Put{{Delivery: newDelivery("crm", id)}, {Delivery: newDelivery("shop", id)}}
+			if err := q.Put(ctx, ps, make([]store.Result, len(ps))); err != nil {
 				t.Fatal(err)
 			}
 		}

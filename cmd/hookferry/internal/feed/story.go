@@ -8,6 +8,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // StateWaiting is the state of a delivery until it ends. Then its state is KindDelivered or KindDead.
@@ -89,7 +90,7 @@ func (f *Feed) Story(destination, source, id string) (api.Delivery, bool) {
 	return f.story(found), true
 }
 
-// story makes the story of d, with up to webhook.MaxAttempts attempts: the first two and the latest.
+// story makes the story of d, with up to store.MaxAttempts attempts: the first two and the latest.
 func (f *Feed) story(d *delivery) api.Delivery {
 	s := api.Delivery{Names: d.Names, State: StateWaiting, Accepted: d.accepted, TraceParent: d.traceParent, Body: d.body}
 	attempts := []api.Attempt{}
@@ -115,7 +116,7 @@ func (f *Feed) story(d *delivery) api.Delivery {
 	for i := range attempts {
 		s.Tries = max(s.Tries, attempts[i].Try)
 	}
-	if more := len(attempts) - webhook.MaxAttempts; more > 0 {
+	if more := len(attempts) - store.MaxAttempts; more > 0 {
 		attempts = slices.Delete(attempts, 2, 2+more)
 	}
 	s.Attempts = attempts

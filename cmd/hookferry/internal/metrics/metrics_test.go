@@ -18,15 +18,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 	"github.com/hookferry/analytics/webhook/webhooktest"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // failing is a store of which a maintenance step fails.
@@ -125,7 +127,7 @@ func TestScrapeReplacesInvalidUTF8(t *testing.T) {
 		m, h := forwarded(t, func(s *State) {
 			now := time.Now()
 			d := webhook.Delivery{Destination: "c\xffm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now.Add(time.Hour)}
-			if err := s.Store.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)); err != nil {
+			if err := s.Store.Put(t.Context(), []store.Put{{Delivery: d}}, make([]store.Result, 1)); err != nil {
 				t.Fatal(err)
 			}
 		})

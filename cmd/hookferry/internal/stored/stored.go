@@ -22,6 +22,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 const (
@@ -40,7 +41,7 @@ var (
 	// ErrConflict says that the destination does not have the expected version.
 	ErrConflict = errors.New("the destination was changed meanwhile")
 	// ErrTooLarge says that a document is larger than a setting of the store may be.
-	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", webhook.MaxSetting)
+	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", store.MaxSetting)
 )
 
 // Config has the parts of the server that Destinations use.
@@ -125,7 +126,7 @@ func (s *Destinations) learn(ctx context.Context, everything bool) error {
 	default:
 		ids := slices.Sorted(slices.Values(list.IDs[len(list.IDs)-int(missed):]))
 		for _, id := range slices.Compact(ids) {
-			var setting webhook.Setting
+			var setting store.Setting
 			if setting, err = s.get(ctx, prefix+id); err != nil {
 				break
 			}
@@ -156,7 +157,7 @@ func (s *Destinations) readAll(ctx context.Context) error {
 // put adds, replaces or removes a destination by its setting; version zero means that it was deleted.
 // If the document is invalid but its list of sources is readable, the destination has these sources,
 // so that their calls wait for it.
-func (s *Destinations) put(id string, setting webhook.Setting) {
+func (s *Destinations) put(id string, setting store.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
 		return
@@ -192,21 +193,21 @@ func (s *Destinations) tell() {
 }
 
 // get returns a setting. Its version is zero if the setting does not exist.
-func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, error) {
+func (s *Destinations) get(ctx context.Context, name string) (store.Setting, error) {
 	for setting, err := range s.config.Store.Settings(ctx, name) {
 		if err != nil {
-			return webhook.Setting{}, err
+			return store.Setting{}, err
 		}
 		if setting.Name == name {
 			return setting, nil
 		}
 		break // names that begin with name come after name itself
 	}
-	return webhook.Setting{Name: name}, nil
+	return store.Setting{Name: name}, nil
 }
 
 // list returns the list of changes as it is stored now, and the setting that contains it.
-func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.Setting, err error) {
+func (s *Destinations) list(ctx context.Context) (list changes, setting store.Setting, err error) {
 	if setting, err = s.get(ctx, listName); err == nil && setting.Version != 0 {
 		if err = json.Unmarshal(setting.Value, &list); err != nil {
 			err = fmt.Errorf("the setting %q is not valid: %w", listName, err)
@@ -250,7 +251,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 		setting.Value = nil
 		if document != nil {
 			setting.Value, _ = json.Marshal(Document{document, time.Now().UTC(), by}) // it came from JSON
-			if len(setting.Value) > webhook.MaxSetting {
+			if len(setting.Value) > store.MaxSetting {
 				return ErrTooLarge
 			}
 			if _, err := s.parse(id, setting.Value); err != nil {
@@ -258,7 +259,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 			}
 		}
 		setting.Version, err = s.config.Store.Set(ctx, setting)
-		if errors.Is(err, webhook.ErrConflict) {
+		if errors.Is(err, store.ErrConflict) {
 			continue
 		} else if err != nil {
 			return err
@@ -286,7 +287,7 @@ func (s *Destinations) announce(ctx context.Context, id string) error {
 		if err == nil && list.Count == s.seen+1 { // no change of another server came in between
 			s.seen++
 		}
-		if !errors.Is(err, webhook.ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}

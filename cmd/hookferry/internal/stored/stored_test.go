@@ -17,6 +17,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A countingStore counts the settings that are read and written. It fails if failing is set.
@@ -29,10 +30,10 @@ type countingStore struct {
 
 var errStore = errors.New("the store fails")
 
-func (c *countingStore) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return func(yield func(webhook.Setting, error) bool) {
+func (c *countingStore) Settings(ctx context.Context, prefix string) iter.Seq2[store.Setting, error] {
+	return func(yield func(store.Setting, error) bool) {
 		if c.failing.Load() {
-			yield(webhook.Setting{}, errStore)
+			yield(store.Setting{}, errStore)
 			return
 		}
 		for s, err := range c.Store.Settings(ctx, prefix) {
@@ -44,9 +45,9 @@ func (c *countingStore) Settings(ctx context.Context, prefix string) iter.Seq2[w
 	}
 }
 
-func (c *countingStore) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+func (c *countingStore) Set(ctx context.Context, s store.Setting) (uint64, error) {
 	if c.conflicts.Add(-1) >= 0 {
-		return 0, webhook.ErrConflict
+		return 0, store.ErrConflict
 	}
 	c.written.Add(1)
 	return c.Store.Set(ctx, s)
@@ -104,22 +105,22 @@ func (n *node) set(t *testing.T, id string, d map[string]any) {
 // writes the other destinations: the unchanged ones of ten thousand keep their pointers.
 func TestChangesReachAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &countingStore{Store: memqueue.New(memqueue.Config{})}
-		defer store.Close()
+		queue := &countingStore{Store: memqueue.New(memqueue.Config{})}
+		defer queue.Close()
 		for i := range config.MaxDestinations {
 			value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
-			if _, err := store.Set(t.Context(), webhook.Setting{Name: fmt.Sprintf("destination/d%05d", i), Value: []byte(value)}); err != nil {
+			if _, err := queue.Set(t.Context(), store.Setting{Name: fmt.Sprintf("destination/d%05d", i), Value: []byte(value)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a, b := newNode(t, store), newNode(t, store)
+		a, b := newNode(t, queue), newNode(t, queue)
 		b.follows(t)
-		store.read.Store(0)
-		store.written.Store(0)
+		queue.read.Store(0)
+		queue.written.Store(0)
 		untouched, before := b.get("d00001"), b.get("d00000")
 		began := time.Now()
 		a.set(t, "d00000", document("2s"))
-		if n := store.written.Load(); n != 2 {
+		if n := queue.written.Load(); n != 2 {
 			t.Errorf("a change wrote %d settings, want the destination and the list of changes", n)
 		}
 		if d := a.get("d00000"); d.Timeout != 2*time.Second || d.Stored.By != "alice" || !d.Stored.Changed.Equal(began) {
@@ -133,7 +134,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 		if b.get("d00001") != untouched || len(*b.current.Load()) != config.MaxDestinations {
 			t.Error("an unchanged destination has another pointer, or is gone")
 		}
-		if n := store.read.Load(); n > 10 {
+		if n := queue.read.Load(); n > 10 {
 			t.Errorf("the nodes read %d settings, want at most 10", n)
 		}
 
@@ -155,12 +156,12 @@ func TestChangesReachAllNodes(t *testing.T) {
 // everything again.
 func TestUnlistedChangeIsFoundByTheReread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memqueue.New(memqueue.Config{})
-		defer store.Close()
-		n := newNode(t, store)
+		queue := memqueue.New(memqueue.Config{})
+		defer queue.Close()
+		n := newNode(t, queue)
 		n.follows(t)
 		value := `{"destination": {"sources": [], "endpoints": [{"url": "https://a.example/"}]}}`
-		if _, err := store.Set(t.Context(), webhook.Setting{Name: "destination/new", Value: []byte(value)}); err != nil {
+		if _, err := queue.Set(t.Context(), store.Setting{Name: "destination/new", Value: []byte(value)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(Reread + 2*Every)
@@ -177,7 +178,7 @@ type cancellingStore struct {
 	cancel func()
 }
 
-func (c *cancellingStore) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+func (c *cancellingStore) Set(ctx context.Context, s store.Setting) (uint64, error) {
 	defer c.cancel()
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -240,10 +241,10 @@ func TestDestinationsOutliveAFailingStore(t *testing.T) {
 // TestChangeIsRepeatedAfterAConflict shows that Change repeats an edit on the newest version if
 // another server has changed the destination.
 func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
-	store := &countingStore{Store: memqueue.New(memqueue.Config{})}
-	defer store.Close()
-	n := newNode(t, store)
-	store.conflicts.Store(2)
+	queue := &countingStore{Store: memqueue.New(memqueue.Config{})}
+	defer queue.Close()
+	n := newNode(t, queue)
+	queue.conflicts.Store(2)
 	edits := 0
 	err := n.Change(t.Context(), "crm", "", nil, func(map[string]any) (map[string]any, error) { edits++; return document("2s"), nil })
 	if err != nil || edits != 3 || n.get("crm") == nil {
@@ -254,7 +255,7 @@ func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
 		t.Errorf("Change of another version: %v, want ErrConflict", err)
 	}
 	large := document("2s")
-	large["secret"] = strings.Repeat("x", webhook.MaxSetting)
+	large["secret"] = strings.Repeat("x", store.MaxSetting)
 	if err := n.Change(t.Context(), "crm", "", nil, func(map[string]any) (map[string]any, error) { return large, nil }); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Change to a document that is too large: %v, want ErrTooLarge", err)
 	}
@@ -264,19 +265,19 @@ func TestChangeIsRepeatedAfterAConflict(t *testing.T) {
 // not valid for this one. Such a destination keeps its sources, so that their calls wait for it.
 // The log says why it is not valid, without secrets. A user can replace the destination.
 func TestInvalidDestinationsKeepTheirSources(t *testing.T) {
-	store := memqueue.New(memqueue.Config{})
-	defer store.Close()
+	queue := memqueue.New(memqueue.Config{})
+	defer queue.Close()
 	for id, value := range map[string]string{
 		"newer": `{"destination": {"sources": ["web"], "newer": "SECRET", "endpoints": [{"url": "https://a.example/"}]}, "by": "bob"}`,
 		"text":  `SECRET`,
 		"empty": `{}`,
 		"fine":  `{"destination": {"sources": ["web"], "endpoints": [{"url": "https://a.example/"}]}}`,
 	} {
-		if _, err := store.Set(t.Context(), webhook.Setting{Name: "destination/" + id, Value: []byte(value)}); err != nil {
+		if _, err := queue.Set(t.Context(), store.Setting{Name: "destination/" + id, Value: []byte(value)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n := newNode(t, store)
+	n := newNode(t, queue)
 	if d := n.get("newer"); d.Webhook != nil || !slices.Equal(d.Stored.Sources, []string{"web"}) || d.Stored.By != "bob" {
 		t.Errorf("the destination of a newer version is %+v, want no webhook, the source web, and bob", d)
 	}

@@ -1,19 +1,19 @@
-package storekit_test
+package store_test
 
 import (
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A store uses a Window to recognize a delivery that was put before.
 func ExampleWindow() {
-	window := storekit.NewWindow(1_000_000, 24*time.Hour)
+	window := store.NewWindow(1_000_000, 24*time.Hour)
 	now := time.Now()
 	for _, id := range []string{"m1", "m2", "m1"} {
-		fmt.Println(id, window.Add(storekit.KeyOf("crm", id), now))
+		fmt.Println(id, window.Add(store.KeyOf("crm", id), now))
 	}
 	// Output:
 	// m1 true
@@ -30,7 +30,7 @@ func ExamplePages() {
 		n := min(3, len(rest))
 		return strings.Split(rest[:n], ""), rest[n:], nil
 	}
-	for element, err := range storekit.Pages("a", read) {
+	for element, err := range store.Pages("a", read) {
 		fmt.Print(element, err, " ")
 	}
 	// Output: a<nil> b<nil> c<nil> d<nil> e<nil> f<nil> g<nil>
@@ -43,7 +43,7 @@ func ExampleBatcher() {
 		text   string
 		stored chan error
 	}
-	batcher := storekit.NewBatcher(2, 1<<20, func(rs []*request) {
+	batcher := store.NewBatcher(2, 1<<20, func(rs []*request) {
 		for _, r := range rs { // in one transaction
 			r.stored <- nil
 		}

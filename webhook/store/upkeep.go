@@ -1,4 +1,4 @@
-package storekit
+package store
 
 import (
 	"log/slog"
@@ -7,7 +7,7 @@ import (
 )
 
 // An Upkeep watches the maintenance steps of a store, which run again and again in the background. It
-// warns of a step that keeps failing, and returns what webhook.Maintained wants. Its methods may be
+// warns of a step that keeps failing, and returns what Maintained wants. Its methods may be
 // called concurrently.
 type Upkeep struct {
 	store  string

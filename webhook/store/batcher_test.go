@@ -1,4 +1,4 @@
-package storekit_test
+package store_test
 
 import (
 	"runtime"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"weak"
 
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // A batchLog records batches. Its work function takes a value from gate for each batch.
@@ -47,7 +47,7 @@ func number(n int) *int { return &n }
 func TestBatcherSharesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batchLog{gate: make(chan struct{}, 10)}
-		q := storekit.NewBatcher(1, 100, b.work)
+		q := store.NewBatcher(1, 100, b.work)
 		q.Add(number(1), 10)
 		synctest.Wait() // the goroutine works on request 1
 		q.Add(number(2), 60)
@@ -69,7 +69,7 @@ func TestBatcherSharesWork(t *testing.T) {
 func TestBatcherDropsOnlyWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batchLog{gate: make(chan struct{})}
-		q := storekit.NewBatcher(1, 100, b.work)
+		q := store.NewBatcher(1, 100, b.work)
 		begun, waits, stays := number(1), number(2), number(3)
 		q.Add(begun, 100)
 		synctest.Wait()
@@ -90,7 +90,7 @@ func TestBatcherDropsOnlyWaitingRequests(t *testing.T) {
 // Close waits until all requests have been worked on, also if several goroutines work.
 func TestBatcherCloseWaitsForAllRequests(t *testing.T) {
 	var sum atomic.Int64
-	q := storekit.NewBatcher(4, 3, func(rs []*int) {
+	q := store.NewBatcher(4, 3, func(rs []*int) {
 		for _, r := range rs {
 			sum.Add(int64(*r))
 		}
@@ -114,7 +114,7 @@ func TestBatcherCloseWaitsForAllRequests(t *testing.T) {
 func TestIdleBatcherFreesRequests(t *testing.T) {
 	type request [1 << 10]byte
 	synctest.Test(t, func(t *testing.T) {
-		q := storekit.NewBatcher(1, 100, func([]*request) {})
+		q := store.NewBatcher(1, 100, func([]*request) {})
 		defer q.Close()
 		add := func() weak.Pointer[request] {
 			r := new(request)

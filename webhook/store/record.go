@@ -1,4 +1,4 @@
-package webhook
+package store
 
 import (
 	"bytes"
@@ -80,13 +80,13 @@ func (d *Ended) UnmarshalBinary(b []byte) error {
 // Check returns an error if a field exceeds its limits. Stores refuse such a delivery.
 func (d *Delivery) Check() error {
 	for _, s := range [...]string{d.Destination, d.ID} {
-		if n := len(s); n < 1 || n > maxID {
-			return fmt.Errorf("webhook: delivery with a destination or id of %d bytes, not 1 to %d", n, maxID)
+		if n := len(s); n < 1 || n > MaxID {
+			return fmt.Errorf("webhook: delivery with a destination or id of %d bytes, not 1 to %d", n, MaxID)
 		}
 	}
 	for _, s := range [...]string{d.MessageID, d.Source, d.User, d.Event} {
-		if len(s) > maxID {
-			return fmt.Errorf("webhook: delivery with a message id, source, user or event of %d bytes, more than %d", len(s), maxID)
+		if len(s) > MaxID {
+			return fmt.Errorf("webhook: delivery with a message id, source, user or event of %d bytes, more than %d", len(s), MaxID)
 		}
 	}
 	return d.checkRecord()

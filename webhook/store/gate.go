@@ -1,12 +1,10 @@
-package storekit
+package store
 
 import (
 	"context"
 	"fmt"
 	"os"
 	"sync"
-
-	"github.com/hookferry/analytics/webhook"
 )
 
 // A Gate counts the calls in progress of a store, so that the store's Close can wait for them.
@@ -18,7 +16,7 @@ type Gate struct {
 }
 
 // Enter begins a call, which Leave ends. If ctx has ended, Enter returns the error of ctx. After
-// Close it returns webhook.ErrClosed.
+// Close it returns ErrClosed.
 func (g *Gate) Enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -26,7 +24,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return webhook.ErrClosed
+		return ErrClosed
 	}
 	g.inside.Add(1)
 	return nil

@@ -1,4 +1,4 @@
-package webhook
+package store
 
 import (
 	"context"
@@ -260,7 +260,7 @@ type Outbox interface {
 
 // Maintained is implemented by a Store with maintenance: steps that it runs again and again in the
 // background, such as the removal of what nothing needs any more. A step that fails is tried again. A
-// store logs a warning of a step that has failed for a minute, as a storekit.Upkeep does.
+// store logs a warning of a step that has failed for a minute, as a Upkeep does.
 type Maintained interface {
 	// Failing returns the steps with such a warning that fail still, by name, and since when.
 	Failing() map[string]time.Time

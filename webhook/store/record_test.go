@@ -1,4 +1,4 @@
-package webhook
+package store
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/hookferry/analytics/event"
 )
 
@@ -142,7 +143,7 @@ func TestAppendBinaryRefusesCountsOutOfRange(t *testing.T) {
 }
 
 func TestCheckRefusesInvalidDeliveries(t *testing.T) {
-	long := strings.Repeat("x", maxID)
+	long := strings.Repeat("x", MaxID)
 	for _, d := range []Delivery{
 		{ID: "1"},
 		{Destination: "a"},
@@ -307,4 +308,12 @@ func BenchmarkDeliveryRecord(b *testing.B) {
 			must(b, d.UnmarshalBinary(record))
 		}
 	})
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

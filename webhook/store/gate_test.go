@@ -1,4 +1,4 @@
-package storekit_test
+package store_test
 
 import (
 	"context"
@@ -6,14 +6,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // Close waits for the calls that have begun. After Close no call can begin.
 func TestGateCloseWaitsForCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g storekit.Gate
+		var g store.Gate
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := g.Enter(ended); !errors.Is(err, context.Canceled) {
@@ -33,7 +32,7 @@ func TestGateCloseWaitsForCalls(t *testing.T) {
 				t.Fatal("Close returned, want it to wait for the calls")
 			default:
 			}
-			if err := g.Enter(t.Context()); err != webhook.ErrClosed {
+			if err := g.Enter(t.Context()); err != store.ErrClosed {
 				t.Errorf("Enter after Close = %v, want ErrClosed", err)
 			}
 			if g.Close() {
