@@ -55,7 +55,7 @@ type Client struct {
 	// mu is not held across I/O.
 	mu     sync.Mutex
 	hosts  map[key]*host
-	idle   int         // idle connections of all hosts
+	idle   idleList    // of all hosts
 	sweeps *time.Timer // timer of sweep; nil while there is no host
 }
 

@@ -596,7 +596,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		}
 		time.Sleep(2*idleTimeout + timeout)
 		synctest.Wait()
-		if n := p.open.Load(); n != 0 || c.idle != 0 || len(c.hosts) != 0 || c.sweeps != nil {
+		if n := p.open.Load(); n != 0 || c.idle.n != 0 || len(c.hosts) != 0 || c.sweeps != nil {
 			t.Errorf("after idleTimeout: %d connections are open, %d hosts known; want 0, and no timer", n, len(c.hosts))
 		}
 		// The same target can be used again.
@@ -616,13 +616,42 @@ func TestConnectionsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)
-			if n := int(p.open.Load()); n > c.config.MaxIdle || n != c.idle {
-				t.Fatalf("%d connections are open, %d counted; want equal numbers, at most %d", n, c.idle, c.config.MaxIdle)
+			if n := int(p.open.Load()); n > c.config.MaxIdle || n != c.idle.n {
+				t.Fatalf("%d connections are open, %d counted; want equal numbers, at most %d", n, c.idle.n, c.config.MaxIdle)
 			}
 		}
 		before := p.dials.Load()
 		if _, err := post(c, target(t, "http://h99.example/"), nil); err != nil || p.dials.Load() != before {
 			t.Errorf("Post = %v with %d new connections, want nil on the connection used last", err, p.dials.Load()-before)
+		}
+	})
+}
+
+// The client finds the least recently used connection without a look at the other hosts, of which
+// there may be very many.
+func TestOldestConnectionIsFoundAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each(ok)}
+		c, _ := p.client(t)
+		for i := range c.config.MaxIdle {
+			if _, err := post(c, target(t, fmt.Sprintf("http://h%d.example/", i)), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := c.hosts[target(t, "http://h0.example/").key]
+		deadline := time.Now().Add(timeout)
+		h, _ := c.acquire(target(t, "http://new.example/"))
+		cn, err := c.dial(t.Context(), deadline, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts := c.hosts
+		c.hosts = nil
+		c.release(h, deadline, cn)
+		c.hosts = hosts
+		synctest.Wait()
+		if n := int(p.open.Load()); n != c.config.MaxIdle || len(first.idle) > 0 {
+			t.Errorf("%d connections are open, %d of them to the first host; want %d and 0", n, len(first.idle), c.config.MaxIdle)
 		}
 	})
 }

@@ -17,7 +17,10 @@ type conn struct {
 	stop   func() bool // keeps the end of Config.Context from interrupting the connection
 	kept   bool        // the connection has served a request before
 
-	used time.Time // the deadline of its last request; Client.mu guards it
+	// Client.mu guards these.
+	used         time.Time // the deadline of its last request
+	host         *host     // while it is idle
+	older, newer *conn     // its neighbours in Client.idle
 }
 
 // interrupt makes all reads and writes fail, including those in progress. It may be called at any

@@ -75,21 +75,25 @@ func (c *Client) hostTLS(addr string, own *tls.Config) *tls.Config {
 // release ends the use of h by a request with this deadline. If cn is not nil, release
 // keeps the connection cn for the next request.
 func (c *Client) release(h *host, deadline time.Time, cn *conn) {
-	var old []*conn
+	var old *conn
 	c.mu.Lock()
 	h.inUse--
 	h.used = deadline
 	if cn != nil && c.config.Context.Err() != nil {
-		old = append(old, cn)
+		old = cn
 	} else if cn != nil {
-		cn.kept, cn.used = true, deadline
+		cn.kept, cn.used, cn.host = true, deadline, h
 		h.idle = append(h.idle, cn)
-		if c.idle++; c.idle > c.config.MaxIdle {
-			old = c.takeOldest(1 + c.config.MaxIdle/16)
+		if c.idle.push(cn); c.idle.n > c.config.MaxIdle {
+			old = c.idle.oldest
+			old.host.idle = slices.Delete(old.host.idle, 0, 1) // it is the oldest of its host, too
+			c.idle.remove(old)
 		}
 	}
 	c.mu.Unlock()
-	closeAll(old)
+	if old != nil {
+		old.close()
+	}
 }
 
 // pop takes the idle connection of h that was released last, or nil. The caller holds c.mu.
@@ -101,37 +105,40 @@ func (c *Client) pop(h *host) *conn {
 	cn := h.idle[n-1]
 	h.idle[n-1] = nil
 	h.idle = h.idle[:n-1]
-	c.idle--
+	c.idle.remove(cn)
 	return cn
 }
 
-// takeIdle removes and returns the idle connections for which old returns true. The caller holds
-// c.mu.
-func (c *Client) takeIdle(old func(*conn) bool) (taken []*conn) {
-	for _, h := range c.hosts {
-		h.idle = slices.DeleteFunc(h.idle, func(cn *conn) bool {
-			if old(cn) {
-				taken = append(taken, cn)
-				return true
-			}
-			return false
-		})
-	}
-	c.idle -= len(taken)
-	return taken
+// An idleList has the idle connections of all hosts, in the order in which they were released. It is
+// a doubly linked list, because there may be very many hosts, and the oldest must be found at once.
+type idleList struct {
+	oldest, newest *conn
+	n              int
 }
 
-// takeOldest removes and returns about n idle connections, those that have been idle the longest. It
-// looks at all of them, so it takes several at once to be rare. The caller holds c.mu.
-func (c *Client) takeOldest(n int) []*conn {
-	var times []time.Time
-	for _, h := range c.hosts {
-		for _, cn := range h.idle {
-			times = append(times, cn.used)
-		}
+func (l *idleList) push(cn *conn) {
+	cn.older, l.newest = l.newest, cn
+	if cn.older == nil {
+		l.oldest = cn
+	} else {
+		cn.older.newer = cn
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	return c.takeIdle(func(cn *conn) bool { return !cn.used.After(times[n-1]) })
+	l.n++
+}
+
+func (l *idleList) remove(cn *conn) {
+	if cn.older == nil {
+		l.oldest = cn.newer
+	} else {
+		cn.older.newer = cn.newer
+	}
+	if cn.newer == nil {
+		l.newest = cn.older
+	} else {
+		cn.newer.older = cn.older
+	}
+	cn.older, cn.newer = nil, nil
+	l.n--
 }
 
 // sweep closes connections that have been idle for too long.
@@ -140,10 +147,18 @@ func (c *Client) sweep() { c.closeIdle(time.Now().Add(c.config.Timeout - idleTim
 // closeIdle closes idle connections whose last request had a deadline before the argument before. It
 // drops hosts that are left without connections.
 func (c *Client) closeIdle(before time.Time) {
-	c.mu.Lock()
-	old := c.takeIdle(func(cn *conn) bool { return !cn.used.After(before) })
+	var old []*conn
 	var transports []*http.Transport // of the hosts that it drops
+	c.mu.Lock()
 	for k, h := range c.hosts {
+		h.idle = slices.DeleteFunc(h.idle, func(cn *conn) bool {
+			if cn.used.After(before) {
+				return false
+			}
+			c.idle.remove(cn)
+			old = append(old, cn)
+			return true
+		})
 		if h.inUse == 0 && len(h.idle) == 0 && h.used.Before(before) {
 			delete(c.hosts, k)
 			if h.transport != nil {
@@ -158,15 +173,11 @@ func (c *Client) closeIdle(before time.Time) {
 		c.sweeps = nil
 	}
 	c.mu.Unlock()
-	closeAll(old)
+	for _, cn := range old {
+		cn.close()
+	}
 	for _, t := range transports {
 		t.CloseIdleConnections()
-	}
-}
-
-func closeAll(conns []*conn) {
-	for _, cn := range conns {
-		cn.close()
 	}
 }
 
