@@ -25,6 +25,7 @@ type storeReport struct {
 	Delivered int      `json:"delivered"`
 	Settings  int      `json:"settings"`
 	Missing   []string `json:"missing"`
+	InDoubt   string   `json:"inDoubt,omitempty"`
 
 	Bytes  *int64 `json:"bytes,omitempty"` // Bytes and Needed are those of a check
 	Needed *int64 `json:"needed,omitempty"`
@@ -40,12 +41,15 @@ func (c *command) readMeter() *meter {
 
 // printReport prints a report and a last line or, with --json, f with the counts of the report.
 func (c *command) printReport(r filequeue.Report, f storeReport, format string, args ...any) error {
-	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)
+	f.Waiting, f.Dead, f.Delivered, f.Settings, f.Missing, f.InDoubt = r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...), r.InDoubt
 	return c.output(f, func(s screen) {
 		fmt.Fprintf(s, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
 			grouped(r.Waiting), grouped(r.Dead), grouped(r.Delivered), grouped(r.Settings), grouped(len(r.Missing)))
 		for _, what := range r.Missing {
 			fmt.Fprintln(s, "missing:", what)
+		}
+		if r.InDoubt != "" {
+			fmt.Fprintln(s, "in doubt:", r.InDoubt)
 		}
 		fmt.Fprintf(s, format+"\n", args...)
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"syscall"
@@ -34,11 +35,13 @@ const (
 // resume makes the latest segment of the previous process the active one. That process may have
 // ended before it synced its last commit, or its sync may have failed. After a failed sync, another
 // sync saves only bytes that are written again. All earlier commits are durable. So resume writes
-// the last commit again. It also overwrites an incomplete commit behind it with zeros: a part of
-// that one must not look like a part of a later commit.
+// the last commit again. Instead of the ops that scan left out, it writes records without content.
+// It also overwrites an incomplete commit behind it with zeros: a part of that one must not look
+// like a part of a later commit.
 func (w *writer) resume(g *segment, c *scanned) (err error) {
 	b := make([]byte, c.end-c.last)
 	if _, err = g.file.ReadAt(b, c.last); err == nil || errors.Is(err, io.EOF) {
+		c.mend(b, g.salt)
 		_, err = g.file.WriteAt(b, c.last)
 	}
 	if err == nil {
@@ -55,8 +58,28 @@ func (w *writer) resume(g *segment, c *scanned) (err error) {
 	}
 	g.sealed = false
 	w.active = g
+	w.manifest.set(mark{g.segmentID, g.end})
 	w.secure(time.Now()) // if it fails, the next commit tries again
 	return nil
+}
+
+// mend completes the last commit of a segment, which begins with the bytes b, after scan has left out
+// some of its ops.
+func (c *scanned) mend(b []byte, salt uint64) {
+	for _, p := range c.holes {
+		hole := b[p.from-c.last : p.to-c.last]
+		clear(hole)
+		r := record{header: header{kind: kindGone, length: uint32(len(hole) - recordHeader), flags: flagBegin | flagEnd}}
+		if p.from == c.last {
+			r.flags |= flagFirst
+		}
+		r.sum = crc32.Checksum(hole[recordHeader:], castagnoli)
+		r.append(hole[:0], salt, p.from)
+	}
+	if n := len(c.records); n > 0 {
+		r := &c.records[n-1]
+		r.append(b[int64(r.off)-c.last:][:0], salt, int64(r.off))
+	}
 }
 
 // full reports whether an error says that the disk, or a quota, has no space.
@@ -104,6 +127,7 @@ func (w *writer) append(g *group) error {
 	w.index.mu.Lock()
 	a.end += int64(len(b))
 	w.index.mu.Unlock()
+	w.manifest.set(mark{a.segmentID, a.end})
 	return nil
 }
 
@@ -114,7 +138,7 @@ func (w *writer) prepare(g *group) (b []byte, err error) {
 	if a.end == 0 {
 		w.index.mu.Lock()
 		list := w.index.segs.record(0)
-		list.seq, list.size = w.seq, uint32(w.index.losses) // so that Open knows them
+		list.seq, list.size, list.flags = w.seq, uint32(w.index.losses), flagBegin|flagEnd // so that Open knows the numbers
 		w.index.mu.Unlock()
 		rs = append([]*record{&list}, rs...)
 	}
@@ -139,9 +163,10 @@ func (w *writer) prepare(g *group) (b []byte, err error) {
 // encode returns the bytes of a commit that begins at the end of segment g, and sets the places of
 // its records. It appends to b, which is empty.
 func encode(b []byte, g *segment, rs []*record) []byte {
-	for i, r := range rs {
+	flag(rs, flagFirst, flagLast)
+	for _, r := range rs {
 		off := g.end + int64(len(b))
-		r.place, r.first, r.last = place{g.number, uint32(off)}, i == 0, i == len(rs)-1
+		r.place = place{g.number, uint32(off)}
 		b = append(r.append(b, g.salt, off), r.payload...)
 		b = append(b, zeros[:-len(b)&7]...)
 	}

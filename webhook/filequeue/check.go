@@ -22,11 +22,14 @@ type Report struct {
 	Bytes, Needed int64
 	// Missing describes each part that cannot be read, for people.
 	Missing []string
+	// InDoubt describes an unreadable part of the last commit, for people: after a crash, nothing
+	// shows whether that commit was complete. It is empty if there is no such part.
+	InDoubt string
 }
 
-// report returns a Report about what is in the index.
-func (x *index) report(missing []string) Report {
-	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
+// reportOn returns a Report about what is in an index.
+func (ld *loader) reportOn(x *index) Report {
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing, InDoubt: ld.doubt}
 	for _, g := range x.segs {
 		r.Bytes, r.Needed = r.Bytes+g.end, r.Needed+g.needed()
 	}
@@ -43,7 +46,7 @@ func Check(ctx context.Context, dir string, progress func(read, of int64)) (Repo
 		return Report{}, err
 	}
 	defer closeFiles(ld.Store)
-	r := ld.index.report(ld.missing)
+	r := ld.reportOn(ld.index)
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
@@ -65,7 +68,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 			of += file.Size
 		}
 	}
-	closed, unread := readManifest(d)
+	m, unread := readManifest(d)
 	if unread != nil && (!errors.Is(unread, ErrDamaged) || of == 0) {
 		return nil, fmt.Errorf("%s: %w", dir, unread)
 	}
@@ -76,7 +79,7 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 	}
 	c, _ := Config{HistoryAge: store.Unlimited, HistoryBytes: store.Unlimited, DedupMax: 1 << 24}.withDefaults() // forgets nothing
 	ld = newLoader(d, dir, c, lock)
-	ld.lenient, ld.ctx, ld.closed = true, ctx, closed
+	ld.lenient, ld.ctx = true, ctx
 	if progress != nil {
 		ld.progress = func(n int64) {
 			read += n
@@ -85,6 +88,8 @@ func inspect(ctx context.Context, dir string, progress func(read, of int64)) (ld
 	}
 	if unread != nil {
 		ld.report("%v", unread)
+	} else {
+		ld.marked = m.mark
 	}
 	if err := ld.load(); err != nil {
 		closeFiles(ld.Store)

@@ -58,7 +58,7 @@ func (g *segment) hint(end int64, dst []record) (rs []record, ok bool) {
 // so that each Open reads the segment and reports that part. The error is errUnread if the disk
 // cannot read a part.
 func (j *janitor) writeHint(g *segment) error {
-	c, err := scan(g.file, g.segmentID, g.end, true)
+	c, err := scan(g.file, g.segmentID, g.end, g.end)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnread, err)
 	}
@@ -85,6 +85,6 @@ func (g *segment) records(end int64) ([]record, error) {
 	if rs, ok := g.hint(end, nil); ok {
 		return rs, nil
 	}
-	c, err := scan(g.file, g.segmentID, end, true)
+	c, err := scan(g.file, g.segmentID, end, end)
 	return c.records, err
 }

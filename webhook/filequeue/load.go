@@ -21,7 +21,7 @@ type loader struct {
 	states map[uint64]record // the latest states of deliveries whose whole records are yet to come
 	keys   []timedKey
 
-	closed mark // from the manifest
+	marked mark // from the manifest
 	// The latest record of kindSegments lists the segments that the store needs. The map needed has
 	// their numbers, and where each ends. It is nil until the loader finds that record.
 	needed    map[uint32]int64
@@ -41,6 +41,7 @@ type loader struct {
 	lenient  bool
 	ctx      context.Context
 	missing  []string
+	doubt    string // about the end of the log, if a part of the last commit cannot be read
 	progress func(n int64)
 }
 
@@ -128,9 +129,13 @@ func (ld *loader) load() error {
 			ld.apply(g, &rs[i])
 		}
 	}
-	if ld.number < ld.closed.number && ld.closed.end > 0 {
-		ld.lacks(ld.closed.name())
-		ld.number = ld.closed.number
+	if m := ld.marked; m.end > 0 && (ld.latest == nil || ld.latest.number < m.number || ld.latest.number == m.number && ld.latest.salt != m.salt) {
+		what := m.name()
+		if found[m.number] {
+			what = "the content of " + what
+		}
+		ld.lacks(what)
+		ld.number = max(ld.number, m.number)
 	}
 	for n, end := range ld.needed {
 		switch {
@@ -161,31 +166,36 @@ func (ld *loader) records(g *segment, dst []record) ([]record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	if !known {
-		end = size
-	}
 	defer ld.progress(size)
-	c, err := scan(g.file, g.segmentID, end, known)
-	if err == nil && g.segmentID == ld.closed.segmentID && c.end < ld.closed.end {
-		c, err = scan(g.file, g.segmentID, ld.closed.end, true) // there were more records
+	if known {
+		size = end
+	} else if g.segmentID == ld.marked.segmentID {
+		end = ld.marked.end
 	}
+	c, err := scan(g.file, g.segmentID, end, size)
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
+	if len(c.records) == 0 && !known {
+		return dst, nil // the method load reports the segment if it has the mark
+	}
 	g.end = c.end
 	latest := ld.latest == nil
-	if latest && c.end > 0 {
+	if latest {
 		ld.latest, ld.tail = g, c
 	}
-	if c.torn > 0 {
+	if c.incomplete {
 		switch _, sealed := g.hint(c.end, nil); { // a hint is all that is behind the records
 		case sealed && latest:
 			ld.lacks("the segment after " + g.name())
 		case sealed:
 		case latest:
-			ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log; the last process ended while it wrote it; nothing is lost, as no call had reported it as stored", "segment", g.name(), "bytes", c.torn)
+			ld.doubt = fmt.Sprintf("a part of the last commit, at the end of %s, cannot be read; nothing is missing if the process or the machine stopped while it wrote that commit, as no call had reported it as stored; but if the disk has damaged it, deliveries are missing, or delivered ones may be delivered again", g.name())
+			if !ld.lenient {
+				ld.config.Logger.Warn("filequeue: " + ld.doubt + "; look for errors of the disk in the log of the system")
+			}
 		default:
-			ld.report("%s: the last %d bytes cannot be read; the deliveries or outcomes in them are missing", g.name(), c.torn)
+			ld.report("%s: the last records cannot be read; the deliveries or outcomes in them are missing", g.name())
 		}
 	}
 	for _, p := range c.gaps {

@@ -7,65 +7,106 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// The beginning of the file MANIFEST, which names the format of the folder. After a Close, a line
-// about the end of the log follows; see mark.
+// The file MANIFEST has three pages. The first one names the format of the folder. The other two have
+// a mark each; see manifest.set. Each page has one line, with spaces behind the text. Format 5 had at
+// most one mark, right behind the first line, and no mark before the first Close.
 const (
 	manifestMagic = "hookferry store "
-	manifestStart = manifestMagic + "5\n"
+	manifestStart = manifestMagic + "6"
+	manifestOld   = manifestMagic + "5"
+	manifestPage  = 4096
 )
 
-// A mark says in which segment the log ended at the last Close, and at which offset of it. So Open
-// notices if the latest segment is missing or too short. The zero mark stands for no Close. Open
-// ignores a mark at the offset 0, which earlier versions wrote: that segment may be removed.
+// A mark says in which segment the log ends, and at which offset of it. So Open notices if the latest
+// segment is missing or too short. The log may have grown since. The zero mark stands for an empty
+// log. Open ignores a mark at the offset 0, which format 5 had: that segment may be removed.
 type mark struct {
 	segmentID
 	end int64
 }
 
-// manifest returns the content of the file MANIFEST.
-func (m mark) manifest() string {
-	if m == (mark{}) {
-		return manifestStart
-	}
-	line := fmt.Sprintf("%s %d", m.name(), m.end)
-	return fmt.Sprintf("%s%s %08x\n", manifestStart, line, crc32.Checksum([]byte(line), castagnoli))
+// line appends the line about a mark to b.
+func (m mark) line(b []byte) []byte {
+	from := len(b)
+	b = strconv.AppendInt(append(m.segmentID.append(b), ' '), m.end, 10)
+	sum := crc32.Checksum(b[from:], castagnoli)
+	at := len(b)
+	b = strconv.AppendUint(b, 1<<32|uint64(sum), 16) // 8 digits behind the first one
+	b[at] = ' '
+	return b
+}
+
+// parseMark decodes a line about a mark. ok reports whether the line is valid.
+func parseMark(line string) (m mark, ok bool) {
+	fmt.Sscanf(line, "segment-%d-%x.log %d", &m.number, &m.salt, &m.end)
+	return m, line == string(m.line(nil))
+}
+
+// after reports whether a mark is later than another one of the same folder.
+func (m mark) after(n mark) bool {
+	return m.number > n.number || m.number == n.number && m.end > n.end
 }
 
 var errEmpty = fmt.Errorf("%w: it is empty", ErrDamaged)
 
+// A manifest is the file MANIFEST.
+type manifest struct {
+	mark              // the latest one
+	old     bool      // the file has format 5
+	file    disk.File // nil until the method open
+	page    int64     // the page for the next mark: the one with the earlier mark
+	synced  segmentID // the segment of the latest mark that is sure to survive a loss of power
+	flushed time.Time
+	buf     []byte
+}
+
 // readManifest reads the manifest of a folder. It returns errEmpty if the folder has no file of a
 // store.
-func readManifest(d disk.Disk) (m mark, err error) {
+func readManifest(d disk.Disk) (*manifest, error) {
 	f, err := d.Open(manifestName)
 	var b []byte
 	if err == nil {
 		defer f.Close()
-		b, err = io.ReadAll(io.NewSectionReader(f, 0, 1024))
+		b, err = io.ReadAll(io.NewSectionReader(f, 0, 4*manifestPage))
 	} else if errors.Is(err, fs.ErrNotExist) {
 		var files []disk.Info
 		if files, err = d.List(); err == nil {
 			if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name != lockName && f.Name != nextName }) {
-				return m, fmt.Errorf("%w: it has files, but no %s", ErrDamaged, manifestName)
+				return nil, fmt.Errorf("%w: it has files, but no %s", ErrDamaged, manifestName)
 			}
-			return m, errEmpty
+			return nil, errEmpty
 		}
 	}
-	text := string(b)
-	fmt.Sscanf(text, manifestStart+"segment-%d-%x.log %d", &m.number, &m.salt, &m.end)
-	switch {
-	case err != nil:
-		return mark{}, fmt.Errorf("filequeue: %w", err)
-	case text == m.manifest():
-		return m, nil
-	case strings.HasPrefix(text, manifestMagic) && !strings.HasPrefix(text, manifestStart):
-		return mark{}, fmt.Errorf("%w: %q", ErrVersion, strings.TrimSpace(text))
+	if err != nil {
+		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	return mark{}, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
+	start, rest, _ := strings.Cut(string(b), "\n")
+	m := &manifest{old: start == manifestOld, page: 1}
+	pages := []string{rest}
+	valid := m.old && rest == ""
+	if start = strings.TrimRight(start, " "); start == manifestStart && len(b) > manifestPage {
+		pages = []string{string(b[manifestPage:min(2*manifestPage, len(b))]), string(b[min(2*manifestPage, len(b)):])}
+	}
+	for i, page := range pages {
+		// After a crash, one mark may be damaged: the process ended while it wrote the page.
+		if at, ok := parseMark(strings.TrimSpace(page)); ok && (!valid || at.after(m.mark)) {
+			m.mark, m.page, valid = at, int64(2-i), true
+		}
+	}
+	switch {
+	case start != manifestStart && !m.old && strings.HasPrefix(start, manifestMagic):
+		return nil, fmt.Errorf("%w: %q", ErrVersion, start)
+	case start != manifestStart && !m.old || !valid:
+		return nil, fmt.Errorf("%w: %s is not the manifest of a store", ErrDamaged, manifestName)
+	}
+	return m, nil
 }
 
 // writeManifest writes a manifest. A loss of power leaves the previous manifest or this one.
@@ -75,7 +116,8 @@ func writeManifest(d disk.Disk, m mark) error {
 	}
 	f, err := d.Create(nextName)
 	if err == nil {
-		if _, err = f.WriteAt([]byte(m.manifest()), 0); err == nil {
+		line := m.line(nil)
+		if _, err = f.WriteAt(fmt.Appendf(nil, "%-*s\n%-*s\n%-*s\n", manifestPage-1, manifestStart, manifestPage-1, line, manifestPage-1, line), 0); err == nil {
 			err = f.Sync()
 		}
 		f.Close()
@@ -90,4 +132,58 @@ func writeManifest(d disk.Disk, m mark) error {
 		return fmt.Errorf("filequeue: %w", err)
 	}
 	return nil
+}
+
+// open opens the file for set. It replaces a file of format 5.
+func (m *manifest) open(d disk.Disk) (err error) {
+	if m.old {
+		if err = writeManifest(d, m.mark); err != nil {
+			return err
+		}
+	}
+	if m.file, err = d.Open(manifestName); err != nil {
+		return fmt.Errorf("filequeue: %w", err)
+	}
+	m.flushed = time.Now() // the first call of set syncs
+	return nil
+}
+
+// set writes a mark about commits that are durable. If the process ends, the mark stays. To keep
+// commits fast, set syncs only the first mark of each segment, and flush syncs now and then. So a loss
+// of power may leave an earlier mark. An error does not matter, because marks only help to notice
+// damage: set then writes the same page at the next commit, and leaves the other page alone until that
+// is durable.
+func (m *manifest) set(at mark) {
+	m.mark = at
+	m.buf = append(at.line(m.buf[:0]), "                "...) // the line before may have been longer
+	_, err := m.file.WriteAt(m.buf, m.page*manifestPage)
+	if err != nil {
+		m.synced = segmentID{}
+		return
+	}
+	if m.synced != at.segmentID {
+		if m.file.Sync() != nil {
+			return
+		}
+		m.synced = at.segmentID
+	}
+	m.page = 3 - m.page
+}
+
+// flush syncs the latest mark, but at most once a second. The writer calls it after a commit, when its
+// callers do not wait any more. So a loss of power leaves the mark of a commit in the last second
+// before the last commit, or a later one.
+func (m *manifest) flush(now time.Time) {
+	if now.Sub(m.flushed) >= time.Second {
+		m.flushed = now
+		m.file.Sync() // after an error, the next one tries again
+	}
+}
+
+// close closes the file, if it is open.
+func (m *manifest) close() {
+	if m.file != nil {
+		m.file.Close()
+		m.file = nil
+	}
 }

@@ -71,16 +71,21 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 			closeFiles(s)
 		}
 	}()
-	if ld.closed, err = readManifest(d); err == errEmpty {
-		err = writeManifest(d, mark{})
+	m, err := readManifest(d)
+	if err == errEmpty {
+		m, err = &manifest{page: 1}, writeManifest(d, mark{})
 	}
 	if err == nil {
+		ld.marked = m.mark
 		err = ld.load()
+	}
+	if err == nil {
+		err = m.open(d)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.writer = newWriter(d, c.Logger, s.index)
+	s.writer = newWriter(d, c.Logger, s.index, m)
 	s.writer.seq, s.writer.number = ld.seq+1, ld.number
 	if ld.latest != nil {
 		if err := s.writer.resume(ld.latest, &ld.tail); err != nil {

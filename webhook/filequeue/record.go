@@ -28,10 +28,11 @@ import (
 //	CRC-32C of the segment's salt, the record's offset and all above  4
 //
 // The tag is the beginning of the payload. The index needs only headers and tags, so a hint leaves
-// out the rest of the payloads. If a record of the last commit in a segment cannot be read,
-// Open ignores that commit: it was never completed. But if a later segment says that this segment
-// ends after that commit, Open keeps the readable records of the commit. All records about one
-// delivery have the same sequence number.
+// out the rest of the payloads. All records about one delivery have the same sequence number.
+//
+// If the last commit in a segment has an unreadable record, perhaps it was never completed. Open then
+// ignores each op with an unreadable record, and keeps the others. But if a mark, or a later segment,
+// says that this segment ends after that commit, Open keeps all readable records of the commit.
 const recordHeader = 68
 
 // A kind says what a record is.
@@ -76,7 +77,7 @@ const noDedup = 0
 type header struct {
 	length, tag uint32
 	kind        kind
-	first, last bool // the record is the first, or the last one, of its commit
+	flags       uint8
 	user        uint32
 	seq         uint64
 	due, stored int64
@@ -84,10 +85,28 @@ type header struct {
 	size, sum   uint32
 }
 
+// The flags of records.
 const (
-	flagFirst = 1 << iota
-	flagLast
+	flagFirst = 1 << iota // the first one of its commit
+	flagLast              // the last one of its commit
+	flagBegin             // the first one of its op
+	flagEnd               // the last one of its op
 )
+
+// has reports whether the header has a flag.
+func (h *header) has(flag uint8) bool { return h.flags&flag != 0 }
+
+// flag sets the flags first and last of the first and the last record, and clears them elsewhere.
+func flag(rs []*record, first, last uint8) {
+	for i, r := range rs {
+		if r.flags &^= first | last; i == 0 {
+			r.flags |= first
+		}
+		if i == len(rs)-1 {
+			r.flags |= last
+		}
+	}
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -96,17 +115,10 @@ func recordSize(payload int) int64 { return (int64(payload) + recordHeader + 7) 
 
 // append appends the encoded header of a record at an offset of a segment.
 func (h *header) append(b []byte, salt uint64, off int64) []byte {
-	flags := byte(0)
-	if h.first {
-		flags |= flagFirst
-	}
-	if h.last {
-		flags |= flagLast
-	}
 	from := len(b)
 	le := binary.LittleEndian
 	b = le.AppendUint32(le.AppendUint32(b, h.length), h.tag)
-	b = append(b, byte(h.kind), flags, 0, 0)
+	b = append(b, byte(h.kind), h.flags, 0, 0)
 	b = le.AppendUint64(le.AppendUint32(b, h.user), h.seq)
 	b = le.AppendUint64(le.AppendUint64(b, uint64(h.due)), uint64(h.stored))
 	b = append(b, h.key[:]...)
@@ -122,8 +134,7 @@ func decodeHeader(b []byte, salt uint64, off int64) (h header, ok bool) {
 		return h, false
 	}
 	h = header{
-		length: le.Uint32(b), tag: le.Uint32(b[4:]), kind: kind(b[8]),
-		first: b[9]&flagFirst != 0, last: b[9]&flagLast != 0,
+		length: le.Uint32(b), tag: le.Uint32(b[4:]), kind: kind(b[8]), flags: b[9],
 		user: le.Uint32(b[12:]), seq: le.Uint64(b[16:]), due: int64(le.Uint64(b[24:])), stored: int64(le.Uint64(b[32:])),
 		key: [16]byte(b[40:]), size: le.Uint32(b[56:]), sum: le.Uint32(b[60:]),
 	}

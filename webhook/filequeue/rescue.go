@@ -39,7 +39,7 @@ func Rescue(ctx context.Context, from, to string, progress func(read, of int64))
 		ld.report("the audiences cannot be read, and are missing: %v", rerr)
 	}
 	s.index.mu.Lock()
-	r = s.index.report(ld.missing)
+	r = ld.reportOn(s.index)
 	s.index.mu.Unlock()
 	return r, errors.Join(err, s.Close())
 }

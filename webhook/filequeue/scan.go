@@ -12,10 +12,12 @@ type scanned struct {
 	records []record // with their tags
 	last    int64    // the offset where the last commit begins
 	end     int64    // the offset where the records end
-	// torn is the number of bytes after end that belong to an incomplete commit. It is zero if the
-	// argument known of scan was true.
-	torn int64
-	gaps []gap
+	gaps    []gap
+	// It is in doubt whether the last commit was complete, and a part of it cannot be read: the holes,
+	// and torn bytes after end.
+	incomplete bool
+	holes      []gap
+	torn       int64
 }
 
 // intact reports whether all of the segment can be read.
@@ -26,26 +28,42 @@ func (c *scanned) intact() bool {
 // A gap is a part of a segment in which no record can be read.
 type gap struct{ from, to int64 }
 
-// scan reads a segment up to the offset limit. The argument known says that the records end there.
-// Otherwise they end with the last complete commit, and the bytes after this commit are torn.
-//
-// If another commit follows an incomplete one, the incomplete commit was complete once, so scan
-// returns its readable records. Where scan finds no valid header, it searches for the next one.
-func scan(r io.ReaderAt, id segmentID, limit int64, known bool) (c scanned, err error) {
+// scan reads a segment up to the offset limit. The commits up to the offset known were complete, so
+// scan returns all of their records that can be read. The same holds for a commit that another one
+// follows. If it is in doubt whether the last commit was complete, scan returns only the records of
+// the ops that can be read as a whole. Where scan finds no valid header, it searches for the next one.
+func scan(r io.ReaderAt, id segmentID, known, limit int64) (c scanned, err error) {
 	const usual = 512 // bytes of an average record
+	limit = max(known, limit)
 	c.records = make([]record, 0, limit/usual)
 	w := window{r: r, limit: limit}
-	records, gaps := 0, 0            // the lengths of c.records and c.gaps before the current commit
-	whole := false                   // all records of the current commit can be read so far
+	records, gaps := 0, 0            // the lengths of c.records and c.gaps at c.end
+	begin, whole := int64(0), false  // where the current commit begins, and whether all of it can be read so far
 	off, lost := int64(0), int64(-1) // lost is where the current gap began, -1 outside of gaps
-	for off+recordHeader <= limit {
+	found := func(to int64) {        // ends the current gap
+		if lost >= 0 {
+			c.gaps = append(c.gaps, gap{lost, to})
+			lost = -1
+		}
+	}
+	complete := func(end int64) { records, gaps, c.last, c.end = len(c.records), len(c.gaps), begin, end }
+	for {
+		if off >= known {
+			if c.end < known {
+				found(known)
+				complete(known)
+			}
+			if off+recordHeader > limit {
+				break
+			}
+		}
 		r, err := w.record(off, id)
 		if err != nil {
 			return c, err
 		}
 		if r.kind == 0 || lost >= 0 && r.damaged { // behind a gap, both checksums must be right
 			if lost < 0 {
-				if !known && w.zero(off) {
+				if off >= known && w.zero(off) {
 					break
 				}
 				lost, whole = off, false
@@ -53,37 +71,60 @@ func scan(r io.ReaderAt, id segmentID, limit int64, known bool) (c scanned, err 
 			off += 8
 			continue
 		}
-		if lost >= 0 {
-			c.gaps = append(c.gaps, gap{lost, off})
-			lost = -1
-		}
-		if r.first {
-			records, gaps, whole = len(c.records), len(c.gaps), true
+		found(off)
+		if r.has(flagFirst) {
+			if off > c.end { // the commit before was complete, as this one follows it
+				complete(off)
+			}
+			begin, whole = off, true
 		}
 		c.records = append(c.records, r)
 		off += recordSize(int(r.length))
 		whole = whole && !r.damaged
-		if r.last && whole {
-			c.last, c.end = int64(c.records[records].off), off
-			records, whole = len(c.records), false
+		if r.has(flagLast) && whole {
+			complete(off)
+			whole = false
 		}
-	}
-	if known {
-		if lost < 0 && off < limit {
-			lost = off
-		}
-		if c.end = limit; lost >= 0 {
-			c.gaps = append(c.gaps, gap{lost, limit})
-		}
-		return c, nil
 	}
 	if lost >= 0 {
 		off = limit
 	}
-	if c.records, c.gaps = c.records[:records], c.gaps[:gaps]; off > c.end {
-		c.torn = off - c.end
-	}
+	doubt := c.records[records:]
+	c.records, c.gaps = c.records[:records], c.gaps[:gaps]
+	c.incomplete = off > c.end
+	c.keep(doubt)
+	c.torn = max(off-c.end, 0)
 	return c, nil
+}
+
+// keep appends the records of those ops that can be read as a whole to c.records. The argument rs has
+// the readable records of the last commit, which begins at c.end.
+func (c *scanned) keep(rs []record) {
+	start := -1 // where the current op begins, -1 if it cannot be read
+	next := int64(0)
+	last := c.end
+	for i := range rs {
+		r := &rs[i]
+		if r.has(flagBegin) {
+			start = i
+		} else if int64(r.off) != next {
+			start = -1
+		}
+		if next = int64(r.off) + recordSize(int(r.length)); r.damaged {
+			start = -1
+		}
+		if start < 0 || !r.has(flagEnd) {
+			continue
+		}
+		if from := int64(rs[start].off); from > c.end {
+			c.holes = append(c.holes, gap{c.end, from})
+		}
+		c.records = append(c.records, rs[start:i+1]...)
+		c.last, c.end, start = last, next, -1
+	}
+	if c.last == last && c.end > last {
+		c.records[len(c.records)-1].flags |= flagLast
+	}
 }
 
 // A window buffers a file that is read from front to back.

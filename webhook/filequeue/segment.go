@@ -1,9 +1,12 @@
 package filequeue
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +20,18 @@ type segmentID struct {
 	salt   uint64
 }
 
-func (id segmentID) name() string { return fmt.Sprintf("segment-%010d-%016x.log", id.number, id.salt) }
+func (id segmentID) name() string { return string(id.append(make([]byte, 0, 64))) }
+
+// append appends the name to b.
+func (id segmentID) append(b []byte) []byte {
+	b = append(b, "segment"...)
+	at := len(b)
+	b = strconv.AppendUint(b, 1e10+uint64(id.number), 10) // 10 digits behind the first one
+	b[at] = '-'
+	var salt [8]byte
+	binary.BigEndian.PutUint64(salt[:], id.salt)
+	return append(hex.AppendEncode(append(b, '-'), salt[:]), ".log"...)
+}
 
 // parseName returns the segment with a name. ok reports whether it is the name of a segment.
 func parseName(name string) (id segmentID, ok bool) {

@@ -34,7 +34,6 @@ import (
 	"context"
 	"io"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -146,12 +145,9 @@ func (s *Store) Close() error {
 	s.janitor.cancel()
 	s.running.Wait()
 	s.writer.requests.Close()
-	for _, n := range slices.Backward(s.index.segs.numbers()) {
-		if g := s.index.segs[n]; g.end > 0 { // a segment without a commit may be removed
-			writeManifest(s.disk, mark{g.segmentID, g.end}) // an error does not matter: the mark only helps to notice damage
-			break
-		}
-	}
+	m := s.writer.manifest
+	m.close()
+	writeManifest(s.disk, m.mark) // an error does not matter: the marks only help to notice damage
 	err := s.roster.close()
 	closeFiles(s)
 	return err
@@ -161,8 +157,11 @@ func closeFiles(s *Store) {
 	for _, g := range s.index.segs {
 		g.unpin()
 	}
-	if s.writer != nil && s.writer.reserve != nil {
-		s.writer.reserve.Close()
+	if w := s.writer; w != nil {
+		w.manifest.close()
+		if w.reserve != nil {
+			w.reserve.Close()
+		}
 	}
 	s.lock.Close()
 }

@@ -99,21 +99,22 @@ type writer struct {
 	// zeros, because a sync is fastest if it need not write file sizes and extents.
 	step int64
 
-	active  *segment // nil if there is none yet
-	size    int64    // bytes of the file of active
-	broken  bool     // active takes no more records
-	reserve disk.File
-	refused time.Time // when the disk last had no space for the reserve
-	seq     uint64    // of the next record
-	number  uint32    // of the latest segment
-	buf     []byte
-	told    int       // the trouble that the operator was told about, 0 if there is none
-	failed  time.Time // when puts or commits failed last
+	active   *segment // nil if there is none yet
+	size     int64    // bytes of the file of active
+	broken   bool     // active takes no more records
+	manifest *manifest
+	reserve  disk.File
+	refused  time.Time // when the disk last had no space for the reserve
+	seq      uint64    // of the next record
+	number   uint32    // of the latest segment
+	buf      []byte
+	told     int       // the trouble that the operator was told about, 0 if there is none
+	failed   time.Time // when puts or commits failed last
 }
 
 // newWriter returns the writer of an empty folder, with file sizes that suit the disk.
-func newWriter(d disk.Disk, logger *slog.Logger, x *index) *writer {
-	w := &writer{disk: d, logger: logger, index: x, arrived: make(signal, 1), segmentBytes: maxSegment, reserveBytes: maxReserve}
+func newWriter(d disk.Disk, logger *slog.Logger, x *index, m *manifest) *writer {
+	w := &writer{disk: d, logger: logger, index: x, manifest: m, arrived: make(signal, 1), segmentBytes: maxSegment, reserveBytes: maxReserve}
 	if total, _, err := d.Room(); err == nil {
 		w.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
 		w.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
@@ -150,6 +151,7 @@ func (w *writer) serve(rs []*request) {
 	for _, r := range rs {
 		close(r.done)
 	}
+	w.manifest.flush(began)
 	w.gather(len(rs), began)
 }
 
@@ -225,6 +227,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 			g.revert(len(before.transits))
 			g = before
 		}
+		flag(g.records[len(before.records):], flagBegin, flagEnd)
 		g.puts = g.puts || r.puts && len(g.records) > len(before.records)
 	}
 	w.seq = g.seq // never used again, even if the commit fails
