@@ -1,6 +1,6 @@
 package analytics
 
-import "math/rand/v2"
+import "github.com/hookferry/analytics/internal/random"
 
 // An outage is the client's state while the collector does not take batches. It matters only with
 // SpoolDir: without SpoolDir, the client drops a batch after its last attempt.
@@ -25,7 +25,7 @@ type outage struct {
 func (o *outage) noteDown(f outcome) {
 	o.limit, o.down = 1, true
 	o.q.resolveSpooled(f, nil)
-	o.q.gate.close(maxBackoff/6 + rand.N(maxBackoff/6))
+	o.q.gate.close(maxBackoff/6 + random.N(maxBackoff/6))
 }
 
 // noteTaken records that the collector took a batch, and allows one more batch to be

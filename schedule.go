@@ -1,9 +1,9 @@
 package analytics
 
 import (
-	"math/rand/v2"
 	"time"
 
+	"github.com/hookferry/analytics/internal/random"
 	"github.com/segmentio/backo-go"
 )
 
@@ -27,4 +27,4 @@ func backoffLimit(attempt int) time.Duration {
 	return exponential.Duration(min(max(attempt, 0), last))
 }
 
-func backoff(attempt int) time.Duration { return rand.N(backoffLimit(attempt)) }
+func backoff(attempt int) time.Duration { return random.N(backoffLimit(attempt)) }

@@ -2,13 +2,13 @@ package collector
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/random"
 )
 
 // A refusal is an error, and the answer that the client gets for it.
@@ -92,7 +92,7 @@ func (a *Answered) error(w http.ResponseWriter, err error) {
 	r, _ := errors.AsType[*refusal](err)
 	switch r.status {
 	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", strconv.Itoa(3+rand.IntN(5)))
+		w.Header().Set("Retry-After", strconv.Itoa(3+random.N(5)))
 	case http.StatusTooManyRequests:
 		seconds := strconv.Itoa(int((r.wait + time.Second - 1) / time.Second))
 		w.Header().Set("Retry-After", seconds)

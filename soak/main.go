@@ -5,6 +5,8 @@
 //	go run ./soak list                 # the soaks, with what each needs
 //	go run ./soak kill -for 10m        # one soak, for ten minutes
 //	go run ./soak kill -seed 42        # the same again, from a printed seed
+//	go run ./soak simulation -seeds 100000 -busy
+//	                                   # so many seeds in a row, beside busy loops; reports each failure
 //	go run ./soak all -for 1m          # all of them, a minute each
 package main
 
@@ -56,9 +58,11 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	length := flags.Duration("for", time.Minute, "how long each soak runs")
 	seed := flags.Uint64("seed", 0, "the `seed` of what is random, as an earlier run printed it; 0 draws one")
+	seeds := flags.Int("seeds", 0, "how many seeds to run, in a row from -seed; instead of -for, for soaks that run once per seed")
+	busy := flags.Bool("busy", false, "beside loops that keep all cores busy")
 	race := flags.Bool("race", false, "with the race detector")
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: go run ./soak list | all | NAME... [-for 10m] [-seed N] [-race]")
+		fmt.Fprintln(flags.Output(), "usage: go run ./soak list | all | NAME... [-for 10m] [-seed N] [-seeds N] [-busy] [-race]")
 		flags.PrintDefaults()
 	}
 	var names []string
@@ -73,6 +77,9 @@ func run(args []string, out io.Writer) error {
 	}
 	if *length <= 0 {
 		return errors.New("-for: must be more than 0")
+	}
+	if *seeds < 0 {
+		return errors.New("-seeds: must not be less than 0")
 	}
 	if len(names) == 0 || slices.Equal(names, []string{"list"}) {
 		for _, s := range soaks {
@@ -94,9 +101,17 @@ func run(args []string, out io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *busy {
+		for range runtime.NumCPU() {
+			go func() { // ends with the process
+				for ctx.Err() == nil {
+				}
+			}()
+		}
+	}
 	var failed []string
 	for _, s := range chosen {
-		cmd := s.command(ctx, *length, *seed, *race)
+		cmd := s.command(ctx, *length, *seed, *seeds, *race)
 		cmd.Dir = filepath.Join(root, s.dir)
 		var text strings.Builder
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &text), os.Stderr
@@ -148,7 +163,7 @@ func choose(names []string) ([]soak, error) {
 }
 
 // command returns the go command that runs a soak, in the folder of its package.
-func (s soak) command(ctx context.Context, length time.Duration, seed uint64, race bool) *exec.Cmd {
+func (s soak) command(ctx context.Context, length time.Duration, seed uint64, seeds int, race bool) *exec.Cmd {
 	if len(s.program) > 0 {
 		return s.interruptible(exec.CommandContext(ctx, s.program[0], s.program[1:]...))
 	}
@@ -165,7 +180,12 @@ func (s soak) command(ctx context.Context, length time.Duration, seed uint64, ra
 	default:
 		args = append(args, "-run=^("+s.test+")$")
 	}
-	args = append(args, ".", "-soak.for="+length.String())
+	args = append(args, ".")
+	if seeds > 0 {
+		args = append(args, fmt.Sprint("-soak.seeds=", seeds))
+	} else {
+		args = append(args, "-soak.for="+length.String())
+	}
 	if seed > 0 {
 		args = append(args, fmt.Sprint("-soak.seed=", seed))
 	}

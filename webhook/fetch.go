@@ -31,7 +31,7 @@ func (r *fetcher) run(ctx context.Context) error {
 	defer poll.Stop()
 	overdue := time.NewTicker(r.config.Timeout)
 	defer overdue.Stop()
-	for {
+	for ctx.Err() == nil {
 		r.moved.Store(time.Now().UnixNano())
 		pause, err := r.fetch(ctx)
 		switch {
@@ -49,32 +49,57 @@ func (r *fetcher) run(ctx context.Context) error {
 			}
 		}
 		timer.Reset(pause)
+		polled, late := false, false
 		select {
 		case <-r.news:
 		case <-r.config.Store.Changed():
 			r.changed = true
 		case <-timer.C:
 		case <-poll.C:
+			polled = true
+		case <-overdue.C:
+			late = true
+		case <-ctx.Done():
+		}
+		// One fetch is enough for all that has happened. The order does not depend on the select.
+		has(r.news)
+		r.changed = has(r.config.Store.Changed()) || r.changed
+		if has(poll.C) || polled {
 			r.changed = true
 			_ = r.learnPauses(ctx) // after an error the pauses stay as they are
-		case <-overdue.C:
-			hanging, ready := r.schedule.Overdue(overdueTimeouts * r.config.Timeout)
-			if n := len(hanging) + len(ready); n > 0 {
-				r.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
-			}
-			for _, it := range hanging {
-				// The attempt still uses the delivery, and the scheduler counts its bytes.
-				d := Delivery{Destination: it.Destination, Due: it.Due, Claim: it.Claim}
-				if it.Retry {
-					d.Expires = it.Due // only to say that it is a retry
-				}
-				r.settler.giveBack(&d)
-			}
-			r.settler.returnAll(ready)
-		case <-ctx.Done():
-			return nil
+		}
+		if has(overdue.C) || late {
+			r.returnOverdue()
 		}
 	}
+	return nil
+}
+
+// has takes a value from c, if there is one.
+func has[T any](c <-chan T) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// returnOverdue returns deliveries that are claimed for too long to the store.
+func (r *fetcher) returnOverdue() {
+	hanging, ready := r.schedule.Overdue(overdueTimeouts * r.config.Timeout)
+	if n := len(hanging) + len(ready); n > 0 {
+		r.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", n)
+	}
+	for _, it := range hanging {
+		// The attempt still uses the delivery, and the scheduler counts its bytes.
+		d := Delivery{Destination: it.Destination, Due: it.Due, Claim: it.Claim}
+		if it.Retry {
+			d.Expires = it.Due // only to say that it is a retry
+		}
+		r.settler.giveBack(&d)
+	}
+	r.settler.returnAll(ready)
 }
 
 // fetch claims what the scheduler has room for. pause is how long the next call may wait.

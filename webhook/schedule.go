@@ -1,8 +1,9 @@
 package webhook
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/hookferry/analytics/internal/random"
 )
 
 // A Schedule says how long a delivery that keeps failing waits between its attempts. The wait is
@@ -34,7 +35,7 @@ const (
 )
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
-var jitter = rand.N[time.Duration]
+var jitter = random.N[time.Duration]
 
 // longestWait returns the longest wait after attempt n, counted from 1.
 func (s Schedule) longestWait(n int) time.Duration {

@@ -15,18 +15,19 @@ type file struct {
 	closed bool
 }
 
-func (f *file) begin(kind Kind, off int64, length int) (last bool, err error) {
+func (f *file) begin(op Op) (last bool, err error) {
 	if f.closed {
-		return false, fmt.Errorf("%s %s: %w", kind, f.name, syscall.EBADF)
+		return false, fmt.Errorf("%s %s: %w", op.Kind, f.name, syscall.EBADF)
 	}
-	return f.disk.begin(kind, f.name, off, length)
+	op.Name = f.name
+	return f.disk.begin(op)
 }
 
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := f.begin(Read, off, len(b)); err != nil {
+	if _, err := f.begin(Op{Kind: Read, Off: off, Len: len(b)}); err != nil {
 		return 0, err
 	}
 	if off >= int64(len(f.node.data)) {
@@ -43,7 +44,7 @@ func (f *file) WriteAt(b []byte, off int64) (int, error) {
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := f.begin(Write, off, len(b))
+	last, err := f.begin(Op{Kind: Write, Off: off, Len: len(b), Data: b})
 	if last && d.rnd.IntN(4) == 0 {
 		f.write(change{off, b}) // all bytes are written, although the caller gets an error
 		return 0, err
@@ -89,7 +90,7 @@ func (f *file) Sync() error {
 	defer d.mu.Unlock()
 	n := f.node
 	done := len(n.pending) // writes that arrive while fault waits are not synced
-	last, err := f.begin(Sync, 0, 0)
+	last, err := f.begin(Op{Kind: Sync})
 	done = min(done, len(n.pending))
 	if err != nil && (last || d.crashed) {
 		return err // Reboot draws which writes survive
@@ -107,7 +108,7 @@ func (f *file) Truncate(size int64) error {
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := f.begin(Truncate, size, 0)
+	last, err := f.begin(Op{Kind: Truncate, Off: size})
 	if err != nil && !(last && d.rnd.IntN(2) == 0) {
 		return err
 	}

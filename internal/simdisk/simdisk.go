@@ -56,6 +56,8 @@ type Op struct {
 	// Off and Len are the range that is read or written. For a Truncate, Off is the new size.
 	Off int64
 	Len int
+	// Data is what a Write writes. It must not be changed, nor read after the operation.
+	Data []byte
 	// N is the number of the operation on this disk, from 1.
 	N int
 }
@@ -84,6 +86,7 @@ type Disk struct {
 	durable  map[string]*node // the files that a loss of power would leave
 	pending  []renames        // done since the latest SyncNames
 	locks    map[string]bool
+	turn     func(Op)
 	fault    func(Op) error
 	n        int // operations so far
 	crashAt  int // the operation in which the disk crashes, or 0
@@ -129,6 +132,15 @@ func New(seed uint64) *Disk {
 		durable: make(map[string]*node),
 		locks:   make(map[string]bool),
 	}
+}
+
+// OnTurn makes the disk call the function turn before it begins an operation, when the operation has
+// no number yet. The disk holds no lock during the call, so turn may wait, and so decide which of
+// several operations is the first. OnTurn(nil) makes the disk call no function.
+func (d *Disk) OnTurn(turn func(Op)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.turn = turn
 }
 
 // OnOp makes the disk call the function fault before each operation. The disk holds no lock during
@@ -345,14 +357,19 @@ func (d *Disk) put(name string, data []byte) {
 }
 
 // begin begins an operation. The caller holds d.mu. begin releases d.mu while it calls the
-// function of OnOp. If the result last is true, the disk crashes in this operation, which may be
-// done in part.
-func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, err error) {
+// functions of OnTurn and OnOp. If the result last is true, the disk crashes in this operation,
+// which may be done in part.
+func (d *Disk) begin(op Op) (last bool, err error) {
+	if turn := d.turn; turn != nil && !d.crashed {
+		d.mu.Unlock()
+		turn(op)
+		d.mu.Lock()
+	}
 	if d.crashed {
 		return false, ErrCrashed
 	}
 	d.n++
-	op := Op{kind, name, off, length, d.n}
+	op.N = d.n
 	if d.n == d.crashAt {
 		d.crashed = true
 		return true, ErrCrashed
@@ -366,7 +383,7 @@ func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, 
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w", kind, name, err)
+		err = fmt.Errorf("%s %s: %w", op.Kind, op.Name, err)
 	}
 	return false, err
 }
@@ -389,7 +406,7 @@ func missing(op, name string) error { return &fs.PathError{Op: op, Path: name, E
 func (d *Disk) Open(name string) (disk.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := d.begin(Open, name, 0, 0); err != nil {
+	if _, err := d.begin(Op{Kind: Open, Name: name}); err != nil {
 		return nil, err
 	}
 	n := d.names[name]
@@ -404,7 +421,7 @@ func (d *Disk) Open(name string) (disk.File, error) {
 func (d *Disk) Create(name string) (disk.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := d.begin(Create, name, 0, 0)
+	last, err := d.begin(Op{Kind: Create, Name: name})
 	if err != nil && !(last && d.rnd.IntN(2) == 0) {
 		return nil, err
 	}
@@ -420,7 +437,7 @@ func (d *Disk) Create(name string) (disk.File, error) {
 func (d *Disk) Rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := d.begin(Rename, from, 0, 0)
+	last, err := d.begin(Op{Kind: Rename, Name: from})
 	if err != nil && !(last && d.rnd.IntN(2) == 0) {
 		return err
 	}
@@ -439,7 +456,7 @@ func (d *Disk) Rename(from, to string) error {
 func (d *Disk) Remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := d.begin(Remove, name, 0, 0)
+	last, err := d.begin(Op{Kind: Remove, Name: name})
 	if err != nil && !(last && d.rnd.IntN(2) == 0) {
 		return err
 	}
@@ -456,7 +473,7 @@ func (d *Disk) Remove(name string) error {
 func (d *Disk) List() ([]disk.Info, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := d.begin(List, "", 0, 0); err != nil {
+	if _, err := d.begin(Op{Kind: List}); err != nil {
 		return nil, err
 	}
 	var files []disk.Info
@@ -470,7 +487,7 @@ func (d *Disk) List() ([]disk.Info, error) {
 func (d *Disk) SyncNames() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, err := d.begin(SyncNames, "", 0, 0)
+	last, err := d.begin(Op{Kind: SyncNames})
 	if err != nil && !(last && d.rnd.IntN(2) == 0) {
 		return err
 	}
@@ -483,7 +500,7 @@ func (d *Disk) SyncNames() error {
 func (d *Disk) Lock(name string) (io.Closer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, err := d.begin(Lock, name, 0, 0); err != nil {
+	if _, err := d.begin(Op{Kind: Lock, Name: name}); err != nil {
 		return nil, err
 	}
 	if d.locks[name] {

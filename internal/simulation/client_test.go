@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
-	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -47,13 +47,14 @@ func newSender(w *world, name string, spooled bool) *sender {
 func (s *sender) startClient() {
 	s.clients++
 	s.sent = nil
-	s.link = &link{w: s.w, rnd: s.w.random(fmt.Sprint(s.name, s.clients))}
+	s.link = &link{w: s.w, name: s.name, rnd: s.w.random(fmt.Sprint(s.name, s.clients))}
 	s.client = analytics.New("key")
 	s.client.Endpoint = "http://collector.example"
 	s.client.Transport = s.link
 	s.client.FlushAt = 1 + s.rnd.IntN(10)
 	s.client.SpoolDir = s.dir
 	s.client.OnDelivery = s.onDelivery
+	s.client.Logger = slog.New(slog.DiscardHandler)
 }
 
 // onDelivery tells the ledger that the messages which a client has dropped may be lost. It ignores
@@ -83,6 +84,7 @@ func idOf(message []byte) string {
 func (s *sender) run(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", s.name, n)
+		s.w.turns.wait("track %s", id)
 		s.mu.Lock()
 		if !s.restarting {
 			err := s.client.Track(&analytics.Track{UserId: fmt.Sprint("user-", s.rnd.IntN(20)), Event: "Tick", MessageId: id,
@@ -107,11 +109,12 @@ func (s *sender) crash() error {
 	s.mu.Lock()
 	s.restarting = true
 	s.mu.Unlock()
+	s.w.turns.wait("crash %s", s.name)
 	s.link.cut()
 	if s.dir == "" {
 		s.w.ledger.allowLoss(s.sent, "the process of a client without a spool ended")
 	} else {
-		synctest.Wait() // so that no file changes during the copy
+		s.w.turns.wait("copy the spool of %s", s.name) // so that no file changes during the copy
 		next := filepath.Join(s.w.t.TempDir(), fmt.Sprint(s.name, "-", s.clients))
 		if err := os.CopyFS(next, os.DirFS(s.dir)); err != nil {
 			return err
@@ -156,10 +159,11 @@ func (s *sender) shutdown(timeout time.Duration) error {
 
 // A link is a client's connection to the collector.
 type link struct {
-	w   *world
-	mu  sync.Mutex
-	rnd *rand.Rand
-	off bool
+	w    *world
+	name string
+	mu   sync.Mutex
+	rnd  *rand.Rand
+	off  bool
 }
 
 var errNetwork = errors.New("simulation: the network fails")
@@ -185,8 +189,11 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	key := digest(body)
+	l.w.turns.wait("upload %s %s", l.name, key)
 	delay, request, answer := l.draw()
 	time.Sleep(delay)
+	l.w.turns.wait("arrive %s %s", l.name, key)
 	server := l.w.server.Load()
 	if !request || server == nil {
 		return nil, errNetwork
@@ -195,6 +202,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	rec := httptest.NewRecorder()
 	server.handler.ServeHTTP(rec, r)
+	l.w.turns.wait("result %s %s %d", l.name, key, rec.Code)
 	if rec.Code == http.StatusOK {
 		l.w.ledger.accept(acknowledged(body, rec.Body.Bytes()))
 	}

@@ -2,13 +2,10 @@ package simulation
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hookferry/analytics/internal/disk"
-	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -19,14 +16,13 @@ import (
 // simulation must then fail for at least one seed.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	soak.Only(t, "planted")
+	onOneCore(t)
 	onDisk := func(plant func(disk.Disk) disk.Disk) opener {
-		return func(d *simdisk.Disk) (webhook.Store, error) {
-			return filequeue.OpenOn(plant(d), filequeue.Config{Logger: slog.New(slog.DiscardHandler)})
-		}
+		return func(w *world) (webhook.Store, error) { return w.openOn(plant(w.disk), filequeue.Config{}) }
 	}
 	inStore := func(plant func(*faultyStore)) opener {
-		return func(d *simdisk.Disk) (webhook.Store, error) {
-			s, err := open(d)
+		return func(w *world) (webhook.Store, error) {
+			s, err := open(w)
 			if err != nil {
 				return nil, err
 			}
@@ -61,17 +57,15 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			p.settle = func(s store.Settlement) (store.Settlement, bool) { return s, s.Verdict != store.Return }
 		})},
 		{"a failed put is acknowledged", inStore(func(p *faultyStore) { p.hidesPutErrors = true })},
-		{"the dedup window has two ids", func(d *simdisk.Disk) (webhook.Store, error) {
-			return filequeue.OpenOn(d, filequeue.Config{DedupMax: 2, Logger: slog.New(slog.DiscardHandler)})
+		{"the dedup window has two ids", func(w *world) (webhook.Store, error) {
+			return w.openOn(w.disk, filequeue.Config{DedupMax: 2})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const seeds = 500 // far more than any of the faults needs
 			for seed := range uint64(seeds) {
-				var err error
-				synctest.Test(t, func(t *testing.T) { err = simulate(t, seed+1, tt.open) })
-				if err != nil {
-					t.Logf("seed %d: %v", seed+1, err)
+				if r := simulate(t, seed+1, tt.open); r.err != nil {
+					t.Logf("seed %d: %v", seed+1, r.err)
 					return
 				}
 			}

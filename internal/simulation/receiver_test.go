@@ -45,9 +45,10 @@ func (e *endpoint) set(b behavior) {
 
 // answer chooses the answer to a request. It records a receipt if the answer has a 2xx status.
 func (e *endpoint) answer(r *webhooktest.Request) webhooktest.Step {
+	id, _ := r.JSON["messageId"].(string)
+	e.w.turns.wait("answer %s %s", e.url, id)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	id, _ := r.JSON["messageId"].(string)
 	if r.Signature != nil || id == "" {
 		e.w.fail(fmt.Errorf("%s got a request with the signature error %v and the messageId %q", e.url, r.Signature, id))
 	}

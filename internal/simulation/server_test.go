@@ -23,7 +23,7 @@ type server struct {
 
 // start opens the store and starts to deliver. It returns the errors of the disk.
 func (w *world) start() error {
-	store, err := w.open(w.disk)
+	store, err := w.open(w)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (w *world) start() error {
 	s.forwarder, err = webhook.New(webhook.Config{
 		Store:           store,
 		Destinations:    w.destinations,
-		DialContext:     w.network.DialContext,
+		DialContext:     w.dial,
 		TLSClientConfig: w.network.TLSClientConfig(),
 		MaxInFlight:     16,
 		Logger:          slog.New(slog.DiscardHandler),
@@ -62,6 +62,7 @@ func (w *world) stop() error {
 	if s == nil {
 		return nil
 	}
+	w.turns.wait("stop")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if s.disk.Crashed() {
@@ -69,7 +70,9 @@ func (w *world) stop() error {
 	}
 	stopped := s.forwarder.Shutdown(ctx)
 	ran := <-s.ran
+	w.turns.wait("close")
 	closed := s.store.Close()
+	w.turns.wait("closed")
 	if s.disk.Crashed() || w.diskFails { // deliveries that were not settled are repeated
 		w.ledger.crash()
 		return nil
@@ -89,9 +92,8 @@ func (w *world) restart(loss simdisk.Loss) error {
 		return err
 	}
 	if w.disk.Crashed() {
-		w.disk = w.disk.Reboot(loss)
-		w.disk.SetCapacity(w.capacity)
-		w.disk.OnOp(w.fault)
+		w.turns.wait("reboot")
+		w.useDisk(w.disk.Reboot(loss))
 	}
 	err := w.start()
 	if err != nil && !w.disk.Crashed() && !w.diskFails {

@@ -4,6 +4,7 @@
 //	go run ./soak list              # list all soaks
 //	go run ./soak kill -for 10m     # run the soak "kill" for ten minutes
 //	go run ./soak kill -seed 42     # repeat it with a printed seed
+//	go run ./soak simulation -seeds 1000
 package soak
 
 import (
@@ -17,10 +18,11 @@ import (
 var (
 	length = flag.Duration("soak.for", 0, "how long a soak runs; 0 in an ordinary test run")
 	seed   = flag.Uint64("soak.seed", 0, "the seed of a soak; 0 draws one")
+	count  = flag.Int("soak.seeds", 0, "how many seeds a soak runs, whatever fails; 0 leaves it to soak.for and soak.seed")
 )
 
 // On reports whether the soak command runs this test.
-func On() bool { return *length > 0 || *seed > 0 }
+func On() bool { return *length > 0 || *seed > 0 || *count > 0 }
 
 // Long skips the test in an ordinary test run. In a run by the soak command, it returns how long
 // the soak must run, and the seed for all its random choices. It logs the seed. The string name
@@ -48,33 +50,51 @@ func Only(t testing.TB, name string) {
 // Seeds yields the seeds for a test that runs once per seed. It stops when the test has
 // failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n. Under
 // the soak command, the test gets the seed of the command line or, without such a seed,
-// random seeds until the time is over.
+// random seeds until the time is over. If the command line has a number of seeds, the test gets so
+// many in a row, also after a failure. The first of them is the seed of the command line, or random.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	return func(yield func(uint64) bool) {
-		runs, end := 0, time.Now().Add(*length)
+		runs, begin, told := 0, time.Now(), time.Now()
+		next := func() uint64 { return uint64(runs + 1) }
+		more := func() bool { return runs < n && !t.Failed() }
+		switch {
+		case *count > 0:
+			first := *seed
+			if first == 0 {
+				first = uint64(rand.Uint32()) // so that all of them are short
+			}
+			next = func() uint64 { return first + uint64(runs) }
+			more = func() bool { return runs < *count }
+		case *seed > 0:
+			next, n = func() uint64 { return *seed }, 1
+		case *length > 0:
+			next = rand.Uint64
+			more = func() bool { return time.Since(begin) < *length && !t.Failed() }
+		}
 		var s uint64
 		defer func() { // runs even if the test ends its goroutine
-			if t.Failed() {
+			if t.Failed() && *count == 0 {
 				t.Logf("seed %d (-soak.seed)", s)
-			} else if *length > 0 {
-				t.Logf("%d seeds", runs)
+			} else if *length > 0 || *count > 0 {
+				tell(t, runs, begin)
 			}
 		}()
-		for !t.Failed() {
-			switch {
-			case *seed > 0:
-				s, n = *seed, 1
-			case *length > 0:
-				if s, n = rand.Uint64(), runs+1; !time.Now().Before(end) {
-					return
-				}
-			default:
-				s++
-			}
-			if runs++; runs > n || !yield(s) {
+		for more() {
+			s = next()
+			runs++
+			if !yield(s) {
 				return
+			}
+			if On() && time.Since(told) > time.Minute {
+				told = time.Now()
+				tell(t, runs, begin)
 			}
 		}
 	}
+}
+
+func tell(t testing.TB, runs int, begin time.Time) {
+	took := time.Since(begin)
+	t.Logf("%d seeds in %v, %.1f a second", runs, took.Round(time.Second), float64(runs)/took.Seconds())
 }

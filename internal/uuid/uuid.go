@@ -3,8 +3,9 @@ package uuid
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"slices"
+
+	"github.com/hookferry/analytics/internal/random"
 )
 
 // Size is the length of a UUID's text in bytes.
@@ -18,7 +19,7 @@ func Append(dst []byte) []byte {
 		version = 0x0f << 32 // the thirteenth digit
 		variant = 0x0f       // the seventeenth digit
 	)
-	a, b := rand.Uint64(), rand.Uint64()
+	a, b := random.Uint64(), random.Uint64()
 	second := a>>4&low&^version | 4<<32
 	third := b&low&^variant | 8 | b&3
 	n := len(dst)

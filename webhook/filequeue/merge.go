@@ -1,8 +1,10 @@
 package filequeue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
@@ -39,7 +41,8 @@ func (j *janitor) merge(g *segment) error {
 	})
 }
 
-// moves returns a move for each entry that has a record in the segment g.
+// moves returns a move for each entry that has a record in the segment g, in the order of their
+// sequence numbers.
 func (x *index) moves(g *segment) (moves []move) {
 	add := func(m move) {
 		if m.put.seg == g.number || m.units > 0 && m.state.seg == g.number {
@@ -60,6 +63,7 @@ func (x *index) moves(g *segment) (moves []move) {
 	if needed {
 		x.visit(func(w where, e entry) { add(move{entry: e, from: w}) })
 	}
+	slices.SortStableFunc(moves, func(a, b move) int { return cmp.Compare(a.seq, b.seq) })
 	return moves
 }
 
