@@ -2,10 +2,10 @@ package main
 
 var docs = []soak{
 	{
-		name: "scaling",
-		what: "the simulation behind docs/scaling.md against a forwarder in virtual time, and its largest table; -for bounds the first alone",
-		dir:  "soak/scaling",
-		test: "TestModelDoesWhatTheForwarderDoes|TestGuideOfAHundredBillion|TestWaitingTimeIsThatOfErlangC",
+		name: "outage",
+		what: "the table of outages in docs/scaling.md, by the real scheduler in virtual time",
+		dir:  "webhook/internal/schedule",
+		test: "TestOutage",
 	},
 	{
 		name: "receivers",

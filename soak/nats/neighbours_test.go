@@ -220,7 +220,7 @@ const (
 )
 
 // Each neighbour disturbs the servers for the length of the soak. No accepted event may be lost,
-// unless the neighbour destroys it. Each logs a row of the table in docs/scaling.md.
+// unless the neighbour destroys it. Each logs a row of the table in BENCHMARKS.md.
 func TestNeighbours(t *testing.T) {
 	length, _ := soak.Long(t, "nats-neighbours")
 	for _, n := range neighbours {

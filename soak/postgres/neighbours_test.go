@@ -155,7 +155,7 @@ const (
 )
 
 // Each neighbour disturbs the database for the length of the soak. No accepted event may be lost.
-// Each logs a row of the table in docs/scaling.md.
+// Each logs a row of the table in BENCHMARKS.md.
 func TestNeighbours(t *testing.T) {
 	length, _ := soak.Long(t, "postgres-neighbours")
 	for _, n := range neighbours {
