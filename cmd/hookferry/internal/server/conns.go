@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,10 @@ type conns struct {
 
 	streams   int // requests of HTTP/2 in progress
 	streamsBy map[netip.Prefix]int
+
+	stopping atomic.Bool   // answers end their connections
+	idleEnd  bool          // connections end as soon as they are idle
+	dropped  chan struct{} // has an element after a connection was dropped
 }
 
 type conn struct {
@@ -57,14 +62,18 @@ func peerOf(address string) (ip netip.Addr, peer netip.Prefix) {
 func newConns(at net.Addr, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
 	return &conns{
 		address: at.String(), max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger,
-		open: map[net.Conn]*conn{}, by: map[netip.Prefix]int{}, streamsBy: map[netip.Prefix]int{},
+		open: map[net.Conn]*conn{}, by: map[netip.Prefix]int{}, streamsBy: map[netip.Prefix]int{}, dropped: make(chan struct{}, 1),
 	}
 }
 
 // handler passes requests on to next, but cuts off those of HTTP/2 beyond a bound. Otherwise a slow
-// client could have hundreds of thousands of them, each with the memory of a goroutine.
+// client could have hundreds of thousands of them, each with the memory of a goroutine. During a stop
+// the answers end their connections.
 func (l *conns) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		last := &lastAnswer{w, l}
+		defer last.say()
+		w = last
 		if r.ProtoMajor < 2 { // a connection has one request at a time
 			next.ServeHTTP(w, r)
 			return
@@ -126,6 +135,9 @@ func (l *conns) note(c net.Conn, state http.ConnState) (excess net.Conn) {
 	case state == http.StateNew, state == http.StateIdle:
 		l.clock++
 		this.idle = l.clock
+		if client := clientOf(c); client != nil && state == http.StateIdle {
+			client.idle(l.idleEnd)
+		}
 	default:
 		this.idle = 0
 	}
@@ -166,6 +178,10 @@ func (l *conns) drop(c net.Conn) {
 	peer := l.open[c].peer
 	delete(l.open, c)
 	subtract(l.by, peer)
+	select {
+	case l.dropped <- struct{}{}:
+	default: // nobody has looked since an earlier one
+	}
 }
 
 func subtract(by map[netip.Prefix]int, peer netip.Prefix) {

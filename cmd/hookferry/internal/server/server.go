@@ -150,14 +150,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := s.assemble(ctx); err != nil {
 		return err
 	}
-	public, err := s.public(calls)
+	public, clients, err := s.public(calls)
 	if err != nil {
 		return err
 	}
 
 	up = true
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
-	s.run(func() error { return serve(public, calls) })
+	s.run(func() error { return serve(public, clientListener{calls}) })
 	var private *http.Server
 	if control != nil {
 		private = s.private(control)
@@ -180,7 +180,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	case <-ctx.Done():
 	case failure = <-s.ended:
 	}
-	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
+	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, calls, public, clients, private, stopFollowing))
 }
 
 // run starts a part of the server. If it ends before the stop, the whole server stops.
@@ -188,14 +188,14 @@ func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve serves h on l until h is shut down.
+// serve serves h on l until h is shut down, or l is closed.
 func serve(h *http.Server, l net.Listener) (err error) {
 	if h.TLSConfig != nil {
 		err = h.ServeTLS(l, "", "")
 	} else {
 		err = h.Serve(l)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
@@ -260,7 +260,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *server) public(l net.Listener) (*http.Server, error) {
+func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 	s.ready.next = s.forwarder
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
@@ -277,18 +277,19 @@ func (s *server) public(l net.Listener) (*http.Server, error) {
 		Logger:      s.Logger,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var traced http.Handler = calls
 	if s.tracer != nil {
 		traced = s.tracer.Handler(calls)
 	}
-	return s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
+	server, clients := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !serveKeys(w, r, s.settings.Load()) {
 				traced.ServeHTTP(w, r)
 			}
-		})), nil
+		}))
+	return server, clients, nil
 }
 
 func (s *server) clientIP(r *http.Request) string {
@@ -337,14 +338,14 @@ func (s *server) private(l net.Listener) *http.Server {
 		Page:      page.Handler(),
 		Logger:    s.Logger,
 	})
-	server := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS }, h)
+	server, _ := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS }, h)
 	server.RegisterOnShutdown(h.Close)
 	return server
 }
 
 // http returns an HTTP server for a listener, which answers health checks and passes all else on to
 // next. A new connection uses the certificate of the settings in use.
-func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) *http.Server {
+func (s *server) http(l net.Listener, certificate func(*config.Settings) *config.Certificate, next http.Handler) (*http.Server, *conns) {
 	limits := s.Settings.Limits
 	conns := newConns(l.Addr(), limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
@@ -357,11 +358,11 @@ func (s *server) http(l net.Listener, certificate func(*config.Settings) *config
 	server.IdleTimeout = limits.IdleTimeout
 	server.ConnState = conns.changed
 	if certificate(s.Settings) != nil {
-		server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		server.TLSConfig = &tls.Config{GetConfigForClient: greeted, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return certificate(s.settings.Load()).Pair, nil
 		}}
 	}
-	return server
+	return server, conns
 }
 
 func (s *server) announce(calls, control net.Listener, process int64) {
@@ -385,19 +386,25 @@ func (s *server) announce(calls, control net.Listener, process int64) {
 
 // stop stops the parts in order: readiness, calls, attempts, and last the admin listener, so that
 // people can watch the stop. The argument clean says that it was requested, and no part has failed.
-func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
+func (s *server) stop(ctx context.Context, clean bool, calls net.Listener, public *http.Server, clients *conns, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
 	s.ready.serving.Store(false)
+	clients.stopping.Store(true)
 	s.Logger.Info("stopping", "grace", settings.Grace)
 	if clean && settings.Drain > 0 {
-		select {
-		case <-time.After(settings.Drain):
-		case failure = <-s.ended:
+		// A connection that is idle in the middle has had no request since the beginning, or its
+		// answer would have ended it. So its client hardly sends one at the moment when it ends.
+		if failure = s.await(settings.Drain / 2); failure == nil {
+			clients.endIdle(false)
+			failure = s.await(settings.Drain - settings.Drain/2)
 		}
 	}
 	stopping, cancel := context.WithTimeout(ctx, settings.Grace)
 	defer cancel()
+	calls.Close()
+	clients.endIdle(true)
+	clients.wait(stopping)
 	if public.Shutdown(stopping) != nil {
 		s.Logger.Warn("requests were cut off; their senders will repeat them")
 		public.Close()
@@ -428,4 +435,14 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 		s.Logger.Info("stopped")
 	}
 	return failure
+}
+
+// await waits for a time, or until a part of the server ends, and returns its error.
+func (s *server) await(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case err := <-s.ended:
+		return err
+	}
 }
