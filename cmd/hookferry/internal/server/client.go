@@ -20,8 +20,8 @@ func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	slices.Reverse(hops)
 	for _, hop := range hops[:min(len(hops), 32)] {
-		next, err := netip.ParseAddr(strings.TrimSpace(hop))
-		if err != nil {
+		next, ok := parseHop(strings.TrimSpace(hop))
+		if !ok {
 			break
 		}
 		if ip = next.Unmap().WithZone(""); !contains(trusted, ip) {
@@ -29,6 +29,21 @@ func clientIP(r *http.Request, trusted []netip.Prefix) string {
 		}
 	}
 	return ip.String()
+}
+
+// parseHop parses an address in X-Forwarded-For. Some proxies add a port, or brackets around IPv6.
+func parseHop(hop string) (ip netip.Addr, ok bool) {
+	if ap, err := netip.ParseAddrPort(hop); err == nil {
+		return ap.Addr(), true
+	}
+	if inner, open := strings.CutPrefix(hop, "["); open {
+		hop, ok = strings.CutSuffix(inner, "]")
+		if !ok {
+			return ip, false
+		}
+	}
+	ip, err := netip.ParseAddr(hop)
+	return ip, err == nil
 }
 
 func contains(prefixes []netip.Prefix, ip netip.Addr) bool {

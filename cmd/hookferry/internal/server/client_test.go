@@ -25,6 +25,12 @@ func TestClientIPTrustsOnlyKnownProxies(t *testing.T) {
 		{"a proxy that names no address", "10.0.0.1:5", []string{"203.0.113.1, unknown"}, "10.0.0.1"},
 		{"IPv6", "[fd00::1]:5", []string{"2001:db8::1"}, "2001:db8::1"},
 		{"IPv4 mapped to IPv6", "[::ffff:10.0.0.1]:5", []string{"::ffff:203.0.113.1"}, "203.0.113.1"},
+		{"a port", "10.0.0.1:5", []string{"1.1.1.1, 203.0.113.1:4711, 10.0.0.2:80"}, "203.0.113.1"},
+		{"IPv6 in brackets", "10.0.0.1:5", []string{"[2001:db8::1]"}, "2001:db8::1"},
+		{"IPv6 in brackets with a port", "10.0.0.1:5", []string{"[2001:db8::1]:443,[fd00::2]"}, "2001:db8::1"},
+		{"IPv6 with a zone and a port", "10.0.0.1:5", []string{"[fe80::1%eth0]:443"}, "fe80::1"},
+		{"an open bracket", "10.0.0.1:5", []string{"[2001:db8::1"}, "10.0.0.1"},
+		{"a port that is no number", "10.0.0.1:5", []string{"203.0.113.1:http"}, "10.0.0.1"},
 		{"no peer", "@", []string{"203.0.113.1"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
