@@ -59,11 +59,11 @@ func allowOrigins(w http.ResponseWriter) {
 
 // preflight answers a CORS preflight. Browsers may cache the answer for a day. The answer names
 // every allowed header, because "*" would not allow authorization (Fetch standard, section 3.3.3).
-func (a *Answered) preflight(w http.ResponseWriter, methods string) {
+func (a *Answered) preflight(w http.ResponseWriter, methods, headers string) {
 	header := w.Header()
 	header.Set("Allow", methods)
 	header.Set("Access-Control-Allow-Methods", methods)
-	header.Set("Access-Control-Allow-Headers", "authorization, content-type, x-retry-count")
+	header.Set("Access-Control-Allow-Headers", headers)
 	header.Set("Access-Control-Max-Age", "86400")
 	a.Status = http.StatusNoContent
 	w.WriteHeader(a.Status)

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -96,6 +97,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 			return err
 		}
 	}
+	body = bytes.TrimPrefix(body, []byte("\uFEFF")) // RFC 8259, section 8.1
 	bodyKey := ""
 	m.space = spaces.Get().(*space)
 	if single {

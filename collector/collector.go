@@ -26,10 +26,10 @@
 //	GET  /v1/projects/{writeKey}/settings  what the browser library asks for first
 //	OPTIONS of all these                   a browser's preflight
 //
-// Slashes may be doubled. The write key is the user name of Basic authentication,
+// Slashes may be doubled, and a path may end with one. The write key is the user name of Basic authentication,
 // with or without the colon after it, or else the body's writeKey. A Bearer token is
-// ignored. Bodies are JSON, whatever their Content-Type, and may be compressed with
-// gzip. Before compression, a call has at most analytics.MaxCallSize bytes. A batch has
+// ignored. Bodies are JSON, whatever their Content-Type, also behind a byte order mark, and may be
+// compressed with gzip. Before compression, a call has at most analytics.MaxCallSize bytes. A batch has
 // at most analytics.MaxBatchSize bytes and analytics.MaxBatchCalls calls.
 //
 // [event.Encoder.Append] describes calls. The context and integrations of a batch are
@@ -127,7 +127,7 @@ type Source struct {
 
 // An Answered describes a request that was answered.
 type Answered struct {
-	// Path is the path of the request, without doubled slashes. It never has a write key: it is
+	// Path is the path of the request, without doubled slashes or one at its end. It never has a write key: it is
 	// "/v1/projects/..." for the settings of the browser library, and "" for a path that the handler
 	// does not serve.
 	Path string
@@ -171,6 +171,11 @@ type Config struct {
 	// context.ip, MaxMemory and MaxRequests. Behind a proxy ClientIP may read a header that the
 	// proxy sets. Nil means the address at the other end of the connection.
 	ClientIP func(r *http.Request) string
+
+	// AllowHeaders names headers that pages may send beside those that clients need: the answer to a
+	// preflight lists them. For traces that begin in the browser these are traceparent, tracestate and
+	// baggage.
+	AllowHeaders []string
 
 	// Answered is called for every request after its answer, for counts and logs. It is called
 	// concurrently. The client may have to wait until Answered returns. Nil is not called.
@@ -230,6 +235,12 @@ func New(c Config) (*Handler, error) {
 	case c.MaxRequests < 0:
 		return nil, fmt.Errorf("collector: MaxRequests: %d is negative", c.MaxRequests)
 	}
+	for _, name := range c.AllowHeaders {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
+			return nil, fmt.Errorf("collector: AllowHeaders: %q is not the name of a header", name)
+		}
+	}
+	c.AllowHeaders = slices.Clone(c.AllowHeaders)
 	c.MaxRequests = cmp.Or(c.MaxRequests, DefaultMaxRequests)
 	c.MaxMemory = cmp.Or(c.MaxMemory, DefaultMaxMemory)
 	if c.ClientIP == nil {
@@ -283,6 +294,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a *Answered) {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
 	}
+	path = strings.TrimSuffix(path, "/")
 	methods := []string{http.MethodPost, http.MethodOptions}
 	kind, served := kinds[path]
 	key := settingsKey(path)
@@ -297,7 +309,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a *Answered) {
 	a.Path = path
 	switch {
 	case r.Method == http.MethodOptions:
-		a.preflight(w, strings.Join(methods, ", "))
+		headers := append([]string{"authorization", "content-type", "x-retry-count"}, h.config.AllowHeaders...)
+		a.preflight(w, strings.Join(methods, ", "), strings.Join(headers, ", "))
 	case !slices.Contains(methods, r.Method):
 		allowed := strings.Join(methods, ", ")
 		w.Header().Set("Allow", allowed)

@@ -210,6 +210,12 @@ func TestPathsAndMethods(t *testing.T) {
 		{"/v1/g", call, "group", 200},
 		{"/v1/a", call, "alias", 200},
 		{"//v1/t", call, "track", 200},
+		{"/v1/batch/", batch, "track", 200},
+		{"//v1/track//", call, "track", 200},
+		{"/v1/batch", "\uFEFF" + batch, "track", 200},
+		{"/v1/track", "\uFEFF" + call, "track", 200},
+		{"/v1/batch", "\uFEFF\uFEFF" + batch, "", 400},
+		{"/v1/batch", string(zipped([]byte("\uFEFF" + batch))), "track", 200},
 		{"/v1/m", `{"series":[]}`, "", 200},
 		{"/v1/m", `not JSON`, "", 200},
 		{"/v1/m", strings.Repeat("x", 1<<20), "", 200},
@@ -218,7 +224,6 @@ func TestPathsAndMethods(t *testing.T) {
 		{"/v1/", batch, "", 404},
 		{"/v1/delete", call, "", 404},
 		{"/v1/Track", call, "", 404},
-		{"/v1/track/", call, "", 404},
 		{"/v2/batch", batch, "", 404},
 		{"v1/batch", batch, "", 404},
 		{"/v1/projects//settings", "", "", 404},
@@ -269,18 +274,21 @@ func TestPathsAndMethods(t *testing.T) {
 }
 
 func TestPreflight(t *testing.T) {
-	a := send(t, newHandler(t, &forwarder{}), "OPTIONS", "/v1/t", map[string]string{
-		"Origin": "https://shop.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type",
-	}, nil)
-	want := map[string]string{
-		"Access-Control-Allow-Origin":  "*",
-		"Access-Control-Allow-Methods": "POST, OPTIONS",
-		"Access-Control-Allow-Headers": "authorization, content-type, x-retry-count",
-		"Access-Control-Max-Age":       "86400",
-	}
-	for k, v := range want {
-		if got := a.header.Get(k); a.status != 204 || got != v {
-			t.Errorf("status %d, %s: %q, want 204 and %q", a.status, k, got, v)
+	for _, more := range [][]string{nil, {"traceparent", "baggage"}} {
+		h := newHandler(t, &forwarder{}, func(c *collector.Config) { c.AllowHeaders = more })
+		a := send(t, h, "OPTIONS", "/v1/t", map[string]string{
+			"Origin": "https://shop.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type",
+		}, nil)
+		want := map[string]string{
+			"Access-Control-Allow-Origin":  "*",
+			"Access-Control-Allow-Methods": "POST, OPTIONS",
+			"Access-Control-Allow-Headers": strings.Join(append([]string{"authorization, content-type, x-retry-count"}, more...), ", "),
+			"Access-Control-Max-Age":       "86400",
+		}
+		for k, v := range want {
+			if got := a.header.Get(k); a.status != 204 || got != v {
+				t.Errorf("status %d, %s: %q, want 204 and %q", a.status, k, got, v)
+			}
 		}
 	}
 }
@@ -555,7 +563,6 @@ func TestBadRequests(t *testing.T) {
 		{"two values", "/v1/batch", `{"batch":[` + track + `]}{}`, nil, 400, "malformed_json"},
 		{"trailing comma", "/v1/batch", `{"batch":[` + track + `,]}`, nil, 400, "malformed_json"},
 		{"a bad escape deep in a good call", "/v1/batch", `{"batch":[` + track + `,{"type":"track","x":"\x"}]}`, nil, 400, "malformed_json"},
-		{"byte order mark", "/v1/batch", "\ufeff" + `{"batch":[]}`, nil, 400, "malformed_json"},
 		{"too deep and cut off", "/v1/batch", `{"batch":[` + strings.Repeat("[", 2000), nil, 400, "malformed_json"},
 		{"an array cut off", "/v1/batch", `[` + track, nil, 400, "malformed_json"},
 		{"an unknown word", "/v1/batch", `nil`, nil, 400, "malformed_json"},
@@ -779,6 +786,7 @@ func TestSettingsNameTheHost(t *testing.T) {
 		tls                    bool
 	}{
 		{name: "of the request", path: "/v1/projects/key/settings", want: `{"integrations":{"Segment.io":{"apiKey":"key","apiHost":"t.example:8080/v1","protocol":"http"}}}` + "\n"},
+		{name: "slash at the end", path: "/v1/projects/key/settings/", want: `{"integrations":{"Segment.io":{"apiKey":"key","apiHost":"t.example:8080/v1","protocol":"http"}}}` + "\n"},
 		{name: "doubled slash", path: "//v1/projects/key/settings", want: `{"integrations":{"Segment.io":{"apiKey":"key","apiHost":"t.example:8080/v1","protocol":"http"}}}` + "\n"},
 		{name: "over TLS", path: "/v1/projects/key/settings", tls: true, want: `{"integrations":{"Segment.io":{"apiKey":"key","apiHost":"t.example:8080/v1","protocol":"https"}}}` + "\n"},
 		{name: "set", base: "https://x.example/t/", path: "/v1/projects/key/settings", want: `{"integrations":{"Segment.io":{"apiKey":"key","apiHost":"x.example/t/v1","protocol":"https"}}}` + "\n"},
@@ -1341,6 +1349,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"no forwarder", func(c *collector.Config) { c.Forwarder = nil }, "Forwarder"},
 		{"no sources", func(c *collector.Config) { c.Sources = nil }, "Sources"},
+		{"header with a comma", func(c *collector.Config) { c.AllowHeaders = []string{"a,b"} }, "AllowHeaders"},
 		{"negative memory", func(c *collector.Config) { c.MaxMemory = -1 }, "MaxMemory"},
 		{"URL without scheme", func(c *collector.Config) { c.BaseURL = "t.example" }, "BaseURL"},
 		{"URL of another scheme", func(c *collector.Config) { c.BaseURL = "ftp://t.example" }, "BaseURL"},

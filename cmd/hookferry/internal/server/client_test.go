@@ -41,3 +41,28 @@ func TestClientIPTrustsOnlyKnownProxies(t *testing.T) {
 		})
 	}
 }
+
+// TestPreflightAllowsTraces shows that pages may send the headers of a trace if clients are trusted to.
+func TestPreflightAllowsTraces(t *testing.T) {
+	for more, want := range map[string]string{
+		"": "authorization, content-type, x-retry-count",
+		"tracing: {endpoint: 'http://127.0.0.1:1'}":                     "authorization, content-type, x-retry-count",
+		"tracing: {endpoint: 'http://127.0.0.1:1', trustClients: true}": "authorization, content-type, x-retry-count, traceparent, tracestate, baggage",
+	} {
+		bubble(t, func(t *testing.T, w *world) {
+			s := w.start(more + "\nsources: [{name: web, keys: [k1]}]\n")
+			r, err := http.NewRequest("OPTIONS", "http://"+s.public()+"/v1/t", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := w.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := resp.Header.Get("Access-Control-Allow-Headers"); got != want {
+				t.Errorf("with %q a preflight allows %s, want %s", more, got, want)
+			}
+		})
+	}
+}

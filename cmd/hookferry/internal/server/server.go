@@ -266,15 +266,20 @@ func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
 	}
 	s.access = accessLog{logger: s.Logger, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
+	var headers []string
+	if s.tracer != nil && s.Settings.Tracing.TrustClients {
+		headers = []string{"traceparent", "tracestate", "baggage"} // browsers with OpenTelemetry send them
+	}
 	calls, err := collector.New(collector.Config{
-		Forwarder:   &s.ready,
-		Sources:     s.sources.find,
-		BaseURL:     s.Settings.BaseURL,
-		ClientIP:    s.clientIP,
-		MaxMemory:   s.memory,
-		MaxRequests: s.Settings.Limits.RequestsPerAddress,
-		Answered:    s.answered,
-		Logger:      s.Logger,
+		Forwarder:    &s.ready,
+		Sources:      s.sources.find,
+		BaseURL:      s.Settings.BaseURL,
+		ClientIP:     s.clientIP,
+		AllowHeaders: headers,
+		MaxMemory:    s.memory,
+		MaxRequests:  s.Settings.Limits.RequestsPerAddress,
+		Answered:     s.answered,
+		Logger:       s.Logger,
 	})
 	if err != nil {
 		return nil, nil, err
