@@ -8,7 +8,7 @@
 //
 // Sync takes the whole list of members and sends only the changes. In the example, a change is an
 // identify with the trait vip_users, which is true for a user who joins and false for a user who
-// leaves. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
+// leaves. An incomplete list is refused if more than half of the members would leave. A user id has 1 to 255 bytes. Lists may have any length, because they are streamed. While
 // the queue is full, Sync and Delete wait. After an error, call them again with the same list.
 //
 // A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are Rosters.
@@ -90,6 +90,7 @@ type Audience struct {
 	destination string
 	trait       string
 	name        string // as the caller has spelled it, or the trait if that is too long
+	shrink      bool   // more than half of the members may leave by a Sync
 }
 
 // Trait returns the name of the trait that is true for members.

@@ -254,11 +254,60 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 			if n := len(collect(t, a.Members(t.Context()))); n != 2049 {
 				t.Errorf("the audience has %d members, want 2049", n)
 			}
-			if res, err := a.Sync(t.Context(), users(strings.Repeat("x", 255))); res.Joined != 1 || res.Left != 2049 || err != nil {
+			if res, err := a.AllowShrink().Sync(t.Context(), users(strings.Repeat("x", 255))); res.Joined != 1 || res.Left != 2049 || err != nil {
 				t.Errorf("a user id of 255 bytes: %+v, %v, want 1 joined and 2049 left", res, err)
 			}
 		}
 	})
+}
+
+// TestSyncRefusesToShrink shows that nobody leaves if more than half would, unless that is allowed. A
+// small audience may lose everybody.
+func TestSyncRefusesToShrink(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		size       int // of the audience before: u0, u1 ...
+		from, to   int // the users in the list
+		left, join int
+		refused    *audience.ShrinkError
+	}{
+		{"an empty list", 20, 0, 0, 20, 0, &audience.ShrinkError{Members: 20, Leaving: 20}},
+		{"an empty list for few", 19, 0, 0, 19, 0, nil},
+		{"half leave", 20, 10, 20, 10, 0, nil},
+		{"one more leaves", 20, 11, 20, 11, 0, &audience.ShrinkError{Members: 20, Leaving: 11}},
+		{"others join", 20, 15, 2100, 15, 2080, &audience.ShrinkError{Members: 20, Leaving: 15}},
+		{"many leave", 5000, 4000, 5000, 4000, 0, &audience.ShrinkError{Members: 5000, Leaving: 4000}},
+	} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.start(crm)
+			r.network.Receiver(hook, "shh")
+			a := r.audience("crm", "all")
+			if _, err := a.Sync(t.Context(), numbered(0, tt.size, false, func() {})); err != nil {
+				t.Fatal(err)
+			}
+			list := numbered(tt.from, tt.to, false, func() {})
+			res, err := a.Sync(t.Context(), list)
+			want := audience.SyncResult{Joined: tt.join, Left: tt.left}
+			if tt.refused != nil {
+				refused, ok := errors.AsType[*audience.ShrinkError](err)
+				if !ok || *refused != *tt.refused || res.Left != 0 {
+					t.Errorf("%s: Sync = %+v, %v, want %v", tt.name, res, err, tt.refused)
+				}
+				if n := len(collect(t, a.Members(t.Context()))); n != tt.size+tt.join {
+					t.Errorf("%s: %d members after the refusal, want %d", tt.name, n, tt.size+tt.join)
+				}
+				joined := res.Joined
+				res, err = a.AllowShrink().Sync(t.Context(), list)
+				res.Joined += joined
+			}
+			if res != want || err != nil {
+				t.Errorf("%s: Sync = %+v, %v, want %+v", tt.name, res, err, want)
+			}
+			if n := len(collect(t, a.Members(t.Context()))); n != tt.to-tt.from {
+				t.Errorf("%s: %d members, want %d", tt.name, n, tt.to-tt.from)
+			}
+		})
+	}
 }
 
 // TestCutListRemovesNobody shows that a sync removes no member if its list ends early, in any
@@ -386,7 +435,7 @@ func TestSyncWaitsForAFullQueue(t *testing.T) {
 		if again.Joined+res.Joined != n || again.Left != 0 || err != nil {
 			t.Errorf("Sync while deliveries make room = %+v, %v, want the other members joined", again, err)
 		}
-		if again, err = a.Sync(t.Context(), users()); again.Left != n || err != nil {
+		if again, err = a.AllowShrink().Sync(t.Context(), users()); again.Left != n || err != nil {
 			t.Errorf("Sync of an empty list = %+v, %v, want %d left", again, err, n)
 		}
 		synctest.Wait()

@@ -52,7 +52,7 @@ func benchAudience(b *testing.B, random bool) {
 	n := *audienceSize
 	sync := func(what string, from int, want audience.SyncResult) {
 		start := time.Now()
-		got, err := a.Sync(b.Context(), numbered(from, from+n, random, func() { peak = max(peak, heapInUse()) }))
+		got, err := a.AllowShrink().Sync(b.Context(), numbered(from, from+n, random, func() { peak = max(peak, heapInUse()) }))
 		if err != nil || got != want {
 			b.Fatalf("%s: Sync = %+v, %v, want %+v", what, got, err, want)
 		}

@@ -3,6 +3,7 @@ package audience
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -18,6 +19,20 @@ var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 // ErrSuperseded says that a later sync of the same audience, perhaps on another node, has begun. It
 // continues where the earlier one stopped.
 var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
+
+// A ShrinkError says that a Sync was refused because more than half of the members would have left.
+// Those who join were announced, and nobody was announced as leaving.
+type ShrinkError struct {
+	Members int // who were members before
+	Leaving int // of them, those whom the list did not have
+}
+
+func (e *ShrinkError) Error() string {
+	return fmt.Sprintf("audience: %d of %d members would leave, which is more than half; nobody was announced as leaving", e.Leaving, e.Members)
+}
+
+// A smaller audience may lose any number of members.
+const mayVanish = 20
 
 // A SyncResult counts the changes that a Sync has announced.
 type SyncResult struct {
@@ -35,7 +50,9 @@ type SyncResult struct {
 //
 // Sync announces the users who leave only after members has yielded its last id. If members yields
 // an error, or ctx ends, Sync returns that error. If members cannot yield the complete list, it
-// must yield an error: otherwise Sync would announce that the missing users leave.
+// must yield an error: otherwise Sync would announce that the missing users leave. An empty file must
+// not announce that all users leave: if more than half of an audience of 20 members or more would
+// leave, Sync returns a *ShrinkError, unless AllowShrink was called.
 //
 // Sync stores a chunk of up to 2048 users in the Roster as in flight, announces it, and only then
 // changes the members. After an error or a crash, call Sync again with all members. It announces
@@ -73,10 +90,20 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	if err == nil {
 		err = inChunks(members, MaxUser, 1, func(users []string) error { return s.join(ctx, users) })
 	}
+	if err == nil && !a.shrink {
+		err = s.checkShrink(ctx)
+	}
 	if err == nil {
 		err = s.leave(ctx)
 	}
 	return s.result, err
+}
+
+// AllowShrink returns the same audience. By its Sync, any number of members may leave.
+func (a *Audience) AllowShrink() *Audience {
+	allowing := *a
+	allowing.shrink = true
+	return &allowing
 }
 
 // A syncer does the work of one Sync, which is one generation of the audience. The users in its
@@ -86,6 +113,7 @@ type syncer struct {
 	generation uint64
 	inFlight   Chunk // as in the Record
 	room       backpressure
+	kept       int // members before the Sync who are in the list
 	result     SyncResult
 }
 
@@ -109,6 +137,7 @@ func (s *syncer) update(ctx context.Context, f func(*Record, Members) error) err
 
 // join announces those users who are not members yet, and gives the others the new generation.
 func (s *syncer) join(ctx context.Context, users []string) error {
+	keeping := 0
 	return inParts(ctx, &s.room, users, func(part []string) error {
 		part = slices.Compact(slices.Sorted(slices.Values(part)))
 		return s.put(ctx, false, func(members Members) (joining []string, err error) {
@@ -123,13 +152,52 @@ func (s *syncer) join(ctx context.Context, users []string) error {
 					older = append(older, m.User)
 				}
 			}
+			keeping = len(older)
 			if err == nil && len(older) > 0 {
 				err = members.Set(older, s.generation)
 			}
 			return joining, err
 		})
-	}, func(int) error { return s.announce(ctx) })
+	}, func(int) error {
+		s.kept += keeping
+		return s.announce(ctx)
+	})
 }
+
+// checkShrink returns a *ShrinkError if more than half of the members would leave.
+func (s *syncer) checkShrink(ctx context.Context) error {
+	if s.generation == 1 { // there were no members
+		return nil
+	}
+	leaving := 0
+	var next []Member
+	for after := ""; ; after = next[len(next)-1].User {
+		err := s.update(ctx, func(_ *Record, members Members) (err error) {
+			if next, err = members.Next(after, maxChunk); err == nil {
+				err = errLooked
+			}
+			return err
+		})
+		if !errors.Is(err, errLooked) {
+			return err
+		}
+		for _, m := range next {
+			if m.Generation != s.generation {
+				leaving++
+			}
+		}
+		if len(next) < maxChunk {
+			break
+		}
+	}
+	if leaving > s.kept && leaving+s.kept >= mayVanish {
+		return &ShrinkError{Members: leaving + s.kept, Leaving: leaving}
+	}
+	return nil
+}
+
+// errLooked ends an update that changes nothing, so that the Roster stores nothing.
+var errLooked = errors.New("audience: only looked")
 
 // leave announces the members who were not in the list, and removes them.
 func (s *syncer) leave(ctx context.Context) error {

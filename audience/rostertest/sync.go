@@ -111,7 +111,7 @@ func (k *kit) sync(a *audience.Announcer, destination string, members ...string)
 	if err != nil {
 		k.Fatal(err)
 	}
-	_, err = vip.Sync(k.ctx, audience.Users(slices.Values(members)))
+	_, err = vip.AllowShrink().Sync(k.ctx, audience.Users(slices.Values(members)))
 	return err
 }
 

@@ -218,6 +218,8 @@ func TestAdminCommands(t *testing.T) {
 				"PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members u1\nu2"}},
 		{name: "audience sync", args: []string{"audience", "sync", "Big Spenders", "-"}, stdin: "u9\n", stdout: `^Big Spenders: 2 joined, 1 left\n$`,
 			asked: []string{"GET /api/v1/destinations?limit=1", "PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members u9"}},
+		{name: "audience sync that may shrink", args: []string{"audience", "sync", "--allow-shrink", "Big Spenders", "-"}, stdin: "u9\n", stdout: `^Big Spenders: 2 joined, 1 left\n$`,
+			asked: []string{"GET /api/v1/destinations?limit=1", "PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members?allowShrink=true u9"}},
 		{name: "audience ls", args: []string{"audience", "ls"}, stdout: `^DESTINATION  AUDIENCE      TRAIT         SYNCS\nacme +Big Spenders  big_spenders +3\ncrm +VIP +0\n$`},
 		{name: "audience ls of one destination", args: []string{"audience", "ls", "--json", "--destination", "crm"}, stdout: `\{"destination":"crm","name":"VIP"\}\n$`,
 			asked: []string{"GET /api/v1/audiences?destination=crm&limit=500"}},

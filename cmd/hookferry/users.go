@@ -17,6 +17,7 @@ import (
 // create, it creates the audience first, and there need be no file.
 func editAudience(c *command, create bool) action {
 	destination := c.soleDestination()
+	shrink := c.Bool("allow-shrink", false, "let more than half of the members leave")
 	return c.admin(func(ctx context.Context) (err error) {
 		// The steps that change nothing come first. If one of them fails, the server is as before.
 		var members *input
@@ -41,6 +42,9 @@ func editAudience(c *command, create bool) action {
 			}
 		}
 		r := api.Request{Method: http.MethodPut, Path: api.Path(api.MembersPath, id, name), Body: members}
+		if *shrink {
+			r.Query = url.Values{api.ParamAllowShrink: {"true"}}
+		}
 		end, err := c.work(ctx, "read", r)
 		if err != nil || c.json {
 			return err

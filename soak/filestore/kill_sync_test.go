@@ -211,7 +211,7 @@ func syncChild(settings []byte) error {
 			return err
 		}
 		go func() {
-			_, err := a.Sync(ctx, list(r[0]+odd, r[1], 2))
+			_, err := a.AllowShrink().Sync(ctx, list(r[0]+odd, r[1], 2))
 			ended <- err
 		}()
 	}

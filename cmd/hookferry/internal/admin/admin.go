@@ -145,7 +145,7 @@ func routes() []route {
 		{"GET", api.AudiencesPath, "destination q" + page, listAudiences},
 		{"POST", api.AudiencesPath, "", withBody(createAudience)},
 		{"GET", api.MembersPath, "", downloadMembers},
-		{"PUT", api.MembersPath, "", syncMembers},
+		{"PUT", api.MembersPath, api.ParamAllowShrink, syncMembers},
 		{"GET", api.AccessPath, "", getAccess},
 		{"GET", api.OpenAPIPath, "", getOpenAPI},
 	}

@@ -86,6 +86,8 @@ var choices = map[string][]string{
 	api.ParamRange:   {"5m", "1h", "24h"},
 	api.ParamOrder:   {api.OrderOldest, api.OrderNewest},
 	api.ParamWaiting: api.WaitingChoices,
+
+	api.ParamAllowShrink: {"true"},
 }
 
 // readQuery reads and checks the query parameters; see route.params.
@@ -271,6 +273,9 @@ func (q *request) failed(ctx context.Context, err error) *failure {
 	}
 	if size, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "the body is over %d bytes", size.Limit)
+	}
+	if shrink, ok := errors.AsType[*audience.ShrinkError](err); ok {
+		return conflict(api.ParamAllowShrink, "%d of %d members would leave, which is more than half, so nobody has left; if the list is complete, sync with allowShrink (--allow-shrink)", shrink.Leaving, shrink.Members)
 	}
 	switch {
 	case errors.Is(err, webhook.ErrUnsupported):

@@ -184,6 +184,9 @@ func syncMembers(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.param(api.ParamAllowShrink) != "" {
+		a = a.AllowShrink()
+	}
 	return nil, q.upload(func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error {
 		result, err := a.Sync(ctx, users)
 		p.joined.Store(int64(result.Joined))

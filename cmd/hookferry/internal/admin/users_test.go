@@ -182,6 +182,24 @@ func TestAudiencesAreCreatedAndSynced(t *testing.T) {
 	}
 }
 
+// TestSyncRefusesToShrink shows that an empty list makes nobody of many leave, unless that is allowed.
+func TestSyncRefusesToShrink(t *testing.T) {
+	s := newServer(t, nil)
+	const members = "/api/v1/destinations/crm/audiences/all/members"
+	var list strings.Builder
+	for i := range 20 {
+		fmt.Fprintln(&list, "u", i)
+	}
+	diff(t, "sync", s.work("PUT", members, strings.NewReader(list.String())), api.Progress{Done: 20, Joined: 20, Ended: true})
+	refused := &api.Error{Code: api.CodeConflict, Field: api.ParamAllowShrink,
+		Message: "20 of 20 members would leave, which is more than half, so nobody has left; if the list is complete, sync with allowShrink (--allow-shrink)"}
+	diff(t, "sync of nobody", s.work("PUT", members, strings.NewReader("")), api.Progress{Ended: true, Error: refused})
+	diff(t, "allowed sync", s.work("PUT", members+"?allowShrink=true", strings.NewReader("")), api.Progress{Left: 20, Ended: true})
+	if err := ask[api.Error](s, 400, "PUT", members+"?allowShrink=yes", nil); err.Field != api.ParamAllowShrink {
+		t.Errorf("allowShrink=yes: %+v, want a bad request of this field", err)
+	}
+}
+
 // TestCutSyncChangesNoMember shows that a list that breaks off removes no member, and that a part
 // of an id does not become a member.
 func TestCutSyncChangesNoMember(t *testing.T) {

@@ -41,7 +41,7 @@ const (
 	DeletionsPath      = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
 	ErasuresPath       = "/api/v1/erasures"                                                // POST Erasure: Erased
 	AudiencesPath      = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Page[Audience]; POST Audience: Audience
-	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
+	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT ?allowShrink=true lines: a stream of Progress
 	AccessPath         = "/api/v1/access"                                                  // GET, without a token: Access
 	OpenAPIPath        = "/api/v1/openapi.json"
 )
@@ -397,6 +397,7 @@ const (
 	ParamOrder       = "order"
 	ParamUser        = "user"
 	ParamEvent       = "event"
+	ParamAllowShrink = "allowShrink"
 )
 
 // Events has the latest events that the server keeps in memory, newest first.

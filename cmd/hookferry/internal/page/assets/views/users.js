@@ -61,10 +61,22 @@ export default function users({ every, signal }) {
   async function sync(a, path, file) {
     const yes = await confirm(`Sync ${a.name} with ${file.name}?`,
       `${size(file.size)}. ${a.destination} is told of each user who joins, and of each who leaves because the file does not have them.`, 'Sync', 'calm')
-    if (!yes) return
+    if (yes) run(a, path, file)
+  }
+
+  // run syncs. If more than half would leave, it asks whether they may.
+  function run(a, path, file, parameters) {
     const began = performance.now()
     job(`Syncing ${a.name}`, async ({ onProgress, onSent, signal }) => {
-      const last = await upload('PUT', path, { file, signal }, onSent, onProgress)
+      let last
+      try {
+        last = await upload('PUT', path, { parameters, file, signal }, onSent, onProgress)
+      } catch (error) {
+        if (error.field === 'allowShrink') {
+          confirm(`Let more than half of ${a.name} leave?`, `${problem(error)}.`, 'Let them leave').then((yes) => { if (yes) run(a, path, file, { allowShrink: true }) })
+        }
+        throw error
+      }
       return `${plural(last.joined ?? 0, 'user')} joined, ${count(last.left ?? 0)} left. ${done('Read', last.done, 'line', (performance.now() - began) / 1_000)}`
     })
   }
