@@ -12,7 +12,8 @@ import (
 
 // list returns an action that prints a listing of the admin API, as JSON or as a table, in which the
 // function cells makes a row of a value. The command has a flag for each name in parameters, and
-// --limit, by default most. An argument becomes the parameter "destination".
+// --limit, by default most. An argument becomes the parameter "destination". It is an error if the list
+// is empty because there is no such destination.
 func list[T any](c *command, path string, most int, t *table, cells func(v T, now time.Time) []any, parameters ...string) action {
 	read := c.parameters(parameters...)
 	limit := c.number("limit", most, 1, 1_000_000, "how `many` at most")
@@ -32,6 +33,12 @@ func list[T any](c *command, path string, most int, t *table, cells func(v T, no
 			if !c.json {
 				t.add(cells(v, now)...)
 			} else if err := printJSON(c.stdout, v); err != nil {
+				return err
+			}
+		}
+		if id := query.Get(api.ParamDestination); n == 0 && id != "" {
+			// A destination that has nothing is there all the same, but a mistyped one is not.
+			if _, err := api.Do[api.Destination](ctx, c.client, api.Request{Path: api.Path(api.DestinationPath, id)}); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrLocked says that this process or another one holds the lock.
-var ErrLocked = errors.New("in use by another process")
+var ErrLocked = errors.New("in use: this process or another one has it open")
 
 // A Disk is one folder. Names are the names of files in it, without a path. All methods may be
 // called concurrently. Errors wrap the errors of the system, such as fs.ErrNotExist and

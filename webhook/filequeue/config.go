@@ -21,7 +21,7 @@ const (
 var (
 	// ErrLocked is returned by Open if another process, or another Store of this process, has the
 	// folder open.
-	ErrLocked = errors.New("filequeue: the folder is in use by another process")
+	ErrLocked = errors.New("filequeue: the folder is in use: this process or another one has it open")
 	// ErrDamaged is returned by Open if the folder is not a store, or if files are missing or
 	// unreadable. Open then changes nothing in the folder. Rescue copies the readable part.
 	ErrDamaged = errors.New("filequeue: the folder is damaged")
