@@ -107,11 +107,21 @@ type Client struct {
 
 	// SpoolDir is a folder that keeps messages until they are delivered. Once a call has
 	// returned nil, its message survives the end of the process, even by kill -9, and an
-	// outage of the collector. The client makes the folder if it does not exist. A folder
-	// belongs to one client at a time. Calls return a *ConfigError if another client uses
-	// the folder, in this or another process, or if the file system refuses access. A call
-	// that is made a second or more after such an error tries again to open the folder.
-	// Empty means that messages are held in memory alone.
+	// outage of the collector. There are two exceptions, in which messages are in memory alone:
+	//
+	//   - While the disk is full or fails, new messages are held in memory, and move to the
+	//     folder only if they cannot be delivered. Stats counts them as Unspooled, and the
+	//     client logs the failure. With SpoolOnly, calls fail instead.
+	//   - If somebody deletes the folder while the client runs, the client notices within a
+	//     second, or at once with SyncEachCall. It makes the folder again, and writes the
+	//     messages there that it still has in memory, and logs that. Messages that were on disk
+	//     alone are lost, and dropped as ReasonDamaged.
+	//
+	// The client makes the folder if it does not exist. A folder belongs to one client at a
+	// time. Calls return a *ConfigError if another client uses the folder, in this or another
+	// process, or if the file system refuses access. A call that is made a second or more after
+	// such an error tries again to open the folder. Empty means that messages are held in
+	// memory alone.
 	//
 	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
 	// the folder. If memory is short, waiting messages move there. While the collector is
@@ -122,10 +132,8 @@ type Client struct {
 	// same messageId.
 	//
 	// The first call, which may be Flush, starts to send the messages that an earlier
-	// process left. While the disk is full, new messages are held in memory alone, and move
-	// to the folder only if they cannot be delivered. Stats counts them as Unspooled, and
-	// the client logs the failure. With SpoolOnly, calls fail instead. Messages in the folder are
-	// still sent, which frees space on the disk.
+	// process left. While the disk is full, messages in the folder are still sent, which frees
+	// space on the disk.
 	SpoolDir string
 
 	// SpoolMax bounds the files in SpoolDir, in bytes. A file that collects messages counts
@@ -242,6 +250,8 @@ func (c *Client) setUp() (*reporter, error) {
 	c.report = report
 	c.ctx, c.cancel = ctx, cancel
 	c.timer = time.AfterFunc(conf.flushAfter, c.makeDue) // each batch restarts it
+	c.checker = time.AfterFunc(checkPause, c.checkOften)
+	c.watching = true
 	for range maxUploads {
 		c.idle = append(c.idle, newUploader(&c.queue))
 	}

@@ -34,6 +34,7 @@ type batch struct {
 	opened time.Time // when the first message arrived
 	due    bool      // the batch is sent as soon as an uploader is free
 	onDisk bool      // the text is on disk alone
+	lost   bool      // the file was deleted, and could not be made again
 
 	unspooled bool // the batch is in memory because SpoolDir could not be written
 	tries     int  // attempts made before the batch was put on disk
@@ -94,6 +95,10 @@ func newBatch(now time.Time) *batch {
 
 // hasFile reports whether the text of b is in a file of SpoolDir.
 func (b *batch) hasFile() bool { return b.seg != nil }
+
+// isKept reports whether the text of b is in a file that the next process finds. The queue's mutex
+// must be held.
+func (b *batch) isKept() bool { return b.hasFile() && !b.lost }
 
 // fits reports whether a message of n bytes keeps the request within
 // MaxBatchSize and MaxBatchCalls.

@@ -70,8 +70,8 @@
 //
 // # Outages and crashes
 //
-// With SpoolDir set, every message is in a file when its call returns, unless the disk is full. So
-// kill -9 loses no accepted message. An outage of the collector loses none either, up to SpoolMax
+// With SpoolDir set, every message is in a file when its call returns, unless the disk is full or
+// somebody has just deleted the folder; see there. Otherwise kill -9 loses no accepted message. An outage of the collector loses none either, up to SpoolMax
 // bytes. The client sends the stored messages when the collector is back. If the process ends
 // before that, the next process on the same folder sends them, starting at its first call. A
 // process that has no calls to make can call [Client.Flush]. A loss of power may cost the messages

@@ -60,6 +60,7 @@ func (c *Client) Flush(ctx context.Context) error {
 		}
 	}
 	w := c.flushAll(false)
+	c.checkSpool(true)
 	w.wait(ctx)
 	return w.result(ctx.Err())
 }
@@ -80,9 +81,12 @@ func (c *Client) Flush(ctx context.Context) error {
 // to all.
 func (c *Client) Shutdown(ctx context.Context) error {
 	w := c.flushAll(true)
+	c.checkSpool(true)
+	c.resolveUnreachable()
 	w.wait(ctx)
 	cut := ctx.Err()
 	if len(w.pending) > 0 || w.sum.Spooled > 0 {
+		c.checkSpool(true)
 		c.cancelUploads(w)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 		defer cancel()
@@ -122,16 +126,24 @@ func (q *queue) flushAll(closing bool) *waiter {
 	}
 	q.dispatch()
 	if closing {
-		if q.outage.unreachable != nil {
-			q.resolveSpooled(*q.outage.unreachable, q.uploading)
-		}
 		q.closed = true
 		q.tellRoom()
 		if q.timer != nil {
 			q.timer.Stop()
+			q.checker.Stop()
 		}
 	}
 	return w
+}
+
+// resolveUnreachable tells the waiters of batches with a file that these stay in SpoolDir, if the
+// latest attempt could not connect to the collector.
+func (q *queue) resolveUnreachable() {
+	q.lock()
+	defer q.unlock()
+	if q.outage.unreachable != nil {
+		q.resolveSpooled(*q.outage.unreachable, q.uploading)
+	}
 }
 
 // cancelUploads cancels all requests. The uploaders then settle all remaining batches. A
@@ -156,6 +168,7 @@ func (q *queue) cancelUploads(w *waiter) {
 func (c *Client) release() {
 	c.lock()
 	conf, report, disk := c.conf, c.report, c.spooler
+	c.released = true
 	if c.gate.timer != nil {
 		c.gate.timer.Stop()
 	}

@@ -57,17 +57,17 @@ func (o *outage) noteAttempt(found bool, f outcome) {
 func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	for _, list := range [][]*batch{uploading, q.allSpooled(), q.waiting, {q.collecting}} {
 		for _, b := range list {
-			if b != nil && b.hasFile() {
+			if b != nil && b.isKept() {
 				b.resolve(f, true)
 			}
 		}
 	}
 }
 
-// isDown reports whether the collector counts as down. While it does, each batch on disk gets a
-// single attempt, which shows whether the collector still is down.
-func (o *outage) isDown() bool {
+// isDown reports whether the collector counts as down and b is on disk. Then b gets a single
+// attempt, which shows whether the collector still is down.
+func (o *outage) isDown(b *batch) bool {
 	o.q.lock()
 	defer o.q.unlock()
-	return o.down
+	return o.down && b.isKept()
 }

@@ -37,8 +37,8 @@ const (
 	// such messages stay on disk instead, unless the disk refuses them.
 	ReasonShutdown Reason = "shutdown"
 
-	// ReasonDamaged: the disk under SpoolDir has damaged the messages. Their file is set
-	// aside.
+	// ReasonDamaged: the disk under SpoolDir has damaged the messages, and their file is set
+	// aside; or somebody has deleted their file.
 	ReasonDamaged Reason = "damaged"
 )
 

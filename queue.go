@@ -40,8 +40,9 @@ type queue struct {
 
 	// mu guards the fields below; see lock. It is never held during a callback, a log line
 	// or a wait. With mu held, only spool.Dir.Take and Segment.Append do I/O.
-	mu     sync.Mutex
-	closed bool
+	mu       sync.Mutex
+	closed   bool
+	released bool // SpoolDir is no longer this client's
 
 	collecting *batch   // the batch that takes messages, or nil
 	waiting    []*batch // batches that take no more messages and wait for an uploader, oldest first
@@ -57,6 +58,8 @@ type queue struct {
 	idle            []*uploader   // uploaders without a batch
 	starts          []*uploader   // uploaders that unlock has to start
 	maintaining     bool          // maintenance is running
+	checker         *time.Timer   // calls checkOften while watching is set; nil before the first call
+	watching        bool          // there may be messages in SpoolDir
 
 	spooler spooler
 	outage  outage
@@ -139,7 +142,7 @@ func (q *queue) add(ctx context.Context, message []byte) error {
 		}
 		switch {
 		case err == nil:
-			q.spooler.commit(seg, n)
+			q.commit(seg, n)
 			return nil
 		case errors.Is(err, ErrNotSpooled), err == ErrQueueFull && ctx == nil:
 			return q.refuse(err)
@@ -273,6 +276,10 @@ func (q *queue) openBatch() error {
 	}
 	q.collecting = b
 	q.timer.Reset(q.conf.flushAfter)
+	if b.hasFile() && !q.watching {
+		q.watching = true
+		q.checker.Reset(checkPause)
+	}
 	return nil
 }
 
@@ -322,7 +329,7 @@ func (q *queue) next() *batch {
 		// This batch has failed as a probe, too. Perhaps the collector is not down, but never takes
 		// this batch. So probe with a batch that has not been sent yet. Batches in memory alone wait
 		// until Shutdown, because they might be dropped.
-		ready := func(b *batch) bool { return b.hasFile() || q.closed }
+		ready := func(b *batch) bool { return b.isKept() || q.closed }
 		at = slices.IndexFunc(q.waiting, ready)
 		spooled = at < 0 && !(due && ready(q.collecting))
 	}

@@ -41,6 +41,13 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// troubles counts the log lines about SpoolDir.
+func (b *logbook) troubles() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
+}
+
 func TestDebugLogSaysThatACancelledAttemptFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

@@ -137,18 +137,6 @@ func (s *spooler) prepare(n int) error {
 	}
 }
 
-// commit returns when the first n messages of seg are as durable as SpoolSync demands. If
-// the disk fails, commit reports the error. The messages are then only as durable as
-// without SpoolSync. For a batch in memory, seg is nil, and commit does nothing.
-func (s *spooler) commit(seg *spool.Segment, n int) {
-	if seg == nil {
-		return
-	}
-	if err := seg.Commit(n); err != nil {
-		s.report.spool(err)
-	}
-}
-
 // copy copies a batch in memory to a new segment. It returns nil if that fails.
 func (s *spooler) copy(b *batch) *spool.Segment {
 	if s.dir == nil {

@@ -31,13 +31,6 @@ func synced(t *testing.T, c *Client) int {
 	return int(seg.FieldByName("synced").Int())
 }
 
-// troubles counts the log lines about SpoolDir.
-func (b *logbook) troubles() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
-}
-
 // breakSync replaces the open segment files of dir by a pipe. The system refuses to sync a pipe,
 // so every later sync fails.
 func breakSync(t *testing.T, dir string) {

@@ -77,7 +77,7 @@ func (u *uploader) run() {
 // send makes the attempts for the batch and returns its outcome.
 func (u *uploader) send() outcome {
 	b := u.batch
-	u.probe = b.hasFile() && u.outage.isDown()
+	u.probe = u.outage.isDown(b)
 	f := u.post(b)
 	if b.n > 1 && f.isTooLarge() {
 		return u.divide(f.attempts)
@@ -246,13 +246,7 @@ func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) ti
 // got another batch.
 func (u *uploader) settle() bool {
 	b := u.batch
-	u.lock()
-	u.count.settle(b)
-	u.unlock()
-
-	b.deliveries(u.tell)
-	u.remove(b)
-
+	u.queue.settle(b)
 	u.lock()
 	defer u.unlock()
 	u.endUpload(b)
@@ -264,21 +258,30 @@ func (u *uploader) settle() bool {
 	return u.advance()
 }
 
+// settle counts and reports the outcome of a batch, and removes its file.
+func (q *queue) settle(b *batch) {
+	q.lock()
+	q.count.settle(b)
+	q.unlock()
+	b.deliveries(q.tell)
+	q.remove(b)
+}
+
 // tell reports the outcome of messages to the log and to OnDelivery.
-func (u *uploader) tell(d Delivery) {
-	u.report.settled(d)
-	if u.conf.onDelivery != nil {
-		u.conf.onDelivery(d)
+func (q *queue) tell(d Delivery) {
+	q.report.settled(d)
+	if q.conf.onDelivery != nil {
+		q.conf.onDelivery(d)
 	}
 }
 
 // endUpload removes b from the batches under way. q.mu must be held.
-func (u *uploader) endUpload(b *batch) {
-	i := slices.Index(u.uploading, b)
-	u.uploading = slices.Delete(u.uploading, i, i+1)
-	u.memory -= b.footprint()
-	u.uploadingMemory -= b.footprint()
-	u.tellRoom()
+func (q *queue) endUpload(b *batch) {
+	i := slices.Index(q.uploading, b)
+	q.uploading = slices.Delete(q.uploading, i, i+1)
+	q.memory -= b.footprint()
+	q.uploadingMemory -= b.footprint()
+	q.tellRoom()
 }
 
 // advance gives the uploader the next batch and returns true, or makes it idle and returns
@@ -326,10 +329,10 @@ func (u *uploader) load(b *batch) bool {
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
 // persist reports whether b is on disk. If b is in memory alone, because the disk failed
-// when b was made, persist first tries to copy b to the disk.
+// when b was made or somebody has deleted its file, persist first tries to copy b to the disk.
 func (u *uploader) persist(b *batch) bool {
 	if b.hasFile() {
-		return true
+		return u.keep(b)
 	}
 	seg := u.spooler.copy(b)
 	if seg == nil {

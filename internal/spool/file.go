@@ -1,11 +1,14 @@
 package spool
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/hookferry/analytics/internal/disk"
@@ -15,6 +18,7 @@ import (
 type file struct {
 	name   string // path
 	f      *os.File
+	info   os.FileInfo // identifies the file; see deleted
 	mapped bool
 	memory []byte          // the complete mapped file, or a copy whose changes are written through
 	words  []atomic.Uint64 // magic, header and index, in the same memory
@@ -29,6 +33,11 @@ func newFile(name string, c Config) (*file, error) {
 		return nil, err
 	}
 	f := &file{name: name, f: osf, mapped: !c.plain, ends: make([]int32, 0, l.messages)}
+	if f.info, err = osf.Stat(); err != nil {
+		osf.Close()
+		os.Remove(name)
+		return nil, err
+	}
 	if err = c.Reserve(osf, int64(l.size())); err == nil && c.Sync != 0 {
 		err = osf.Sync()
 		if err == nil {
@@ -158,9 +167,19 @@ func (f *file) close(size int64) error {
 	return err
 }
 
-// discard closes the file and deletes it.
+// deleted reports whether somebody has deleted the file that info describes, or has put another
+// file in its place. name is its path.
+func deleted(name string, info os.FileInfo) bool {
+	now, err := os.Stat(name)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !os.SameFile(info, now)
+}
+
+// discard closes the file and deletes it, unless somebody else has.
 func (f *file) discard() error {
 	err := f.close(0)
+	if deleted(f.name, f.info) {
+		return err
+	}
 	if e := os.Remove(f.name); err == nil {
 		err = e
 	}

@@ -108,7 +108,7 @@ func (d *Dir) inspect(path string, item fs.DirEntry) (*Segment, error) {
 	if n == 0 {
 		return nil, errVacant
 	}
-	return &Segment{dir: d, name: path, h: h, n: n, size: info.Size()}, nil
+	return &Segment{dir: d, name: path, info: info, h: h, n: n, size: info.Size()}, nil
 }
 
 // setAside renames a file so that it is not read as a segment again, and reports the

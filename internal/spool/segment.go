@@ -18,11 +18,13 @@ import (
 //   - It is loaded: Load was called. Its messages can be read, and no messages can be added.
 //
 // The goroutine that owns the segment calls Append, Unload, Load, Remove, Bytes, Ends and
-// Len. ReadAt and Commit may be called concurrently with these. But during a ReadAt, no
-// message may be appended to the range that it reads.
+// Len. ReadAt, Commit and Lost may be called concurrently with these. But during a ReadAt, no
+// message may be appended to the range that it reads. Restore may be called concurrently with all
+// of them but Append.
 type Segment struct {
 	dir  *Dir
-	name string // path of the file
+	name string      // path of the file
+	info os.FileInfo // identifies the file
 	h    header
 
 	n    int     // number of messages
@@ -38,7 +40,7 @@ type Segment struct {
 	damage error
 
 	// mu keeps data and file valid while ReadAt and Commit use them. ReadAt and Commit hold a
-	// read lock during I/O, so only Unload, Load and Remove wait for them.
+	// read lock during I/O, so only Unload, Load, Remove and Restore wait for them.
 	mu   sync.RWMutex
 	file *file // the open file of a segment that takes messages, else nil
 
@@ -165,7 +167,7 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 // Commit returns when the first n messages are as durable as Config asks. With SyncEach it
 // waits until they are on the disk. Otherwise it returns at once. Concurrent calls share
 // one sync. After an error the messages are in the segment and survive the process, but
-// they may not survive a loss of power. All later calls return the same error.
+// they may not survive a loss of power. All later calls return the same error, except after ErrLost.
 func (s *Segment) Commit(n int) error {
 	if s.dir.conf.Sync != SyncEach {
 		return nil
@@ -187,6 +189,9 @@ func (s *Segment) sync(n int) error {
 	if s.file == nil {
 		return nil // Unload has synced, or the segment was removed
 	}
+	if deleted(s.name, s.info) {
+		return ErrLost
+	}
 	shown, err := s.file.shown(s.synced, s.h.messages)
 	if err == nil && shown > s.synced {
 		err = s.file.sync()
@@ -203,8 +208,11 @@ func (s *Segment) sync(n int) error {
 // takes no more messages. If Config asks for syncs, Unload syncs the file and returns the error
 // of the sync. Even after an error, the segment is unloaded.
 func (s *Segment) Unload() error {
+	s.mu.RLock()
+	taking := s.file != nil
+	s.mu.RUnlock()
 	var err error
-	if s.file != nil && s.dir.conf.Sync != 0 {
+	if taking && s.dir.conf.Sync != 0 {
 		err = s.sync(0)
 	}
 	s.mu.Lock()
@@ -237,7 +245,9 @@ func (s *Segment) Load() (lost int, err error) {
 	case s.data != nil:
 		return 0, nil
 	}
-	err = s.load()
+	if err = ErrLost; !deleted(s.name, s.info) {
+		err = s.load()
+	}
 	if temporary(err) {
 		return 0, fmt.Errorf("spool: load: %w", err)
 	}
@@ -304,10 +314,14 @@ func (s *Segment) remove() error {
 	switch {
 	case f != nil:
 		f.ends = s.ends[:0]
-		if s.bad != nil || f.vacate(s.n) != nil {
+		if s.bad != nil || deleted(s.name, s.info) || f.vacate(s.n) != nil {
 			err = f.discard()
 		} else {
 			err = s.dir.recycle(f)
+		}
+	case deleted(s.name, s.info): // do not touch a file of this name, which may be another process's
+		if s.damage != nil {
+			s.dir.conf.Report(&DamageError{s.name, s.damage})
 		}
 	case s.damage != nil:
 		s.dir.setAside(s.name, s.damage)
@@ -319,6 +333,82 @@ func (s *Segment) remove() error {
 		return fmt.Errorf("spool: remove: %w", err)
 	}
 	return nil
+}
+
+// Lost reports whether somebody has deleted the segment's file, or has put another file in its
+// place. Then the next Open does not find the messages of the segment.
+func (s *Segment) Lost() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return !s.gone && deleted(s.name, s.info)
+}
+
+// Restore copies the messages of a lost segment to a new file, as durable as Config.Sync asks. It
+// does nothing if the segment is not lost. It returns ErrLost for a segment that waits on disk: its
+// messages are gone. The segment takes no more messages after that.
+func (s *Segment) Restore() error {
+	if !s.Lost() {
+		return nil
+	}
+	d := s.dir
+	if _, err := d.Check(); err != nil {
+		return err
+	}
+	t, err := s.copy()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.gone || s.data == nil || !deleted(s.name, s.info) { // removed, unloaded or restored meanwhile
+		s.mu.Unlock()
+		return t.Remove()
+	}
+	t.mu.Lock()
+	old := s.file
+	s.file, s.data, s.end, s.name, s.info, s.h = t.file, t.data, t.end, t.name, t.info, t.h
+	t.file, t.data, t.gone = nil, nil, true
+	t.mu.Unlock()
+	d.mu.Lock()
+	delete(d.open, t)
+	d.open[s] = struct{}{}
+	d.used -= s.size
+	s.size = t.size
+	d.mu.Unlock()
+	s.mu.Unlock()
+	if old != nil {
+		return old.close(0)
+	}
+	return nil
+}
+
+// copy returns a new segment with the messages of s. It syncs the messages if Config asks for syncs.
+func (s *Segment) copy() (*Segment, error) {
+	s.mu.RLock()
+	data, ends, id, opened := make([]byte, s.end), s.ends, s.h.id, s.Opened()
+	s.mu.RUnlock()
+	if _, err := s.ReadAt(data, 0); err != nil {
+		return nil, fmt.Errorf("%w, and cannot be copied: %w", ErrLost, err)
+	}
+	t, err := s.dir.New(id, opened)
+	if err != nil {
+		return nil, err
+	}
+	start := len(s.dir.conf.Head)
+	for _, end := range ends {
+		message := data[start:end]
+		if err = t.Append(message, Checksum(message)); err != nil {
+			break
+		}
+		start = int(end) + 1
+	}
+	if err == nil && s.dir.conf.Sync != 0 {
+		err = t.sync(0)
+	}
+	if err != nil {
+		t.Remove()
+		return nil, err
+	}
+	return t, nil
 }
 
 // leave unloads the segment, or removes it if it has no messages. Close calls it.

@@ -25,6 +25,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +40,9 @@ var (
 
 	// ErrClosed is returned by calls after Close, and by calls on a segment after Remove.
 	ErrClosed = errors.New("spool: closed")
+
+	// ErrLost is returned if somebody has deleted the file of a segment.
+	ErrLost = errors.New("spool: the file of the messages was deleted while in use")
 
 	// ErrLocked is returned by Open for a folder that is already open, in this process or
 	// another.
@@ -118,16 +123,18 @@ func (c Config) layout() layout { return layout{messages: c.MaxMessages, data: c
 type Dir struct {
 	path   string
 	conf   Config
-	lock   *os.File
 	stop   chan struct{}  // closed to stop the goroutine that syncs
 	syncer sync.WaitGroup // waits for that goroutine
 
 	// making is held while a file is made, so that two goroutines do not make files at
-	// the same time.
+	// the same time. It guards the fields below.
 	making sync.Mutex
+	lock   *os.File
+	again  bool // the folder was deleted since the latest Check
 
 	mu       sync.Mutex // guards the fields below; never held during I/O
 	closed   bool
+	locked   os.FileInfo // identifies lock
 	spare    []*file
 	open     map[*Segment]struct{} // segments whose file is open: those that New made, until Unload or Remove
 	used     int64                 // bytes of files with messages
@@ -154,11 +161,12 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("spool: %w", err)
 	}
-	lock, err := disk.LockFile(filepath.Join(path, "lock"))
+	d := &Dir{path: path, conf: c, open: map[*Segment]struct{}{}}
+	lock, info, err := d.takeLock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("spool: folder %s: %w", path, err)
 	}
-	d := &Dir{path: path, conf: c, lock: lock, open: map[*Segment]struct{}{}}
+	d.lock, d.locked = lock, info
 	if c.Sync != 0 && missing != nil {
 		err = disk.SyncFolder(filepath.Dir(path))
 	}
@@ -175,6 +183,95 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 		d.syncer.Go(d.syncOften)
 	}
 	return d, segments, nil
+}
+
+// lockName returns the path of the file whose lock makes the folder this process's own.
+func (d *Dir) lockName() string { return filepath.Join(d.path, "lock") }
+
+// takeLock locks the folder, which must exist.
+func (d *Dir) takeLock() (*os.File, os.FileInfo, error) {
+	lock, err := disk.LockFile(d.lockName())
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := lock.Stat()
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	return lock, info, nil
+}
+
+// Check finds out whether somebody has deleted the folder or its lock file since the latest Check.
+// If so, it makes the folder again, locks it, and reports that to Config.Report. Other processes
+// may have used the folder meanwhile. If one still does, the error is ErrLocked. The segments whose
+// files were deleted, too, are lost; see Segment.Restore.
+func (d *Dir) Check() (again bool, err error) {
+	d.making.Lock()
+	made, err := d.check()
+	again, d.again = d.again, false
+	d.making.Unlock()
+	d.reportAgain(made)
+	return again, err
+}
+
+// reportAgain reports that check has made the folder again. d.making must not be held, because
+// Report may wait for a call that holds it.
+func (d *Dir) reportAgain(made bool) {
+	if made {
+		d.conf.Report(fmt.Errorf("spool: folder %s was deleted while in use; it was made again", d.path))
+	}
+}
+
+// check makes the folder again if somebody has deleted it, and reports whether it has. d.making must
+// be held.
+func (d *Dir) check() (made bool, err error) {
+	d.mu.Lock()
+	closed, locked, spare := d.closed, d.locked, slices.Clone(d.spare)
+	d.mu.Unlock()
+	if closed {
+		return false, ErrClosed
+	}
+	for _, f := range spare {
+		if deleted(f.name, f.info) {
+			d.dropSpare(f)
+		}
+	}
+	// On Windows nobody can delete a file that is open.
+	if runtime.GOOS == "windows" || !deleted(d.lockName(), locked) {
+		return false, nil
+	}
+	d.again = true
+	err = os.MkdirAll(d.path, 0o700)
+	if err == nil && d.conf.Sync != 0 {
+		err = disk.SyncFolder(filepath.Dir(d.path))
+	}
+	var lock *os.File
+	if err == nil {
+		lock, locked, err = d.takeLock()
+	}
+	if err != nil {
+		return false, fmt.Errorf("spool: folder %s was deleted while in use, and cannot be made again: %w", d.path, err)
+	}
+	d.lock.Close()
+	d.lock = lock
+	d.mu.Lock()
+	d.locked = locked
+	d.mu.Unlock()
+	return true, nil
+}
+
+// dropSpare discards a spare file, unless Take has taken it meanwhile.
+func (d *Dir) dropSpare(f *file) {
+	d.mu.Lock()
+	i := slices.Index(d.spare, f)
+	if i >= 0 {
+		d.spare = slices.Delete(d.spare, i, i+1)
+	}
+	d.mu.Unlock()
+	if i >= 0 {
+		f.discard()
+	}
 }
 
 // New returns an empty segment. It stores id and opened in the segment, so that the caller can
@@ -217,7 +314,7 @@ func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	d.open[s] = struct{}{}
 	d.mu.Unlock()
 
-	s.name = s.file.name
+	s.name, s.info = s.file.name, s.file.info
 	if err := s.begin(); err != nil {
 		s.bad = err
 		s.remove()
@@ -231,27 +328,39 @@ func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 // usually finds one at the next Take.
 func (d *Dir) Prepare(n int) error {
 	d.making.Lock()
-	defer d.making.Unlock()
+	made, err := d.prepare(n)
+	d.making.Unlock()
+	d.reportAgain(made)
+	return err
+}
+
+// prepare is Prepare for callers that hold d.making. It reports whether it has made the folder again.
+func (d *Dir) prepare(n int) (made bool, err error) {
 	for {
 		d.mu.Lock()
 		switch {
 		case d.closed:
 			d.mu.Unlock()
-			return ErrClosed
+			return made, ErrClosed
 		case d.used > d.conf.MaxBytes-int64(d.conf.layout().size()):
 			d.mu.Unlock()
-			return ErrFull
+			return made, ErrFull
 		case len(d.spare) >= n:
 			d.mu.Unlock()
-			return nil
+			return made, nil
 		}
 		d.number++
 		number := d.number
 		d.mu.Unlock()
 
+		again, err := d.check()
+		if err != nil {
+			return made, err
+		}
+		made = made || again
 		f, err := newFile(filepath.Join(d.path, fileName(number)), d.conf)
 		if err != nil {
-			return fmt.Errorf("spool: make a segment: %w", err)
+			return made, fmt.Errorf("spool: make a segment: %w", err)
 		}
 		d.mu.Lock()
 		d.spare = append(d.spare, f) // d is not closed here, because Close locks d.making first
