@@ -18,7 +18,7 @@ var fuzzes = []soak{
 	{name: "fuzz-retry-after", dir: "internal/retryafter", fuzz: "FuzzParse", what: "a Retry-After header"},
 
 	// The forwarder.
-	{name: "fuzz-record", dir: "webhook", fuzz: "FuzzDeliveryRecord", what: "stored deliveries and dead letters, and what is not one"},
+	{name: "fuzz-record", dir: "webhook/store", fuzz: "FuzzDeliveryRecord", what: "stored deliveries and dead letters, and what is not one"},
 	{name: "fuzz-settings", dir: "webhook", fuzz: "FuzzSettings", what: "settings of a destination, and the one request that comes of them"},
 	{name: "fuzz-trace", dir: "event", fuzz: "FuzzParseTrace", what: "trace headers"},
 	{name: "fuzz-host", dir: "webhook", fuzz: "FuzzHost", what: "hosts in URLs that somebody takes for addresses"},
