@@ -139,3 +139,33 @@ func TestWritesBeyondTheCapacityFail(t *testing.T) {
 		t.Errorf("Close: %v, %d bytes used, want nil, 0", err, d.Used())
 	}
 }
+
+// OnTurn calls a function before each operation, which has no number yet, and holds no lock then.
+func TestOnTurn(t *testing.T) {
+	d := simdisk.New(1)
+	var turns []simdisk.Op
+	d.OnTurn(func(op simdisk.Op) {
+		turns = append(turns, op)
+		d.Used() // waits for ever if the disk holds a lock
+	})
+	d.OnOp(func(op simdisk.Op) error {
+		if len(turns) != op.N {
+			t.Errorf("operation %d: got %d turns before it, want %d", op.N, len(turns), op.N)
+		}
+		return nil
+	})
+	f, err := d.Create("a")
+	if err == nil {
+		_, err = f.WriteAt([]byte("text"), 3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if op := turns[len(turns)-1]; len(turns) != 2 || op.Kind != simdisk.Write || op.Off != 3 || string(op.Data) != "text" || op.N != 0 {
+		t.Errorf("got %d turns, the last for %+v, want 2, the last for the write", len(turns), op)
+	}
+	d.Crash()
+	if _, err := d.List(); err == nil || len(turns) != 2 {
+		t.Errorf("after a crash: got the error %v, and %d turns, want no further turn", err, len(turns))
+	}
+}

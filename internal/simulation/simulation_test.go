@@ -48,7 +48,7 @@ func TestSimulation(t *testing.T) {
 				t.Logf("the trace of this run and the files of its disk are in %s", r.keep(t))
 			}
 		}
-		r.trace, r.files = nil, nil
+		r.trace, r.files, r.disk = nil, nil, nil
 		first = append(first, r)
 	}
 	if failed > 0 {
@@ -92,7 +92,8 @@ type result struct {
 	err     error
 	trace   []byte
 	digest  [sha256.Size]byte // of the trace
-	files   map[string][]byte // of the disk
+	files   map[string][]byte // of the disk, as they were when a rule was broken
+	disk    *simdisk.Disk     // as the run left it; keep takes the files from there if no rule was broken
 	longest time.Duration     // the longest real time between two turns
 }
 
@@ -114,10 +115,7 @@ func simulate(t *testing.T, seed uint64, open opener) (r result) {
 		defer w.turns.close()
 		defer random.Replace(locked(w.random("service")))()
 		r.err = w.run()
-		r.files = w.files
-		if r.files == nil {
-			r.files = filesOf(w.disk)
-		}
+		r.files, r.disk = w.files, w.disk
 		for _, name := range w.disk.Names() {
 			w.turns.note("%s has %s", name, digest(w.disk.ReadFile(name)))
 		}
@@ -153,7 +151,7 @@ func onOneCore(t *testing.T) {
 // collect collects the garbage of earlier runs, if it is more than that of a few.
 func collect() {
 	var m runtime.MemStats
-	if runtime.ReadMemStats(&m); m.HeapAlloc > 256<<20 {
+	if runtime.ReadMemStats(&m); m.HeapAlloc > 96<<20 {
 		runtime.GC()
 	}
 }
@@ -189,6 +187,9 @@ func (r *result) keep(t *testing.T) string {
 	}
 	if err := os.WriteFile(filepath.Join(dir, "trace"), r.trace, 0o600); err != nil {
 		return err.Error()
+	}
+	if r.files == nil && r.disk != nil {
+		r.files = filesOf(r.disk)
 	}
 	for name, b := range r.files {
 		if err := os.WriteFile(filepath.Join(disk, name), b, 0o600); err != nil {
