@@ -2,20 +2,19 @@ package webhook
 
 import "github.com/hookferry/analytics/webhook/store"
 
-// What a store keeps, as far as programs that embed a Forwarder meet it. Package store has the
-// declarations, and what authors of stores need beside them.
-type (
-	Store             = store.Store
-	Delivery          = store.Delivery
-	Attempt           = store.Attempt
-	Ended             = store.Ended // a delivery that was delivered, or is a dead letter
-	EndedFilter       = store.EndedFilter
-	WaitingFilter     = store.WaitingFilter
-	Counts            = store.Counts
-	DestinationCounts = store.DestinationCounts
-	Reason            = store.Reason
-	Change            = store.Change
-)
+// The types below are what a program that embeds a Forwarder meets of package store, which declares
+// and describes them.
+
+type Store = store.Store
+type Delivery = store.Delivery
+type Attempt = store.Attempt
+type Ended = store.Ended
+type EndedFilter = store.EndedFilter
+type WaitingFilter = store.WaitingFilter
+type Counts = store.Counts
+type DestinationCounts = store.DestinationCounts
+type Reason = store.Reason
+type Change = store.Change
 
 const (
 	DueNow    = store.DueNow    // makes waiting deliveries due now
