@@ -8,7 +8,7 @@ const above = 10
 const below = 22
 
 // Steps of the time axis, in milliseconds.
-const ticks = [10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1.8e6, 3.6e6, 7.2e6, 10.8e6, 14.4e6, 21.6e6]
+const ticks = [10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1.8e6, 3.6e6, 7.2e6, 10.8e6, 14.4e6, 21.6e6, 43.2e6, 86.4e6]
 
 // chart makes one. series have the key in the API's Series, a name, a tone, and
 // area for a filled one; show makes a text of a value. update takes a Series.
@@ -19,7 +19,6 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   })
   const grid = svg('g', { class: 'grid' })
   const times = svg('g', { class: 'times' })
-  const peaks = svg('g', { class: 'times' })
   const lines = series.map((s) => ({
     ...s,
     on: true,
@@ -29,7 +28,7 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   }))
   const cross = svg('line', { class: 'cross', y1: above, y2: height - below })
   const cursor = svg('g', { visibility: 'hidden' }, cross, lines.map((l) => l.dot))
-  plot.append(grid, times, ...lines.map((l) => l.fill).filter(Boolean), ...lines.map((l) => l.path), peaks, cursor)
+  plot.append(grid, times, ...lines.map((l) => l.fill).filter(Boolean), ...lines.map((l) => l.path), cursor)
 
   const readout = el('div', { class: 'readout', hidden: true, 'aria-hidden': 'true' })
   const per = el('span', { class: 'note' })
@@ -70,14 +69,13 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
     if (!data || width < 80) return
     const n = length()
     const shown = lines.filter((l) => l.on)
-    const highest = Array.from({ length: n }, (_, i) => Math.max(0, ...shown.map((l) => data[l.key][i] ?? 0)))
-    const top = ceiling(reach(highest))
+    const top = ceiling(Math.max(0, ...shown.flatMap((l) => data[l.key])))
     const levels = [0, 0.5, 1].map((part) => [part * top, show(part * top)])
     left = 14 + 6.6 * Math.max(...levels.map(([, label]) => label.length))
     const w = width - left - right
     const h = height - above - below
     x = (i) => left + (n > 1 ? (i / (n - 1)) * w : w)
-    y = (v) => above + h - (Math.min(v, top) / top) * h
+    y = (v) => above + h - (v / top) * h
 
     replace(grid, levels.map(([value, label]) => {
       const level = Math.round(y(value)) + 0.5
@@ -92,15 +90,6 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
       const position = left + ((t - data.begin) / whole) * w
       if (position < left + 16 || position > width - right - 16) return null
       return svg('text', { x: position, y: height - 5, 'text-anchor': 'middle' }, every < 60e3 ? clock(t) : clock(t).slice(0, 5))
-    }))
-    // What is beyond the axis says how much it is, once for steps whose words would overlap.
-    let said = -1
-    replace(peaks, highest.map((v, i) => {
-      if (v <= top || i <= said) return null
-      said = i
-      for (let j = i + 1; j < n && (highest[j - 1] > top || x(j) < x(i) + 70); j++) if (highest[j] > top) said = j
-      const edge = x(i) > width - right - 40
-      return svg('text', { x: x(i) + (edge ? -6 : 6), y: above + 9, 'text-anchor': edge ? 'end' : 'start' }, `↑ ${show(Math.max(...highest.slice(i, said + 1)))}`)
     }))
     for (const l of lines) {
       const d = l.on ? pathOf(l.area ? data[l.key] : busy(data[l.key]), x, y) : ''
@@ -192,15 +181,6 @@ function trimmed(from, keys) {
   const known = from.accepted.findIndex((v) => v != null)
   const first = Math.max(0, Math.min(known < 0 ? n : known, n - 61))
   return { begin: Date.parse(from.start) + first * from.step, step: from.step, ...Object.fromEntries(keys.map((k) => [k, from[k].slice(first, -1)])) }
-}
-
-// reach is how far the value axis goes: to the highest value, unless that is one of a few spikes
-// that would flatten all others.
-function reach(highest) {
-  const sorted = highest.toSorted((a, b) => a - b)
-  const most = sorted.at(-1) ?? 0
-  const usual = sorted[Math.floor(0.95 * (sorted.length - 1))] ?? 0
-  return sorted.length >= 20 && usual > 0 && most > 5 * usual ? 1.5 * usual : most
 }
 
 // ceiling is the end of the value axis: the next 1, 2, 4 or 10 of its size.

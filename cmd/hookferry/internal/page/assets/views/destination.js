@@ -107,7 +107,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     showDead()
   }
   function showDead() {
-    died.update(stored === null ? '–' : compact(stored), '', `${count(given)} given up since the start`)
+    died.update(stored === null ? '–' : compact(stored), '', `kept; ${count(given)} given up since the start`)
     revive.hidden = !stored
     text(revive, `Replay ${plural(stored ?? 0, 'dead letter')}`)
   }
@@ -222,7 +222,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those replayed or discarded since' }, dead.node)),
       queuePanel,
       panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
       settled),

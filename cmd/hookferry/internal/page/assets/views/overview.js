@@ -143,7 +143,7 @@ export default function overview({ every, onStatus, signal }) {
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
       nodes.node,
       panel('Destinations', { actions: rest, note: 'counted since the start' }, destinations.node),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start, with those replayed or discarded since' }, dead.node)),
       panel('Sources', {}, sources.node)),
   }
 }
