@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -24,7 +23,8 @@ const (
 // it refuses puts for which there is no room.
 type cleaner struct {
 	*recorder
-	room room
+	*store.Upkeep // implements store.Maintained
+	room          room
 }
 
 // A keyMessage is a message with n dedup keys of purged deliveries.
@@ -39,18 +39,18 @@ type keyMessage struct {
 func (s *cleaner) runCleaner() {
 	tick := time.NewTicker(cleanEvery)
 	defer tick.Stop()
-	failing := false
 	for {
 		select {
 		case <-tick.C:
 		case <-s.background.Done():
 			return
 		}
-		err := cmp.Or(s.clean(s.background, false), s.refill(s.background))
-		if err != nil && !failing && s.background.Err() == nil {
-			s.config.Logger.Warn("natsqueue: could not purge finished deliveries; the stream grows until a later attempt succeeds", "error", err)
+		err := s.clean(s.background, false)
+		if s.background.Err() != nil {
+			return
 		}
-		failing = err != nil
+		s.Ran("clean", "the stream keeps the deliveries that have ended, and grows; see whether the server is out of reach or refuses purges", err)
+		s.Ran("reserve", "a server without room will stop them all, because the stream lacks its reserve; see the error", s.refill(s.background))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"log/slog"
 	"slices"
 	"strings"
@@ -319,6 +321,30 @@ func TestLargestDeliveryCanBeRetriedBuriedAndRevived(t *testing.T) {
 			}
 		}
 		fetch(t, q, 1, "d")
+	})
+}
+
+// A step of the cleaner that keeps failing is a warning, and Failing has it. The partitions behind a
+// partition that cannot be cleaned are cleaned nevertheless.
+func TestFailingCleanerIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveUpTo(t, 0, &server.User{Username: "u", Password: "p", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}},
+		}})
+		log := new(lines)
+		q := openOn(t, connect(t, "", nats.InProcessServer(s), nats.UserInfo("u", "p")), Config{Partitions: 1, Claim: time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		ready(q)
+		if n := len(q.Failing()); n != 0 {
+			t.Errorf("%d steps fail at the beginning, want none", n)
+		}
+		mustPut(t, q, deliveries("d", 0, 1)...)
+		settle(t, q, store.Done, fetch(t, q, 1, "d")...)
+		time.Sleep(2 * time.Minute)
+		if _, ok := q.Failing()["clean"]; !ok || log.count("a maintenance step keeps failing") != 1 {
+			t.Errorf("Failing = %v, log %s; want the step clean, and one warning", q.Failing(), &log.text)
+		}
+		q.abandon()
+		q.end()
 	})
 }
 

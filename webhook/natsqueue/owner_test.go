@@ -51,7 +51,7 @@ func TestNodeCutOffLosesItsPartitions(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Claim: 10 * time.Second, Partitions: 16}
 		var wire cable
-		a := (&testServer{s.Server, wire.wrap}).open(t, c)
+		a := (&testServer{Server: s.Server, wrap: wire.wrap}).open(t, c)
 		defer a.Close()
 		b := s.open(t, c)
 		defer b.Close()

@@ -26,6 +26,7 @@ const maxPayload = 4 << 20
 // early on a slow machine.
 type testServer struct {
 	*server.Server
+	options *server.Options
 	// wrap wraps the connections of clients, if it is not nil.
 	wrap func(net.Conn) (net.Conn, error)
 }
@@ -40,12 +41,13 @@ func (s *testServer) InProcessConn() (net.Conn, error) {
 }
 
 // start starts a server. With port 0 the server does not listen. With maxStore 0 it stores
-// without a limit, otherwise at most maxStore bytes.
-func start(dir string, port int, maxStore int64) (*server.Server, error) {
-	s, err := server.NewServer(&server.Options{
+// without a limit, otherwise at most maxStore bytes. With users, only they can connect.
+func start(dir string, port int, maxStore int64, users ...*server.User) (*testServer, error) {
+	options := &server.Options{
 		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, JetStreamMaxStore: maxStore,
-		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
-	})
+		NoSigs: true, NoLog: true, MaxPayload: maxPayload, Users: users,
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func start(dir string, port int, maxStore int64) (*server.Server, error) {
 		for !s.ReadyForConnections(time.Minute) {
 		}
 	}
-	return s, nil
+	return &testServer{Server: s, options: options}, nil
 }
 
 func stop(s *server.Server) {
@@ -73,19 +75,19 @@ var began = sync.OnceValue(func() time.Time {
 // serve starts a server until the test ends.
 func serve(t testing.TB) *testServer { return serveUpTo(t, 0) }
 
-// serveUpTo is serve for a server that stores up to maxStore bytes.
-func serveUpTo(t testing.TB, maxStore int64) *testServer {
+// serveUpTo is serve for a server that stores up to maxStore bytes, and whose only users are users.
+func serveUpTo(t testing.TB, maxStore int64, users ...*server.User) *testServer {
 	t.Helper()
 	time.Sleep(time.Until(began()))
-	s, err := start(t.TempDir(), 0, maxStore)
+	s, err := start(t.TempDir(), 0, maxStore, users...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		stop(s)
+		stop(s.Server)
 		time.Sleep(20 * time.Millisecond) // of the bubble's time: the server does not wait for the goroutine that writes an atomic batch
 	})
-	return &testServer{Server: s}
+	return s
 }
 
 // bubble runs a test in a synctest bubble with a server of its own.
@@ -185,7 +187,7 @@ func withServer(f func(url string)) error {
 	s, err := start(dir, server.RANDOM_PORT, 0)
 	if err == nil {
 		f(s.ClientURL())
-		stop(s)
+		stop(s.Server)
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }

@@ -29,9 +29,10 @@ type Store struct {
 }
 
 var (
-	_ store.Store     = (*Store)(nil)
-	_ store.Shared    = (*Store)(nil)
-	_ audience.Roster = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Shared     = (*Store)(nil)
+	_ store.Maintained = (*Store)(nil)
+	_ audience.Roster  = (*Store)(nil)
 )
 
 // Open opens the store on the servers that nc is connected to, which must have version 2.12.1 or
@@ -59,7 +60,7 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
 	r := &recorder{index: newIndex(c)}
 	n := &node{recorder: r, opened: now().UnixMicro(), speak: make(chan struct{}, 1)}
-	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r}, node: n, roster: &roster{conn: c}}
+	s := &Store{conn: c, index: r.index, recorder: r, cleaner: &cleaner{recorder: r, Upkeep: store.NewUpkeep("natsqueue", config.Logger)}, node: n, roster: &roster{conn: c}}
 	s.putter = &putter{index: r.index, cleaner: s.cleaner}
 	s.writes = store.NewBatcher(1, maxGroup, r.storeWrites)
 	s.puts = store.NewBatcher(putters, maxGroup, s.storePuts)
