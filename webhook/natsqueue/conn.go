@@ -75,10 +75,14 @@ const (
 	codeInProcess       = 10158
 	codeBatchIncomplete = 10176
 	codeBatchTooLarge   = 10199
+	codeBatchStored     = 10201 // a message of the batch has an id that the stream has
 )
 
 // errChanged is the error for a message that the server has refused because of headerExpected.
 var errChanged = errors.New("natsqueue: another node has written to the same subject")
+
+// errStored is the error for an atomic batch that the server has stored before; see headerID.
+var errStored = errors.New("natsqueue: the batch is stored already")
 
 // A parcel is a message to be stored, or an atomic batch of messages.
 type parcel struct {
@@ -124,7 +128,7 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 // store stores parcels, and returns once the server has answered each, at the latest after
 // callTimeout. It sets the fields seq and err of each parcel, and returns the first error. A
 // refusal is an error, too. If a parcel gets no answer, store sends the parcel again, so the server
-// may store it twice. A parcel with the error errNoAnswer may be stored or not.
+// may store it twice, unless its messages have a headerID or headerExpected. A parcel with the error errNoAnswer may be stored or not.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -149,6 +153,9 @@ func (s *conn) storeOne(ctx context.Context, c *parcel) (seq uint64, err error) 
 		}
 		if err == errChanged {
 			seq, err = s.changedBy(ctx, c)
+		}
+		if err == errStored {
+			return nil
 		}
 		if errors.Is(err, store.ErrQueueFull) && c.vital && s.relieve(ctx) {
 			err = errAgain
@@ -214,6 +221,8 @@ func refusal(e *jetstream.APIError) error {
 		return errChanged
 	case codeAccountFull, codeMemoryFull, codeStorageFull, codeStoreFailed:
 		return fmt.Errorf("%w: %s", store.ErrQueueFull, e.Description)
+	case codeBatchStored:
+		return errStored
 	case codeBatchTooLarge:
 		return fmt.Errorf("%w: %s", store.ErrTooLarge, e.Description)
 	case codeInProcess, codeBatchIncomplete:

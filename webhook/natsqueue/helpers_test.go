@@ -100,6 +100,20 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// A heldConn holds back what the server sends while held is true.
+type heldConn struct {
+	net.Conn
+	held *atomic.Bool
+}
+
+func (c heldConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for c.held.Load() {
+		time.Sleep(10 * time.Millisecond) // of the bubble's time
+	}
+	return n, err
+}
+
 // A cable holds the connections to a server. While it is cut off, all connections are closed, and
 // new ones fail.
 type cable struct {

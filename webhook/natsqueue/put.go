@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -225,7 +226,10 @@ func (s *putter) storePuts(puts []*put) {
 	}
 }
 
-// parcel encodes each part as a message, and registers it in s.parts to await the owner's answer.
+// parcel encodes each part as a message, and registers it in s.parts to await the owner's answer. A
+// message may be sent again, if a server does not answer. The owner knows the dedup keys of its
+// deliveries. If the dedup window ignores one of them, the message has an id, by which the server
+// stores it only once.
 func (s *putter) parcel(parts ...*part) *parcel {
 	c := new(parcel)
 	for _, x := range parts {
@@ -239,6 +243,9 @@ func (s *putter) parcel(parts ...*part) *parcel {
 		s.parts[r.serial] = x
 		s.mu.Unlock()
 		m := one(s.config.prefix(x.items[0].partition)+kindPut, r.append(make([]byte, 0, headerRoom+x.size+4*len(x.items))))
+		if slices.ContainsFunc(r.records, func(d stored) bool { return d.noDedup }) {
+			m.messages[0].Header[headerID] = []string{nuid.Next()}
+		}
 		c.messages = append(c.messages, m.messages...)
 	}
 	return c

@@ -285,6 +285,33 @@ func TestPutWithoutOwner(t *testing.T) {
 	})
 }
 
+// The answer of the server to a put comes so late that the node sends the put again. Each delivery
+// is stored once, even if the dedup window ignores it.
+func TestPutWithNoDedupIsStoredOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var held atomic.Bool
+		s.wrap = func(conn net.Conn) (net.Conn, error) { return heldConn{conn, &held}, nil }
+		q := ready(s.open(t, Config{Partitions: 8}))
+		defer q.Close()
+		for n, name := range map[int]string{1: "one message", 40: "a batch"} {
+			var ps []store.Put
+			var names []string
+			for i := range n {
+				names = append(names, fmt.Sprint("d", n, i))
+				ps = append(ps, store.Put{Delivery: deliveries(names[i], 0, 1)[0], NoDedup: true})
+			}
+			held.Store(true)
+			time.AfterFunc(3*resend/2, func() { held.Store(false) })
+			out := make([]store.Result, len(ps))
+			if err := q.Put(t.Context(), ps, out); err != nil {
+				t.Errorf("%s: Put = %v, want nil", name, err)
+			}
+			time.Sleep(2 * resend)
+			fetch(t, q, n, names...)
+		}
+	})
+}
+
 // The next owner of a partition does not remember a put with NoDedup either, even if the delivery
 // has been retried, or moved to the end of the log.
 func TestNextOwnerForgetsPutWithNoDedup(t *testing.T) {
