@@ -54,8 +54,9 @@ func encode(v any) []byte {
 func decode(b []byte, v any) error { return gob.NewDecoder(bytes.NewReader(b)).Decode(v) }
 
 const (
-	// answerLen is the most counts that an answer has. Deliveries take longer, because the owner may have
-	// to read each from the stream: an answer has or changes up to pageLen of them.
+	// answerLen is the most counts that an answer has, if their names fit; see answerRoom. Deliveries
+	// take longer, because the owner may have to read each from the stream: an answer has or changes up
+	// to pageLen of them.
 	answerLen = 1000
 	// askEvery is how often a question is repeated while no owner answers.
 	askEvery = 500 * time.Millisecond
@@ -153,6 +154,9 @@ func (s *node) reply(ctx context.Context, p *partition, q *question) (a answer, 
 // errLost is the error of an answer that may lack a part, and of a change that may be made in part.
 var errLost = errors.New("another node has taken over the partition")
 
+// answerRoom returns how many bytes an answer may have, so that the server takes it.
+func (s *conn) answerRoom() int64 { return min(pageBytes, s.nc.MaxPayload()/2) }
+
 // counts returns the counts of up to answerLen lanes of p, sorted by name. The store is locked.
 func (p *partition) counts(q *question) (a answer) {
 	for name, l := range p.lanes {
@@ -161,9 +165,12 @@ func (p *partition) counts(q *question) (a answer) {
 		}
 	}
 	slices.SortFunc(a.Counts, func(a, b store.DestinationCounts) int { return strings.Compare(a.Destination, b.Destination) })
-	if len(a.Counts) > answerLen {
-		a.Counts = a.Counts[:answerLen]
-		a.Next = a.Counts[answerLen-1].Destination
+	room := p.answerRoom()
+	for i, c := range a.Counts {
+		if room -= int64(len(c.Destination)) + 64; i > 0 && (room < 0 || i == answerLen) {
+			a.Counts, a.Next = a.Counts[:i], a.Counts[i-1].Destination
+			break
+		}
 	}
 	return a
 }
@@ -191,7 +198,7 @@ func (p *partition) part(from string, match func(*entry) bool) (some []*entry, n
 		}
 	}
 	slices.SortFunc(some, (*entry).compare)
-	room := min(pageBytes, p.nc.MaxPayload()/2)
+	room := p.answerRoom()
 	for i, e := range some {
 		if room -= e.bytes(); i > 0 && (room < 0 || i == pageLen) {
 			return some[:i], p.behind(some[i-1]), nil
