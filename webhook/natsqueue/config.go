@@ -44,7 +44,9 @@ type Config struct {
 	DedupMax int
 	// MaxBytes bounds, approximately, how much disk space the stream takes on each replica. Put
 	// returns store.ErrQueueFull beyond it. With zero or store.Unlimited only the server's own
-	// bounds apply.
+	// bounds apply. An account that requires max_bytes needs MaxBytes to create the stream, which
+	// gets this size; puts then leave a sixteenth of it to other records. The same holds for a
+	// stream that was created beforehand with max_bytes.
 	MaxBytes int64
 	// Claim is how long a node owns its partitions after its last heartbeat. After that, other
 	// nodes take them over. A node sends three heartbeats in that time. Claim must be the same on
@@ -56,6 +58,8 @@ type Config struct {
 	// Logger receives messages when the server cannot be reached, when partitions are taken over or
 	// lost, and when accepted deliveries may be lost. Nil means no logs.
 	Logger *slog.Logger
+
+	size int64 // max_bytes of the stream, 0 if it has none; set by prepare
 }
 
 // complete checks c and sets the defaults of zero fields, except for Partitions, which prepare

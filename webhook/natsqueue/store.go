@@ -53,8 +53,12 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := config.prepare(ctx, js)
-	if err != nil {
+	p := &permit{nc: nc, stream: config.Stream, before: nc.LastError()}
+	var stream jetstream.Stream
+	if err := p.watch(ctx, func(ctx context.Context) (err error) {
+		stream, err = config.prepare(ctx, js)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	c := &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}
@@ -64,21 +68,24 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	s.putter = &putter{index: r.index, cleaner: s.cleaner}
 	s.writes = store.NewBatcher(1, maxGroup, r.storeWrites)
 	s.puts = store.NewBatcher(putters, maxGroup, s.storePuts)
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx, p); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
 	return s, nil
 }
 
 // begin stores a heartbeat, takes partitions, and starts the goroutines of the Store.
-func (s *Store) begin(ctx context.Context) (err error) {
+func (s *Store) begin(ctx context.Context, p *permit) error {
 	s.background, s.stop = context.WithCancel(context.Background())
-	defer func() {
-		if err != nil {
-			s.stop()
-			s.end()
-		}
-	}()
+	err := p.watch(ctx, s.start)
+	if err != nil {
+		s.stop()
+		s.end()
+	}
+	return err
+}
+
+func (s *Store) start(ctx context.Context) error {
 	for subject, hear := range map[string]nats.MsgHandler{
 		s.config.ask("owner"):       s.asked,
 		s.config.ask("put." + s.id): s.heardOfPut,
@@ -90,13 +97,13 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		}
 		s.subs = append(s.subs, sub)
 	}
-	if err = s.beat(ctx); err != nil {
+	if err := s.beat(ctx); err != nil {
 		return err
 	}
-	if err = s.nc.Publish(s.config.ask("look"), nil); err != nil {
+	if err := s.nc.Publish(s.config.ask("look"), nil); err != nil {
 		return err
 	}
-	if err = s.oversee(ctx); err != nil {
+	if err := s.oversee(ctx); err != nil {
 		return err
 	}
 	s.goroutines.Go(s.live)

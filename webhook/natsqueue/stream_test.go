@@ -3,6 +3,7 @@ package natsqueue
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,10 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 func TestOpenRefusesConfig(t *testing.T) {
@@ -72,7 +75,7 @@ func TestOpenChecksStream(t *testing.T) {
 			"subjects":             func(c *jetstream.StreamConfig) { c.Subjects = []string{c.Name + ".*"} },
 			"max_age":              func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 			"allow_direct":         func(c *jetstream.StreamConfig) { c.AllowDirect = false },
-			"version":              func(c *jetstream.StreamConfig) { c.Metadata = nil },
+			"version":              func(c *jetstream.StreamConfig) { c.Metadata[metaVersion] = "7" },
 			"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
 			"max_msgs_per_subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
 		} {
@@ -90,6 +93,140 @@ func TestOpenChecksStream(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An account may require max_bytes. Then Open creates the stream with the size MaxBytes, and says so
+// if there is none. Puts leave room for other records, so deliveries can be settled when it is full.
+func TestAccountThatRequiresASize(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		account, err := s.LookupAccount("$G")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
+			MaxMemory: 1 << 30, MaxStore: 1 << 30, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1, MaxBytesRequired: true,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), s.connect(t), Config{}); err == nil || !strings.Contains(err.Error(), "set MaxBytes") {
+			t.Errorf("Open without MaxBytes = %v, want an error that says to set it", err)
+		}
+		const size = 4 << 20
+		q := ready(s.open(t, Config{MaxBytes: size, Partitions: 1}))
+		if got := q.stream.CachedInfo().Config.MaxBytes; got != size {
+			t.Errorf("max_bytes = %d, want %d", got, size)
+		}
+		fillAndEmpty(t, q)
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fillAndEmpty puts deliveries until the stream is full, and settles them.
+func fillAndEmpty(t *testing.T, q *Store) {
+	t.Helper()
+	n := 0
+	for ; ; n++ {
+		d := deliveries("d", n, 1)
+		d[0].Body = make([]byte, 50_000)
+		if _, err := q.tryPut(t.Context(), d...); errors.Is(err, store.ErrQueueFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n < 60 {
+		t.Errorf("%d deliveries of 50 KB fit into 4 MB, want 60 or more", n)
+	}
+	until(t, "all are read", func() bool { c, err := q.Count(t.Context()); return err == nil && c.Waiting == n })
+	for some := range slices.Chunk(fetch(t, q, n, "d"), 3) { // a retry stores the delivery again
+		settle(t, q, store.Retry, some...)
+		time.Sleep(2 * cleanEvery)
+	}
+	settle(t, q, store.Done, fetch(t, q, n, "d")...)
+	time.Sleep(2 * cleanEvery)
+	mustPut(t, q, deliveries("d", n, 1)...)
+}
+
+// Somebody has created the stream beforehand, for example with a size. Open configures it, and keeps
+// its size. A stream with messages of others is left alone.
+func TestOpenAdoptsAnEmptyStream(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		js, err := jetstream.New(s.connect(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const size = 4 << 20
+		made := jetstream.StreamConfig{Name: DefaultStream, Subjects: []string{"made.by.hand"}, MaxBytes: size, Metadata: map[string]string{"owner": "ops"}}
+		if _, err := js.CreateStream(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		q := ready(s.open(t, Config{Partitions: 1}))
+		c := q.stream.CachedInfo().Config
+		if c.MaxBytes != size || c.Metadata["owner"] != "ops" || c.Metadata[metaVersion] != streamVersion || !c.AllowAtomicPublish {
+			t.Errorf("the stream has the configuration %+v, want that of the store with its size and metadata", c)
+		}
+		fillAndEmpty(t, q)
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+
+		made.Name, made.Subjects = "OTHERS", []string{"OTHERS.>"}
+		if _, err := js.CreateStream(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), "OTHERS.x", []byte("theirs")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), s.connect(t), Config{Stream: "OTHERS"}); err == nil || !strings.Contains(err.Error(), "another program's") {
+			t.Errorf("Open of a stream with messages of others = %v, want an error that says so", err)
+		}
+	})
+}
+
+// Open says at once what is missing: JetStream, or a permission of the user.
+func TestOpenSaysWhatIsMissing(t *testing.T) {
+	open := func(t *testing.T, nc *nats.Conn, want ...string) {
+		t.Helper()
+		start := time.Now()
+		q, err := Open(t.Context(), nc, Config{Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			q.Close()
+			t.Fatalf("Open = nil, want an error with %q", want)
+		}
+		for _, text := range want {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("Open = %v, want an error with %q", err, text)
+			}
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("Open took %v, want at most 2 s", took)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		open(t, serveWithoutJetStream(t).connect(t), "do not offer JetStream")
+	})
+	bubble(t, func(t *testing.T, s *testServer) {
+		account, _ := s.LookupAccount("$G")
+		if err := account.DisableJetStream(); err != nil {
+			t.Fatal(err)
+		}
+		open(t, s.connect(t), "JetStream is not enabled for the account")
+	})
+	for subject, permissions := range map[string]*server.Permissions{
+		"$JS.API.STREAM.INFO.HOOKFERRY":   {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.INFO.>"}}},
+		"$JS.API.STREAM.CREATE.HOOKFERRY": {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.CREATE.>"}}},
+		"$JS.API.CONSUMER.CREATE.":        {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.>"}}},
+		"HOOKFERRY.node.":                 {Publish: &server.SubjectPermission{Deny: []string{"HOOKFERRY.>"}}},
+		"_INBOX.":                         {Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}},
+		"HOOKFERRY_ASK.owner":             {Subscribe: &server.SubjectPermission{Deny: []string{"HOOKFERRY_ASK.owner"}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := serveUpTo(t, 0, &server.User{Username: "u", Password: "p", Permissions: permissions})
+			open(t, connect(t, "", nats.InProcessServer(s), nats.UserInfo("u", "p")), "lacks a permission", `"`+subject)
+		})
+	}
 }
 
 // Open warns that a stream with one replica may lose accepted deliveries. It also logs that an
