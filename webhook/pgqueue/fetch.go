@@ -202,7 +202,9 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, erro
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, h := range found {
-			s.learn(h, asked)
+			if h.due != never || s.queues[h.queue] != nil { // otherwise the name may be made up
+				s.learn(h, asked)
+			}
 		}
 		if all {
 			s.looked = time.Since(began)
@@ -214,8 +216,10 @@ func (s *memory) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, erro
 			}
 		}
 		for name := range names {
-			q := queuesOf(name)
-			heads = append(heads, store.Head{Destination: name, Fresh: s.queueOf(q[0]).next(), Retry: s.queueOf(q[1]).next()})
+			keys := queuesOf(name)
+			if fresh, retry := s.queues[keys[0]], s.queues[keys[1]]; fresh != nil || retry != nil {
+				heads = append(heads, store.Head{Destination: name, Fresh: fresh.next(), Retry: retry.next()})
+			}
 		}
 		return heads, nil
 	})

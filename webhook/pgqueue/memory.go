@@ -16,7 +16,8 @@ type memory struct {
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
 	events  uint64          // the number of the latest event; see event
-	news    map[string]bool // destinations that others have changed; nil: any
+	heard   uint64          // the latest event heard of a queue that is not in queues
+	news    map[string]bool // up to maxNews destinations that others have changed; nil: any
 	looked  time.Duration   // how long it took to read all heads last time
 }
 
@@ -32,6 +33,10 @@ type queue struct {
 	// query began that has returned the head.
 	reported, heard, asked uint64
 }
+
+// maxNews bounds the names in memory of destinations with news. Any role of the database can send
+// notifications. With more names, the next call of Heads asks for all destinations.
+const maxNews = 4096
 
 // stale says that other nodes may have stored a chunk that the latest query has not seen.
 func (q *queue) stale() bool { return q.asked <= q.heard }
@@ -49,7 +54,7 @@ func (s *memory) event() uint64 {
 func (s *memory) queueOf(key queueKey) *queue {
 	q := s.queues[key]
 	if q == nil {
-		q = &queue{beyond: never, per: chunkItems}
+		q = &queue{beyond: never, per: chunkItems, heard: s.heard}
 		s.queues[key] = q
 	}
 	return q
@@ -94,8 +99,12 @@ func (q *queue) first() *item {
 	return q.free[0]
 }
 
-// next returns when the first delivery that is not handed out is due, or zero if there is none.
+// next returns when the first delivery that is not handed out is due, or zero if there is none. q may
+// be nil.
 func (q *queue) next() time.Time {
+	if q == nil {
+		return time.Time{}
+	}
 	at := q.beyond
 	if it := q.first(); it != nil {
 		at = min(at, it.due())
@@ -209,15 +218,22 @@ func signal(c chan<- struct{}) {
 }
 
 // hear notes that the database may have other unclaimed chunks of these destinations. Then Fetch and
-// Heads ask for them.
+// Heads ask for them. The names may be made up, so it adds no queues.
 func (s *memory) hear(names ...string) {
 	s.mu.Lock()
 	for _, name := range names {
 		if s.news != nil {
 			s.news[name] = true
 		}
+		if len(s.news) > maxNews {
+			s.news = nil
+		}
 		for _, key := range queuesOf(name) {
-			s.queueOf(key).heard = s.event()
+			at := &s.heard
+			if q := s.queues[key]; q != nil {
+				at = &q.heard
+			}
+			*at = s.event()
 		}
 	}
 	s.mu.Unlock()
@@ -227,7 +243,7 @@ func (s *memory) hear(names ...string) {
 // hearAny does the same for all destinations. It removes empty queues.
 func (s *memory) hearAny() {
 	s.mu.Lock()
-	s.news = nil
+	s.news, s.heard = nil, s.event()
 	for key, q := range s.queues {
 		q.heard = s.event()
 		if len(q.free) == 0 && q.beyond == never {
