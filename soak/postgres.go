@@ -4,6 +4,8 @@ var postgres = []soak{
 	{name: "postgres-chaos", what: "processes that share a store in PostgreSQL are killed, and the database is", dir: "soak/postgres", test: "TestChaos"},
 	{name: "postgres-cut", what: "connections to PostgreSQL are cut while puts, leases and settlements are answered", dir: "soak/postgres", test: "TestCut"},
 	{name: "postgres-hang", what: "the network to PostgreSQL hangs while a store is closed", dir: "soak/postgres", test: "TestHang"},
+	{name: "postgres-failover", what: "the server of PostgreSQL ends and its standby is promoted: a store goes on with it, and nothing is lost", dir: "soak/postgres", test: "TestFailover"},
+	{name: "postgres-half-open", what: "the connection for notifications looks open and gets nothing: a new one takes its place", dir: "soak/postgres", test: "TestHalfOpen"},
 	{name: "postgres-frozen", what: "PostgreSQL stands still for up to a minute, or a table is locked, under a backlog: nobody is taken for dead; needs Linux", dir: "soak/postgres", test: "TestFrozen"},
 	{name: "postgres-suspended", what: "processes that share a store in PostgreSQL are suspended under a backlog: the others take over", dir: "soak/postgres", test: "TestSuspended"},
 	{name: "postgres-neighbours", what: "deliveries at full rate beside readers, dumps, idle transactions, restarts, locks; needs Linux", dir: "soak/postgres", test: "TestNeighbours", apart: true},

@@ -86,10 +86,43 @@ func Start(settings ...string) (*Server, error) {
 	return s, nil
 }
 
+// Standby starts a server that follows s, and is read-only until Promote. A test closes it when it ends.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby := &Server{bin: s.bin, dir: dir, settings: s.settings, as: s.as}
+	if s.as != nil {
+		err = os.Chown(dir, int(s.as.Uid), int(s.as.Gid))
+	}
+	if err == nil {
+		err = standby.run("pg_basebackup", "-h", s.dir, "-U", "test", "-D", filepath.Join(dir, "data"), "-R", "-c", "fast")
+	}
+	if err == nil {
+		err = standby.Up()
+	}
+	t.Cleanup(func() { standby.Close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return standby
+}
+
+// Promote makes a standby writable.
+func (s *Server) Promote() error {
+	return s.run("pg_ctl", "promote", "-w", "-t", "100000", "-D", filepath.Join(s.dir, "data"))
+}
+
+// Dir returns the folder of the socket, which is the host in URL.
+func (s *Server) Dir() string { return s.dir }
+
 // programs returns the folder with the programs of PostgreSQL.
 func programs() (string, error) {
 	if p, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(p), nil
+		p, err := filepath.EvalSymlinks(p) // the other programs may not be in PATH
+		return filepath.Dir(p), err
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,6 +26,7 @@ type database struct {
 	names      *strings.Replacer // of the method in
 	channel    string            // of notifications
 	calls      store.Gate
+	dropped    atomic.Int64    // when notice dropped the connections last, in nanoseconds since 1970
 	steps      *store.Upkeep   // of maintenance
 	background context.Context // ends when the Store is closed
 	stop       context.CancelFunc
@@ -90,8 +93,13 @@ func (t *text) ScanBytes(b []byte) error {
 	return nil
 }
 
-// call runs f as a call of the store. An error says what the call was doing.
+// call runs f, which uses the pool, as a call of the store. An error says what the call was doing.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
+	return s.enter(ctx, what, func() error { return s.notice(f()) })
+}
+
+// enter does the same for an f that does not use the pool.
+func (s *database) enter(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -130,8 +138,28 @@ func paged[T any](ctx context.Context, s *database, what, after string, key func
 	})
 }
 
+// notice returns err. If it says that the connections of the pool lead to a server that is not the
+// right one any more, notice drops them all, at most once a second. New ones may lead to the right one:
+// after a failover, those of the pool may stay connected to a server that is read-only now.
+func (s *database) notice(err error) error {
+	now, last := time.Now().UnixNano(), s.dropped.Load()
+	if hasCode(err, readOnly, adminShutdown, crashShutdown, undefinedTable, undefinedFunction, undefinedSchema) &&
+		now-last >= int64(time.Second) && s.dropped.CompareAndSwap(last, now) {
+		s.config.Logger.Debug("pgqueue: drops all connections, because their server cannot be used any more", "error", lineError{err})
+		s.pool.Reset()
+	}
+	return err
+}
+
 // The codes of errors of PostgreSQL that this package looks for.
 const (
+	readOnly          = "25006"
+	undefinedSchema   = "3F000"
+	undefinedFunction = "42883"
+	undefinedTable    = "42P01"
+	adminShutdown     = "57P01"
+	crashShutdown     = "57P02"
+
 	uniqueViolation  = "23505"
 	deadlockDetected = "40P01"
 	duplicateSchema  = "42P06"

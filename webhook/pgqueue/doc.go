@@ -45,6 +45,11 @@
 // DefaultQueryExecMode in the pool's configuration to pgx.QueryExecModeExec or another mode without
 // prepared statements.
 //
+// Of several hosts in the connection string, the pool should use one that is not read-only:
+// target_session_attrs=read-write. The Store drops connections to a server that has become read-only,
+// or lacks the schema, so that new ones may lead to the right one. Ready says whether the store can be
+// used. For passwords that change, set BeforeConnect in the pool's configuration.
+//
 // Transactions of the pool are READ COMMITTED, PostgreSQL's default: Open refuses another
 // default_transaction_isolation. Callers of ForwardTx choose the level of their own transaction.
 //

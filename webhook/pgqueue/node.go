@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -59,7 +61,7 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lastErr = err; err != nil {
+	if s.lastErr = s.notice(err); err != nil {
 		return err
 	}
 	s.sent = sent
@@ -80,6 +82,17 @@ func (s *heartbeat) expired() error {
 		return nil
 	}
 	return fmt.Errorf("no heartbeat was stored in time: %w", cmp.Or(s.lastErr, errEnded))
+}
+
+// Ready returns nil, or why the store cannot be used at the moment: two heartbeats in a row were not
+// stored.
+func (s *heartbeat) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.sent) <= s.config.late() {
+		return nil
+	}
+	return fmt.Errorf("pgqueue: no heartbeat is stored: %w", lineError{cmp.Or(s.lastErr, errEnded)})
 }
 
 func (s *heartbeat) nodeNow() int64 {
@@ -130,7 +143,7 @@ func (s *Store) live() {
 		err := s.beat(ctx)
 		if errors.Is(err, errEnded) {
 			s.config.Logger.Warn("pgqueue: this node was silent for too long; other nodes have taken over its claims and may repeat its attempts")
-			err = s.enroll(ctx)
+			err = s.notice(s.enroll(ctx))
 		}
 		cancel()
 		switch {
@@ -183,6 +196,7 @@ func (s *heartbeat) Failing() map[string]time.Time { return s.steps.Failing() }
 // ran takes the result of a maintenance step; effect is that of store.Upkeep. While heartbeats
 // fail, it ignores errors: the method live logs that the database does not work.
 func (s *heartbeat) ran(step, effect string, err error) {
+	s.notice(err)
 	s.mu.Lock()
 	silent := s.lastErr != nil
 	s.mu.Unlock()
@@ -313,21 +327,55 @@ func (s *memory) receive() error {
 		return err
 	}
 	conn := pooled.Hijack() // a connection that listens must not go back to the pool
-	defer conn.Close(s.background)
-	if _, err := conn.Exec(s.background, "LISTEN "+s.channel); err != nil {
+	defer func() {
+		ctx, cancel := context.WithTimeout(s.background, time.Second) // the server may not answer
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	ctx, cancel := context.WithTimeout(s.background, writeTimeout)
+	defer cancel()
+	own := fmt.Sprintf("%s_%016x", s.channel, rand.Uint64())
+	if _, err := conn.Exec(ctx, "LISTEN "+s.channel+"; LISTEN "+own, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
 	s.ran(listening, "", nil)
 	s.hearAny() // earlier notifications were missed
-	for {
-		n, err := conn.WaitForNotification(s.background)
-		if err != nil {
+	return s.heed(conn.WaitForNotification, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, "SELECT pg_notify($1, '')", own)
+		return err
+	})
+}
+
+// silence is how long a connection that listens may be silent before it is tested.
+const silence = 10 * time.Second
+
+var errDeaf = errors.New("the connection that listens does not get a notification that was sent to it")
+
+// heed hears of the destinations in the notifications that wait returns, until an error. A connection
+// may look open although the server or the network has dropped it, or lead to a server that is not the
+// one that the pool writes to. So after a silence, echo sends a notification to this connection.
+func (s *memory) heed(wait func(context.Context) (*pgconn.Notification, error), echo func(context.Context) error) error {
+	for asked := false; ; {
+		ctx, cancel := context.WithTimeout(s.background, silence)
+		n, err := wait(ctx)
+		late := ctx.Err() != nil && s.background.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			asked = false
+			sender, name, _ := strings.Cut(n.Payload, " ")
+			destination, err := hex.DecodeString(name)
+			if err == nil && 0 < len(destination) && len(destination) <= 255 && sender != strconv.FormatInt(s.nodeNow(), 10) {
+				s.hear(string(destination))
+			}
+		case !late:
 			return err
-		}
-		sender, name, _ := strings.Cut(n.Payload, " ")
-		destination, err := hex.DecodeString(name)
-		if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
-			s.hear(string(destination))
+		case asked:
+			return errDeaf
+		default:
+			ctx, cancel := context.WithTimeout(s.background, silence)
+			asked = echo(ctx) == nil // otherwise the database does not answer, as heartbeats say
+			cancel()
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s *Store) PutTx(ctx context.Context, tx any, ps []store.Put) (n int, err e
 	default:
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
-	err = s.call(ctx, "storing in a transaction", func() error {
+	err = s.enter(ctx, "storing in a transaction", func() error {
 		if len(ps) == 0 {
 			return nil
 		}

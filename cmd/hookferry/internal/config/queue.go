@@ -1,12 +1,17 @@
 package config
 
 import (
+	"context"
 	"errors"
+	"net"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
@@ -40,11 +45,55 @@ func (q *Queue) Store() Store {
 const connectTimeout = 10 * time.Second
 
 // Pool returns the configuration of connections to PostgreSQL from the URL. Their application_name
-// is the argument, unless the URL sets another. The errors may contain parts of the URL.
+// is the argument, unless the URL sets another. The errors may contain parts of the URL. Each new
+// connection reads the URL again, if it is in a file, and the files that it names: a password or a
+// certificate may be new. Another database in it counts only after a restart.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
+	c, err := q.pool(name)
+	if err != nil {
+		return nil, err
+	}
+	c.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		fresh := *q
+		if q.File != "" {
+			if text, err := ReadSecret("file:" + q.File); err == nil { // otherwise the URL from before may do
+				fresh.URL = text
+			}
+		}
+		if c, err := fresh.pool(name); err == nil && slices.Equal(databases(c.ConnConfig), databases(conn)) {
+			*conn = *c.ConnConfig
+		}
+		return nil
+	}
+	return c, nil
+}
+
+// follows reports whether new connections of a store with the settings old use the URL of q.
+func (q *Queue) follows(old *Queue) bool {
+	c, err := q.pool("")
+	before, failed := old.pool("")
+	return q.File != "" && q.File == old.File && err == nil && failed == nil &&
+		slices.Equal(databases(c.ConnConfig), databases(before.ConnConfig))
+}
+
+// databases returns the hosts and ports that a connection is tried with, and the database.
+func databases(c *pgx.ConnConfig) []string {
+	all := []string{c.Database, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
+	for _, f := range c.Fallbacks {
+		all = append(all, net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))))
+	}
+	return slices.Compact(all) // a host may be tried twice, with TLS and without
+}
+
+// pool is Pool for the URL as it is now. Of several hosts, a connection goes to one that is not
+// read-only, unless the URL has another target_session_attrs.
+func (q *Queue) pool(name string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(q.URL.Reveal())
 	if err != nil {
 		return nil, err
+	}
+	if len(databases(c.ConnConfig)) > 2 && !strings.Contains(q.URL.Reveal(), "target_session_attrs") && c.ConnConfig.ValidateConnect == nil {
+		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	c.MaxConns = int32(q.Postgres.Connections)
 	if c.ConnConfig.ConnectTimeout == 0 {
@@ -74,6 +123,9 @@ func (q *Queue) Servers() (hosts []string, err error) {
 // queue checks the settings of the store, and other settings that depend on the kind of store.
 func (r *reader) queue(s *Settings) {
 	q := &s.Queue
+	if path := r.origins[&q.URL]; path != "" {
+		q.File = path
+	}
 	switch q.Store() {
 	case "":
 		r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE, or nats://USER:PASSWORD@HOST:PORT")

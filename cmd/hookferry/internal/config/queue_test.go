@@ -2,12 +2,15 @@ package config
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/hookferry/analytics/signature"
 )
 
 func TestQueue(t *testing.T) {
@@ -95,5 +98,77 @@ func TestPoolFollowsSettingsAndURL(t *testing.T) {
 	if c.MaxConns != 7 || c.ConnConfig.ConnectTimeout != 3*time.Second || c.ConnConfig.RuntimeParams["application_name"] != "mine" ||
 		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
 		t.Errorf("pool with settings: %d connections, timeout %v, parameters %q, mode %v, want 7, 3s, the name mine and no cached statements", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+	}
+}
+
+// New connections use the URL as it is in its file then, but never another database.
+func TestNewConnectionsReadTheURLAgain(t *testing.T) {
+	const first = "postgres://u:first@a.example,b.example/app"
+	path := write(t, "queue: {url: \"file:url\"}\n"+minimal)
+	file := filepath.Join(filepath.Dir(path), "url")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(first)
+	loaded, err := Load(path, env(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := Default()
+	if err := set.Set("queue.url", "file:"+file); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Settings{loaded, set} {
+		put(first)
+		c, err := s.Queue.Pool("me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct{ name, text, password string }{
+			{"as before", first, "first"},
+			{"another password", "postgres://u:second@a.example,b.example/app\n", "second"},
+			{"no URL", "", "first"},
+			{"another host", "postgres://u:second@a.example,c.example/app", "first"},
+			{"another database", "postgres://u:second@a.example,b.example/other", "first"},
+		} {
+			put(tt.text)
+			conn := c.ConnConfig.Copy()
+			if err := c.BeforeConnect(t.Context(), conn); err != nil || conn.Password != tt.password {
+				t.Errorf("%s: a new connection has the password %q, %v; want %q", tt.name, conn.Password, err, tt.password)
+			}
+			if conn.RuntimeParams["application_name"] != "me" || conn.ConnectTimeout != connectTimeout || conn.Host != "a.example" || conn.Database != "app" {
+				t.Errorf("%s: a new connection has other settings", tt.name)
+			}
+		}
+		// A new password needs no restart, another database does.
+		for text, restart := range map[string]bool{"postgres://u:second@a.example,b.example/app": false, "postgres://u@c.example/app": true} {
+			next := *s
+			next.Queue.URL = signature.Secret(text)
+			if keys := next.AwaitRestart(s); (len(keys) > 0) != restart {
+				t.Errorf("%s: %q wait for a restart; want some: %t", text, keys, restart)
+			}
+		}
+	}
+}
+
+// Of several hosts, connections go to one that is not read-only, unless the URL says otherwise.
+func TestSeveralHostsWantAWritableOne(t *testing.T) {
+	for text, want := range map[string]bool{
+		"postgres://a.example/app":                                             false, // tried with TLS and without
+		"postgres://a.example,b.example/app":                                   true,
+		"postgres://a.example:1,a.example:2/app":                               true,
+		"postgres://a.example,b.example/app?target_session_attrs=any":          false,
+		"postgres://a.example,b.example/app?target_session_attrs=read-write":   true,
+		"postgres://a.example,b.example/app?sslmode=disable":                   true,
+		"postgres://a.example/app?target_session_attrs=primary&sslmode=prefer": true,
+	} {
+		q := Default().Queue
+		q.URL = signature.Secret(text)
+		if c, err := q.Pool("me"); err != nil || (c.ConnConfig.ValidateConnect != nil) != want {
+			t.Errorf("%s: the pool looks at the server: %t, %v; want %t", text, !want, err, want)
+		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/hookferry/analytics/signature"
 )
 
 const (
@@ -34,8 +36,9 @@ type reader struct {
 	folder   string // relative paths are relative to this folder
 	literal  bool   // ${NAME} and file:PATH have no meaning
 	getenv   func(string) string
-	places   map[string]*yaml.Node // the places of keys
-	files    []File                // the files that were read
+	places   map[string]*yaml.Node        // the places of keys
+	files    []File                       // the files that were read
+	origins  map[*signature.Secret]string // the files that secrets were read from
 	values   int
 	problems []Problem
 	unread   int // how many problems are about values that could not be read; these come first
@@ -43,7 +46,7 @@ type reader struct {
 
 // newReader returns a reader for the file at path, or for settings without a file if path is "".
 func newReader(path string, getenv func(string) string) *reader {
-	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}}
+	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]*yaml.Node{}, origins: map[*signature.Secret]string{}}
 }
 
 // problem notes a problem of the value at key, in the place of the innermost key around it in the
@@ -231,15 +234,20 @@ func (r *reader) expand(text string) (expanded, problem string) {
 	return expanded, problem
 }
 
+// path returns the path of a file that a value names.
+func (r *reader) path(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(r.folder, path)
+}
+
 // read returns the content of a file without its last line break.
 func (r *reader) read(path string) (content, problem string) {
 	if path == "" {
 		return "", "want the path of a file"
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(r.folder, path)
-	}
-	b, err := r.readFile(path, maxSecretFile)
+	b, err := r.readFile(r.path(path), maxSecretFile)
 	if err != nil {
 		return "", "reading the file: " + withoutPath(err).Error()
 	}

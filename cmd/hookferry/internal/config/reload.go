@@ -89,6 +89,9 @@ func (s *Settings) AwaitRestart(old *Settings) []string {
 			}
 		}
 	}
+	if s.Queue.follows(&old.Queue) {
+		s.Queue.URL = old.Queue.URL
+	}
 	compare("", reflect.ValueOf(s).Elem(), reflect.ValueOf(old).Elem())
 	return keys
 }

@@ -63,6 +63,7 @@ type Settings struct {
 // Queue has the settings of a store that several servers share.
 type Queue struct {
 	URL      signature.Secret `yaml:"url"` // of a database, or NATS servers, separated by commas; "" is the store in the data folder
+	File     string           // the file that the URL was read from, "" if there was none
 	Postgres Postgres         `yaml:"postgres"`
 	NATS     NATS             `yaml:"nats"`
 }

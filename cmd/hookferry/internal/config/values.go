@@ -72,6 +72,7 @@ func (r *reader) set(v reflect.Value, allow, text string) (problem string) {
 	case *signature.Secret:
 		if path, isFile := strings.CutPrefix(text, "file:"); isFile && !r.literal {
 			text, problem = r.read(path)
+			r.origins[p] = r.path(path)
 		}
 		*p = signature.Secret(text)
 	case *Pem:
@@ -136,6 +137,12 @@ func (s *Settings) Set(key, text string) error {
 			v = v.Index(v.Len() - 1)
 		case isList:
 			v = v.Index(0)
+		}
+	}
+	if key == "queue.url" {
+		s.Queue.File, _ = strings.CutPrefix(text, "file:")
+		if s.Queue.File == text { // not from a file
+			s.Queue.File = ""
 		}
 	}
 	return read(text, allow, v)

@@ -21,9 +21,11 @@ const (
 )
 
 // A readiness passes calls on to the forwarder, and notes failures. The server is ready to accept
-// calls from its start until the stop begins, except after a failure.
+// calls from its start until the stop begins, except after a failure, and while the store cannot be
+// used.
 type readiness struct {
 	next    collector.Forwarder
+	store   func() error // of store.ready
 	serving atomic.Bool
 	failed  atomic.Pointer[time.Time] // when the store refused a call last; nil if never
 }
@@ -40,7 +42,7 @@ func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, ev
 
 func (h *readiness) ready() bool {
 	failed := h.failed.Load()
-	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready)
+	return h.serving.Load() && (failed == nil || time.Since(*failed) >= unready) && (h.store == nil || h.store() == nil)
 }
 
 // serveHealth answers health checks, on both listeners: 200, or 503 if the server is not ready. For

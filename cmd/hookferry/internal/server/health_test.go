@@ -32,7 +32,8 @@ func (f *fakeForwarder) ForwardEvents(ctx context.Context, _ []string, _ ...even
 func TestReadinessFollowsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeForwarder{}
-		h := &readiness{next: f}
+		var away error
+		h := &readiness{next: f, store: func() error { return away }}
 		want := func(when string, ready bool) {
 			t.Helper()
 			for path, status := range map[string]int{"/healthz": 200, "/readyz": map[bool]int{true: 200, false: 503}[ready]} {
@@ -76,6 +77,10 @@ func TestReadinessFollowsTheStore(t *testing.T) {
 		want("just before it is tried again", false)
 		time.Sleep(time.Millisecond)
 		want("when it is tried again", true)
+		away = errors.New("read-only")
+		want("while the store cannot be used", false)
+		away = nil
+		want("once the store can be used again", true)
 		h.serving.Store(false)
 		want("once the stop began", false)
 	})

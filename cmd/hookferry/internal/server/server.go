@@ -261,7 +261,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 }
 
 func (s *server) public(l net.Listener) (*http.Server, *conns, error) {
-	s.ready.next = s.forwarder
+	s.ready.next, s.ready.store = s.forwarder, s.store.ready
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
 	}

@@ -31,6 +31,7 @@ type store struct {
 	size    func() (int64, error) // of the store's files, in bytes; nil if there are none on this machine
 	bound   int64                 // of the size, in bytes; 0 if only the disk or the database bounds the size
 	where   slog.Attr             // where the store is, for the log
+	ready   func() error          // why the store cannot be used now; nil if only its calls can say
 }
 
 // openStore opens the store that the settings name, in which this server is called name.
@@ -138,7 +139,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 		return nil, err
 	}
 	return &store{
-		Store: q, release: pool.Close,
+		Store: q, release: pool.Close, ready: q.Ready,
 		where: slog.String("queue", fmt.Sprintf("postgres://%s:%d/%s", pc.ConnConfig.Host, pc.ConnConfig.Port, pc.ConnConfig.Database)),
 	}, nil
 }
