@@ -52,8 +52,12 @@ type Config struct {
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
-	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck. A call
-	// may take Timeout, and must end with its context. A panic is a failure, but Lookup may not call runtime.Goexit.
+	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck.
+	//
+	// A call may take Timeout, and must end with its context. A panic is a failure, but Lookup may not
+	// call runtime.Goexit. While a destination is not known yet, a call for it that takes over 0.1 s
+	// delays no other destination. At most MaxInFlight such calls go on; further ones are cut off, and
+	// count as failures.
 	//
 	// The guard allows IP addresses and "localhost" in these URLs only if AllowAddresses or
 	// TrustLookup does, because customers may have written them.

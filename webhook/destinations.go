@@ -23,7 +23,6 @@ import (
 type destinations struct {
 	config *Config
 	static map[string]*target // of Config.Destinations, by id; does not change after New
-	ctx    context.Context    // parent of the contexts that Config.Lookup gets
 }
 
 // known returns an error if Forward refuses events for a destination. It does not call
@@ -40,10 +39,10 @@ func (ds *destinations) known(id string) error {
 
 // resolve returns the target for the present settings of the destination: l.target if they have not
 // changed. If the destination cannot be used, it returns an error, and the Hold of its deliveries.
-func (ds *destinations) resolve(l *lane) (*target, Hold, error) {
+func (ds *destinations) resolve(ctx context.Context, l *lane) (*target, Hold, error) {
 	t := ds.static[l.ID]
 	if ds.config.Lookup != nil {
-		ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, ds.config.Timeout)
 		defer cancel()
 		d, hold, err := ds.ask(ctx, l.ID)
 		if err != nil {

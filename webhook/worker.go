@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ func itemOf(d *Delivery) schedule.Item {
 // A worker attempts one delivery after another.
 type worker struct {
 	*Forwarder
+	left    bool                 // the attempt has left its slot, so the worker ends
 	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
 }
@@ -35,7 +37,7 @@ type worker struct {
 func (w *worker) run() {
 	var t schedule.Slot
 	answered := false
-	for w.schedule.Next(&t, answered) {
+	for !w.left && w.schedule.Next(&t, answered) {
 		l, d := t.Lane.Data.(*lane), t.Value.(*Delivery)
 		if t.Bury {
 			w.settle(l, d, bury(d, ReasonDisabled, w.config.now()))
@@ -49,7 +51,10 @@ func (w *worker) run() {
 // deliver attempts the delivery d of a slot and hands its outcome to the settler. It reports whether
 // the destination answered, even with a refusal.
 func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bool) {
-	t, hold, err := w.resolve(l)
+	t, hold, err := w.lookUp(slot, l)
+	if w.left {
+		defer w.schedule.LookedUp(slot)
+	}
 	if err != nil {
 		w.hold(slot, l, d, hold, err)
 		return false
@@ -57,6 +62,9 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	if t != l.target.Load() {
 		w.schedule.Use(l.Lane, t.limits)
 		l.target.Store(t)
+	}
+	if w.left {
+		return false // the next attempt finds the target in l
 	}
 	s := w.attempt(l, d, t)
 	var due time.Time
@@ -89,6 +97,36 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	return !failing
 }
 
+const slowLookup = 100 * time.Millisecond // see lookUp
+
+// lookUp is resolve for the destination of an attempt. A first look-up that takes longer than
+// slowLookup leaves its slot, and sets w.left, so that tenants whose look-ups hang delay no other. If
+// too many have left, it is cut off.
+func (w *worker) lookUp(slot *schedule.Slot, l *lane) (t *target, hold Hold, err error) {
+	if l.target.Load() != nil || w.config.Lookup == nil {
+		return w.resolve(w.attempts, l)
+	}
+	ctx, cut := context.WithCancel(w.attempts)
+	defer cut()
+	left := make(chan bool, 1)
+	late := time.AfterFunc(slowLookup, func() {
+		back, ok := w.schedule.Leave(slot)
+		w.settler.returnAll(back)
+		if !ok {
+			cut()
+		}
+		left <- ok
+	})
+	t, hold, err = w.resolve(ctx, l)
+	if late.Stop() {
+		return t, hold, err
+	}
+	if w.left = <-left; !w.left && hold == HoldLookup {
+		err = fmt.Errorf("webhook: look-up took longer than %v, as many others do", slowLookup)
+	}
+	return t, hold, err
+}
+
 // settle passes the outcome of d to the settler, logs it, and empties d: the deliveries of one
 // fetch share an array, which stays in memory until the slowest of them has ended.
 func (w *worker) settle(l *lane, d *Delivery, s store.Settlement) {
@@ -118,7 +156,9 @@ func (w *worker) hold(slot *schedule.Slot, l *lane, d *Delivery, hold Hold, why 
 	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(slot, string(hold), hold == HoldLookup)
 	w.settler.returnAll(ready)
-	w.settler.giveBack(d)
+	if !w.left { // otherwise lookUp has given d back
+		w.settler.giveBack(d)
+	}
 	if context.Cause(w.attempts) != nil {
 		return // the forwarder stops; the destination is not at fault
 	}

@@ -16,12 +16,16 @@ func TestHangingAttemptReturnsItsDeliveryToTheStore(t *testing.T) {
 		recv := r.network.Receiver(hook, "shh")
 		hang := make(chan struct{})
 		var calls atomic.Int32
+		d := &crm(hook)[0]
+		d.MaxConcurrent = 1
 		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
-			if calls.Add(1) == 1 {
+			if calls.Add(1) == 2 {
 				<-hang // ignores its context
 			}
-			return &crm(hook)[0], nil
+			return d, nil
 		}})
+		r.track("0")
+		recv.Wait(t.Context(), 1)
 		r.track("1")
 		time.Sleep(3 * webhook.DefaultTimeout)
 		if c := r.counts(); c.Claimed != 1 {
@@ -32,7 +36,7 @@ func TestHangingAttemptReturnsItsDeliveryToTheStore(t *testing.T) {
 			t.Errorf("the store has %+v after five timeouts, want 1 waiting and none claimed", c)
 		}
 		close(hang)
-		if _, err := recv.Wait(t.Context(), 1); err != nil {
+		if _, err := recv.Wait(t.Context(), 2); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

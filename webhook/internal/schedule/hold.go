@@ -35,6 +35,36 @@ func (s *Scheduler) Hold(t *Slot, why string, soon bool) ([]Item, time.Duration)
 	return items, wait
 }
 
+// Leave ends the attempt t early, because the look-up of its destination takes long, so that its slot
+// is free. It returns the deliveries of the lane, for the store. The worker ends after the look-up:
+// it calls Use or Hold, and then LookedUp. Until then the lane makes no attempt. Leave returns false,
+// and does nothing, if as many attempts as there are slots have left already: these look-ups have a
+// share of their own, so that they delay no other.
+func (s *Scheduler) Leave(t *Slot) (back []Item, left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left >= s.config.Slots {
+		return nil, false
+	}
+	l, now := t.Lane, s.config.Now()
+	s.left++
+	l.looking = now.Add(maxHold) // in case that the look-up never ends
+	back = append(s.take(l), t.Item)
+	delete(s.slots, t)
+	s.release(t, false, now)
+	s.run.leave()
+	return back, true
+}
+
+// LookedUp says that the look-up of an attempt that has left its slot has ended.
+func (s *Scheduler) LookedUp(t *Slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	t.Lane.looking = time.Time{}
+	s.places.update(t.Lane, s.config.Now())
+}
+
 // Recheck lets the next attempt of a destination begin at once, although the destination is held or
 // fails. It does not end a pause.
 func (s *Scheduler) Recheck(destination string) {

@@ -33,7 +33,8 @@ type Lane struct {
 	holdsInRow int
 	rechecks   uint64 // counts the calls of Recheck
 	paused     bool
-	known      bool // the destination could be used at the latest look-up
+	known      bool      // the destination could be used at the latest look-up
+	looking    time.Time // until when l waits for a look-up without a slot, zero if there is none; see Leave
 
 	// When the latest period began and ended in which hold or paused was set. If stopped is zero, the
 	// period began before this process started.
@@ -72,6 +73,9 @@ func earlier(a, b time.Time) time.Time {
 // suspended reports whether l makes only one attempt at a time, to find out whether it is usable.
 func (l *Lane) suspended() bool { return l.hold != "" || l.breaker.open }
 
+// mayStart reports whether a delivery of l may be attempted without a fetch.
+func (l *Lane) mayStart() bool { return !l.paused && !l.suspended() && l.looking.IsZero() }
+
 // touch records that l is used now. After laneRest without use, it has at most firstSlots again.
 func (l *Lane) touch(now time.Time) {
 	if l.active == 0 && now.Sub(l.touched) > laneRest {
@@ -82,7 +86,7 @@ func (l *Lane) touch(now time.Time) {
 
 // isIdle reports whether l has no deliveries, and had none for idleLane.
 func (l *Lane) isIdle(now time.Time) bool {
-	waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching
+	waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching || !l.looking.IsZero()
 	return !waits && l.holds() == 0 && now.Sub(l.touched) >= idleLane && !l.rate.full.After(now)
 }
 

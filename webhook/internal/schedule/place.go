@@ -137,6 +137,10 @@ func (p *places) wanted(l *Lane, now time.Time) (w wants, to place, at time.Time
 			fresh, retry = notBefore(fresh, b.probe), notBefore(retry, b.retry)
 		}
 	}
+	if !l.looking.IsZero() {
+		l.looking = earlier(l.looking, now.Add(maxHold)) // likewise
+		fresh, retry = notBefore(fresh, l.looking), notBefore(retry, l.looking)
+	}
 	freshDue, retryDue := isDue(fresh, now), isDue(retry, now)
 	switch {
 	case isDue(lapse, now):

@@ -57,6 +57,14 @@ func (q *runQueue) summon() {
 	}
 }
 
+// leave makes room for another worker in place of one that ends without calling next.
+func (q *runQueue) leave() {
+	q.workers--
+	if q.lanes.len() > 0 {
+		q.summon()
+	}
+}
+
 // next takes a lane out of q, and reports whether it had to wait. On nil the worker must end.
 func (q *runQueue) next() (l *Lane, waited bool) {
 	l = q.pick()

@@ -41,6 +41,7 @@ type Scheduler struct {
 	places  places
 	run     runQueue
 	slots   map[*Slot]bool // the slots of all workers
+	left    int            // attempts that have left their slots; see Leave
 	open    bool           // between Open and Close
 	reading uint64         // the highest number of a read that SetPaused has got
 }
@@ -101,7 +102,7 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 	now := s.config.Now()
 	l := s.lane(destination, now)
 	l.touch(now)
-	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || l.paused || l.suspended() {
+	if l.fetching || isDue(l.fresh.due, now) || isDue(l.retry.due, now) || !l.mayStart() {
 		return false
 	}
 	n, _, _ := s.shares.room(l, now)
@@ -128,7 +129,7 @@ func (s *Scheduler) Start(it Item) bool {
 	if it.Claim == 0 {
 		s.shares.bytes -= it.Size // those of a claimed delivery count until it is settled
 	}
-	if it.Claim == 0 || s.run.closed || l.paused || l.suspended() {
+	if it.Claim == 0 || s.run.closed || !l.mayStart() {
 		s.shares.drop(l, 1)
 		s.places.update(l, now)
 		return false
@@ -194,7 +195,7 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 	l.limit, l.slots = limits.Slots, min(l.slots, limits.Slots)
 	l.rate.interval, l.rate.burst = limits.Interval, limits.Burst
 	l.breaker.window = limits.Window
-	if !limited {
+	if !limited && l.active > 0 {
 		l.rate.take(now) // for the attempt that calls Use: Next did not know the rate
 	}
 	if l.hold != "" {
