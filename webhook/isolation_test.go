@@ -520,20 +520,50 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 	})
 }
 
+// A destination can be paused again after Resume. A week later the store keeps nothing of its pauses.
+func TestNothingIsLeftOfAPauseAWeekAfterResume(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for i := range 2 {
+			must(t, r.Pause(t.Context(), "crm"))
+			must(t, r.Pause(t.Context(), "crm"))
+			r.track(fmt.Sprint("m", i))
+			time.Sleep(time.Hour)
+			if n := len(recv.Requests()); n != i || len(r.Held()) != 1 {
+				t.Errorf("got %d requests in the pause, Held() = %+v; want %d, and one held", n, r.Held(), i)
+			}
+			must(t, r.Resume(t.Context(), "crm"))
+			must(t, r.Resume(t.Context(), "crm"))
+			time.Sleep(time.Second)
+			if n := len(recv.Requests()); n != i+1 || len(r.Held()) != 0 {
+				t.Errorf("got %d requests after Resume, Held() = %+v; want %d, and none held", n, r.Held(), i+1)
+			}
+		}
+		time.Sleep(7*24*time.Hour + time.Second)
+		if left := collect(t, r.queue.Settings(t.Context(), "")); len(left) > 0 {
+			t.Errorf("the store has the settings %v, want none", left)
+		}
+	})
+}
+
 // If the retry window of a delivery ends while its destination is paused or disabled, the delivery
 // gets one more attempt afterwards.
 func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		disabled bool
+		restart  bool           // between Resume and the next attempt
 		after    int            // the status that the receiver answers after the pause
 		dead     webhook.Reason // of the dead letter; "" if the event is delivered
 	}{
-		{"paused, then delivered", false, 200, ""},
-		{"paused, then fails", false, 503, webhook.ReasonExpired},
-		{"paused, then refused", false, 400, webhook.ReasonRefused},
-		{"disabled, then delivered", true, 200, ""},
-		{"disabled, then fails", true, 503, webhook.ReasonExpired},
+		{"paused, then delivered", false, false, 200, ""},
+		{"paused, then fails", false, false, 503, webhook.ReasonExpired},
+		{"paused, then refused", false, false, 400, webhook.ReasonRefused},
+		{"paused, restarted, then delivered", false, true, 200, ""},
+		{"paused, restarted, then fails", false, true, 503, webhook.ReasonExpired},
+		{"disabled, then delivered", true, false, 200, ""},
+		{"disabled, then fails", true, false, 503, webhook.ReasonExpired},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).Times(3), webhooktest.Answer(tt.after))
@@ -564,7 +594,16 @@ func TestDeliveryGetsALastAttemptIfItsRetryWindowEndsInAPause(t *testing.T) {
 				t.Fatalf("%s: got %d requests, the store has %+v; want 3 requests and 1 waiting", tt.name, n, c)
 			}
 			current.Store(&on)
-			r.Resume(t.Context(), "crm")
+			if tt.restart {
+				r.stop()
+				f, err := webhook.New(r.config) // whose Run is not called
+				must(t, err)
+				must(t, f.Resume(t.Context(), "crm"))
+				time.Sleep(6 * 24 * time.Hour)
+				r.start(r.config)
+			} else {
+				must(t, r.Resume(t.Context(), "crm"))
+			}
 			time.Sleep(time.Minute)
 			if n := len(recv.Requests()); n != 4 {
 				t.Errorf("%s: got %d requests, want 4", tt.name, n)

@@ -18,7 +18,8 @@ import (
 //
 // A delivery that was never attempted has its whole retry window after Resume. For any other
 // delivery the window goes on. If it ends during the pause, the delivery is attempted once more
-// after Resume. The same holds while a destination is disabled or unknown.
+// after Resume, even if the forwarder restarts before that. The same holds while a destination is
+// disabled or unknown, unless the forwarder restarts after that and before the attempt.
 //
 // A pause is a setting of the store. It applies to all nodes of the store, after Config.Poll at the
 // latest, and survives restarts. After an error of the store the destination may be paused or not.
@@ -37,14 +38,18 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	if err := f.known(destination); err != nil {
 		return err
 	}
-	name := pausePrefix + destination
-	for s, err := range f.config.Store.Settings(ctx, name) {
-		if err == nil && s.Name == name {
-			if _, err = f.config.Store.Set(ctx, store.Setting{Name: name, Version: s.Version}); err == nil {
-				f.enabled(s)
-			}
+	s, p, err := f.pauseOf(ctx, destination)
+	if err != nil {
+		return err
+	}
+	if s.Version != 0 && p.Resumed.IsZero() {
+		p.Resumed = f.config.now().UTC()
+		if s.Value, err = json.Marshal(p); err == nil {
+			_, err = f.config.Store.Set(ctx, s)
 		}
-		if err != nil && !errors.Is(err, store.ErrConflict) { // on a conflict, another call has changed the pause
+		if err == nil {
+			f.enabled(p.Disabled)
+		} else if !errors.Is(err, store.ErrConflict) { // on a conflict, another call has changed the pause
 			return err
 		}
 	}
@@ -64,19 +69,45 @@ func (f *Forwarder) Recheck(destinations ...string) {
 	}
 }
 
-// pausePrefix and the id of a destination are the name of the setting that pauses it. Its value is
-// a Disabled as JSON, without a Reason if Pause was called.
+// pausePrefix and the id of a destination are the name of the setting that pauses it.
 const pausePrefix = "pause/"
+
+// A pause is the value of the setting that pauses a destination, as JSON. It has no Reason if Pause
+// was called. Resume sets Resumed. The setting stays for resumedFor, because a delivery whose retry
+// window ended in the pause is attempted once more, even if the forwarder restarts before that.
+type pause struct {
+	Disabled
+	Resumed time.Time `json:"resumed,omitzero"`
+}
+
+const resumedFor = 7 * 24 * time.Hour
+
+// pauseOf returns the setting of a destination's pause, with the Version zero if there is none.
+func (f *Forwarder) pauseOf(ctx context.Context, destination string) (store.Setting, pause, error) {
+	name := pausePrefix + destination
+	for s, err := range f.config.Store.Settings(ctx, name) {
+		if err != nil {
+			return s, pause{}, err
+		}
+		if s.Name == name {
+			p, err := readPause(s)
+			return s, p, err
+		}
+	}
+	return store.Setting{Name: name}, pause{}, nil
+}
 
 // setPause pauses a destination in the store, unless it is paused already, and calls learnPauses.
 // stored reports whether this call has stored the pause, even if learnPauses fails.
-func (f *Forwarder) setPause(ctx context.Context, p Disabled) (stored bool, err error) {
-	value, err := json.Marshal(p)
-	if err == nil {
-		_, err = f.config.Store.Set(ctx, store.Setting{Name: pausePrefix + p.Destination, Value: value})
+func (f *Forwarder) setPause(ctx context.Context, d Disabled) (stored bool, err error) {
+	s, p, err := f.pauseOf(ctx, d.Destination)
+	if err == nil && (s.Version == 0 || !p.Resumed.IsZero()) {
+		if s.Value, err = json.Marshal(pause{Disabled: d}); err == nil {
+			_, err = f.config.Store.Set(ctx, s)
+		}
+		stored = err == nil
 	}
-	stored = err == nil
-	if stored || errors.Is(err, store.ErrConflict) { // on a conflict, another call has paused it
+	if err == nil || errors.Is(err, store.ErrConflict) { // on a conflict, another call has paused it
 		err = f.learnPauses(ctx)
 	}
 	return stored, err
@@ -94,6 +125,14 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if !p.Resumed.IsZero() {
+			if f.config.now().Sub(p.Resumed) > resumedFor {
+				_, _ = f.config.Store.Set(ctx, store.Setting{Name: s.Name, Version: s.Version}) // or another node removes it
+				continue
+			}
+			paused[p.Destination] = schedule.Pause{Since: p.Since, Resumed: p.Resumed}
+			continue
+		}
 		hold := HoldPaused
 		if p.Reason != "" {
 			hold = HoldDisabled
@@ -106,7 +145,7 @@ func (f *Forwarder) learnPauses(ctx context.Context) error {
 	return nil
 }
 
-func readPause(s store.Setting) (p Disabled, err error) {
+func readPause(s store.Setting) (p pause, err error) {
 	if err := json.Unmarshal(s.Value, &p); err != nil {
 		return p, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 	}
@@ -166,11 +205,10 @@ type DisableObserver interface {
 	Enabled(Disabled)
 }
 
-// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause had
-// stored the removed setting.
-func (f *Forwarder) enabled(removed store.Setting) {
-	was, err := readPause(removed)
-	if err != nil || was.Reason == "" {
+// enabled logs that Resume has enabled a destination, and tells the observer, unless Pause was
+// called for it.
+func (f *Forwarder) enabled(was Disabled) {
+	if was.Reason == "" {
 		return
 	}
 	f.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",

@@ -81,18 +81,19 @@ func (s *Scheduler) Recheck(destination string) {
 	s.places.update(l, now)
 }
 
-// A Pause stops the attempts of a destination's deliveries.
+// A Pause stops the attempts of a destination's deliveries until it is resumed.
 type Pause struct {
-	Since  time.Time
-	Why    string // for Held
-	Reason string // for Held
-	Bury   bool   // workers get the deliveries all the same, to turn them into dead letters
+	Since   time.Time
+	Resumed time.Time // zero while the pause lasts
+	Why     string    // for Held
+	Reason  string    // for Held
+	Bury    bool      // workers get the deliveries all the same, to turn them into dead letters
 }
 
 // holds reports whether the pauses stop the deliveries of a destination.
 func holds(paused map[string]Pause, destination string) bool {
 	p, ok := paused[destination]
-	return ok && !p.Bury
+	return ok && !p.Bury && p.Resumed.IsZero()
 }
 
 // SetPaused replaces all pauses, by destination. It returns the ready deliveries of the lanes that
@@ -131,7 +132,9 @@ func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []I
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return expires.Before(l.resumed) && (l.stopped.IsZero() || expires.After(l.stopped))
+	p := s.paused[l.ID] // perhaps of a process before this one
+	return expires.Before(l.resumed) && (l.stopped.IsZero() || expires.After(l.stopped)) ||
+		expires.Before(p.Resumed) && expires.After(p.Since)
 }
 
 // A Held describes a destination whose deliveries wait although they are due.
@@ -148,12 +151,14 @@ func (s *Scheduler) Held() (all []Held) {
 	paused := s.paused
 	s.mu.Unlock()
 	for id, p := range paused {
-		all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
+		if p.Resumed.IsZero() {
+			all = append(all, Held{Destination: id, Why: p.Why, Since: p.Since, Reason: p.Reason})
+		}
 	}
 	s.each(func(l *Lane) {
 		h := Held{Destination: l.ID}
-		switch _, paused := paused[l.ID]; {
-		case paused:
+		switch p, paused := paused[l.ID]; {
+		case paused && p.Resumed.IsZero():
 			return
 		case l.hold != "":
 			h.Why, h.Since, h.Until = l.hold, l.stopped, l.heldUntil
