@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -60,9 +61,9 @@ func leaveDeliveries(t *testing.T, r *rig) {
 	}
 }
 
-// If the clock is set back by a day, waiting deliveries become due a day late, but none is lost:
-// the store keeps times as the clock showed them. New deliveries are attempted at once.
-func TestClockSetBackDelaysDeliveriesButLosesNone(t *testing.T) {
+// If the clock was set back by a day between two runs, waiting deliveries are attempted at once, like
+// new ones, and none is lost.
+func TestClockSetBackBetweenRunsDelaysNoDelivery(t *testing.T) {
 	const day = 24 * time.Hour
 	dir := t.TempDir()
 	atTime(t, day, dir, leaveDeliveries)
@@ -71,9 +72,9 @@ func TestClockSetBackDelaysDeliveriesButLosesNone(t *testing.T) {
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("new")
 		r.track("fresh") // a duplicate
-		time.Sleep(time.Second)
-		if s := r.Stats(); s.Delivered != 1 || s.Duplicates != 1 {
-			t.Errorf("Stats() = %+v, want 1 delivered and 1 duplicate", s)
+		time.Sleep(5 * time.Second)
+		if s := r.Stats(); s.Delivered != 3 || s.Duplicates != 1 {
+			t.Errorf("Stats() = %+v, want 3 delivered and 1 duplicate", s)
 		}
 		dead := r.dead()
 		if len(dead) != 1 || dead[0].ID != "refused" {
@@ -82,18 +83,52 @@ func TestClockSetBackDelaysDeliveriesButLosesNone(t *testing.T) {
 		if n, err := r.Replay(t.Context(), dead[0].Key); n != 1 || err != nil {
 			t.Errorf("Replay() = %d, %v, want 1", n, err)
 		}
-		time.Sleep(day - 2*time.Second)
-		if n := len(recv.Requests()); n != 2 {
-			t.Errorf("got %d requests before the deliveries are due, want 2: the new call and the replayed dead letter", n)
-		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(2 * day)
 		if s := r.Stats(); s.Delivered != 4 || r.counts() != (webhook.Counts{}) {
-			t.Errorf("Stats() = %+v, Count() = %+v after the deliveries are due; want 4 delivered and an empty store", s, r.counts())
+			t.Errorf("Stats() = %+v, Count() = %+v; want 4 delivered and an empty store", s, r.counts())
 		}
 		if n := len(recv.Requests()); n != 4 {
 			t.Errorf("got %d requests, want 4", n)
 		}
 	})
+}
+
+// If the clock is set back while deliveries wait, they are attempted soon, and not when it is right
+// again: retries, those with a Retry-After, and fresh ones behind a rate limit.
+func TestClockSetBackDelaysNoWaitingDelivery(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rate   float64
+		answer webhooktest.Step // until the clock is set back
+	}{
+		{"retries", 0, webhooktest.Answer(503)},
+		{"Retry-After", 0, webhooktest.Answer(503).With("Retry-After", "60")},
+		{"a rate limit", 0.1, webhooktest.Answer(200)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				must(t, r.queue.Close())
+				disk := simdisk.New(1)
+				q, err := filequeue.OpenOn(disk, filequeue.Config{})
+				must(t, err)
+				r.queue = q
+				recv := r.network.Receiver(hook, "", tt.answer)
+				d := crm(hook)
+				d[0].MaxRate = tt.rate
+				r.start(webhook.Config{Destinations: d})
+				for i := range 9 {
+					r.track(fmt.Sprint("m", i))
+				}
+				time.Sleep(30 * time.Second)
+				disk.SetClock(-time.Hour)
+				recv.SetScript(webhooktest.Answer(200))
+				time.Sleep(2 * time.Minute)
+				if s := r.Stats(); s.Delivered != 9 {
+					t.Errorf("%d of 9 deliveries are done two minutes after the clock was set back by an hour", s.Delivered)
+				}
+			})
+		})
+	}
 }
 
 // If the clock is set forward far enough, retry windows have ended. A delivery that was attempted

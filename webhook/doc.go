@@ -63,8 +63,9 @@
 // messageId takes the place of the webhook-id, unless an untrusted sender can use the messageId of
 // a trusted one. Bodies of the type "delete" have no messageId, but deleting twice does no harm.
 //
-// Times are stored by the clock of the machine. When it is set back, waiting deliveries are due
-// later by as much; new ones are not. When it is set forward, retry windows end earlier by as much,
+// Times are stored by the clock of the machine. When it is set back by a minute or more while Run
+// runs, all waiting deliveries are due at once. If it is set back between two runs, by less than
+// [Config.Window], retries are due later by as much. When it is set forward, retry windows end earlier by as much,
 // and dead letters reach [Config.DeadMaxAge] earlier.
 //
 // # Observability

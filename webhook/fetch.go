@@ -17,8 +17,9 @@ const overdueTimeouts = 3
 // A fetcher claims deliveries in the store for the scheduler.
 type fetcher struct {
 	*Forwarder
-	started bool       // the pauses and all heads of the store were read
-	changed bool       // Store.Heads may report changes
+	started bool // the pauses and all heads of the store were read
+	changed bool // Store.Heads may report changes
+	clock   clockWatch
 	buf     []Delivery // space for the next fetch: the part of an array that no lane has pointers into
 	trouble outage
 }
@@ -67,6 +68,9 @@ func (r *fetcher) run(ctx context.Context) error {
 		if has(poll.C) || polled {
 			r.changed = true
 			_ = r.learnPauses(ctx) // after an error the pauses stay as they are
+			if r.clock.look(r.config.now()) {
+				r.workers.Go(func() { r.hasten(ctx) })
+			}
 		}
 		if has(overdue.C) || late {
 			r.returnOverdue()
@@ -134,12 +138,19 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 // at first of all destinations, and then of those that Store.Heads reports as changed.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
+	// Deliveries that are due after fresh or retry were stored before the clock was set back.
+	fresh, back := r.config.now().Add(setBack), false
+	retry := fresh.Add(r.config.Window)
 	for h, err := range r.config.Store.Heads(ctx, !r.started) {
 		if err != nil {
 			r.changed = true
 			return err
 		}
 		r.schedule.Note(h.Destination, h.Fresh, h.Retry)
+		back = back || h.Fresh.After(fresh) || h.Retry.After(retry)
+	}
+	if back && !r.started {
+		r.workers.Go(func() { r.hasten(ctx) })
 	}
 	r.started = true
 	r.trouble.over(r.config.Logger)
