@@ -668,6 +668,38 @@ func TestHeldNamesTheReasonOfEachHold(t *testing.T) {
 	})
 }
 
+// While a destination fails, Until says when its next attempt begins. It says nothing while an
+// attempt is in flight.
+func TestUntilIsTheNextAttemptOfAFailingDestination(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "", webhooktest.Hang())
+		r.start(webhook.Config{Destinations: crm(hook)})
+		r.track("m1")
+		time.Sleep(time.Hour)
+		for range 5 {
+			began := len(recv.Requests())
+			recv.Wait(t.Context(), began+1)
+			synctest.Wait()
+			if h := r.Held(); len(h) != 1 || !h[0].Until.IsZero() {
+				t.Errorf("Held() = %+v during an attempt, want one without Until", h)
+			}
+			time.Sleep(webhook.DefaultTimeout + time.Millisecond)
+			synctest.Wait()
+			until := r.Held()[0].Until
+			began = len(recv.Requests())
+			time.Sleep(time.Until(until) - time.Millisecond)
+			synctest.Wait()
+			early := len(recv.Requests()) - began
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if n := len(recv.Requests()) - began; early != 0 || n != 1 {
+				t.Errorf("%d requests before Until and %d soon after it, want none and one", early, n)
+			}
+			time.Sleep(webhook.DefaultTimeout)
+		}
+	})
+}
+
 // A claimedBytes is a store that adds up the bytes of all claimed bodies.
 type claimedBytes struct {
 	webhook.Store

@@ -173,7 +173,7 @@ type Held struct {
 	Hold        Hold
 	Since       time.Time // when the hold began, zero if that is not known
 	// Until is when the forwarder checks next whether the hold is over, zero for HoldPaused. For
-	// HoldFailing the check is an attempt, so it also waits for a delivery that is due.
+	// HoldFailing the check is an attempt: Until is zero while one is in flight, or if nothing waits.
 	Until  time.Time
 	Reason Reason // why the latest attempt failed, for HoldFailing or if the forwarder has disabled it
 }

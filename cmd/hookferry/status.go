@@ -246,18 +246,24 @@ func explain(d api.Destination, now time.Time) (lines []string) {
 	case h.Reason != "":
 		words = append(words, clean(h.Reason))
 	}
-	what := "next attempt in "
+	what, due := "next attempt in ", "the next attempt is due"
 	if h != nil {
 		if !h.Since.IsZero() {
 			words = append(words, "since "+spell(now.Sub(h.Since)))
 		}
 		if h.Hold != api.StateFailing {
-			what = "looked up again in "
+			what, due = "looked up again in ", "looked up again now"
 		}
 		next = cmp.Or(h.Until, next)
 	}
-	if !next.IsZero() {
+	retried := h == nil && !next.IsZero() || h != nil && h.Hold == api.StateFailing
+	switch {
+	case next.Sub(now) >= time.Second/2: // which is not spelled as 0s
 		words = append(words, what+spell(next.Sub(now)))
+	case retried && d.InFlight > 0:
+		words = append(words, "an attempt is in flight")
+	case !next.IsZero():
+		words = append(words, due)
 	}
 	return append(lines, strings.Join(words, ", "))
 }

@@ -54,6 +54,16 @@ func TestDestinationStateFollowsAnswers(t *testing.T) {
 		time.Sleep(time.Hour)
 		state(api.StateOK, 503, true)
 
+		// A second after the recovery, the failure is over.
+		sent(503, "again")
+		state(api.StateRetrying, 503, true)
+		s.receiver.answers(200)
+		for before := s.forwarder.Stats().Delivered; s.forwarder.Stats().Delivered == before; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		state(api.StateOK, 503, true)
+
 		// A destination that refuses deliveries comes first in the order of states.
 		sent(422, "m3")
 		state(api.StateRefusing, 422, false)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -195,7 +196,7 @@ func (d *destination) stateNow() string {
 		return api.StateRefusing
 	case failed && d.Failure != nil && d.Failure.Due.IsZero():
 		return api.StateFailing
-	case failed && d.Waiting > 0, d.rates.Retried > 0:
+	case failed && d.Waiting > 0, d.failedNow():
 		return api.StateRetrying
 	case d.Delivered > 0:
 		return api.StateOK
@@ -203,6 +204,13 @@ func (d *destination) stateNow() string {
 		return api.StateWaiting
 	}
 	return api.StateIdle
+}
+
+// failedNow reports whether an attempt that is repeated has failed within the last second, so that
+// the state of a destination that fails now and then is steady.
+func (d *destination) failedNow() bool {
+	f := d.Failure
+	return f != nil && !f.Due.IsZero() && time.Since(f.At.Add(f.Took)) < time.Second
 }
 
 func (q *request) describe(some []*destination) []api.Destination {

@@ -141,7 +141,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     now.hidden = d.paused || d.state === 'unknown' || d.waiting === 0
     went.update(compact(d.delivered), '', `since the start; ${rate(d.rates.delivered)}/s now`)
     waits.update(compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
-    next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
+    next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : d.inFlight ? `${count(d.inFlight)} in flight` : 'nothing to do')
     again.update(compact(d.retried), '', `since the start; ${rate(d.rates.retried)}/s now`)
     given = sum(d.dead)
     showDead()
