@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -57,28 +58,30 @@ func (s *cleaner) runCleaner() {
 // clean cleans the logs of all partitions of this node. It moves deliveries until each log is short
 // enough: with short, at most 1.25 times the bytes of its waiting deliveries.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
-	for more := true; more; {
+	var failed error
+	for more := true; more && failed == nil; {
 		more = false
 		var writes []*write
 		for _, p := range s.mine() {
-			if err := s.purgeEnded(ctx, p); err != nil {
-				return err
+			err := s.purgeEnded(ctx, p)
+			var blocks []*block
+			var w *write
+			if err == nil {
+				blocks = s.movable(p, short)
+				w, err = s.moving(ctx, p, blocks)
 			}
-			blocks := s.movable(p, short)
-			w, err := s.moving(ctx, p, blocks)
-			if err != nil {
-				return err
+			if err != nil { // clean the others nevertheless
+				failed = err
+				continue
 			}
 			if w != nil {
 				writes = append(writes, w)
 			}
 			more = more || len(blocks) > 0
 		}
-		if err := s.write(ctx, writes...); err != nil {
-			return err
-		}
+		failed = cmp.Or(s.write(ctx, writes...), failed)
 	}
-	return nil
+	return failed
 }
 
 // purgeable returns the sequence below which messages may be purged. The last record names the
@@ -119,16 +122,20 @@ func (s *cleaner) purgeEnded(ctx context.Context, p *partition) error {
 	return nil
 }
 
-// movable returns the first messages of p whose deliveries are to be moved to the end of the log.
+// movable returns the first messages of p whose deliveries are to be moved to the end of the log. A
+// delivery that is too large for the server's max_payload, which was lowered, stays. So do those
+// behind it, because only the beginning of a log can be purged.
 func (s *cleaner) movable(p *partition, short bool) (blocks []*block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	room := s.recordRoom()
+	stays := func(e *entry) bool { return e != nil && (int(e.stored) > room || s.unfit[e] != nil) }
 	bound := 4*p.alive + slack
 	if short {
 		bound = p.alive + p.alive/4
 	}
 	for _, b := range p.order {
-		if b.seq >= p.purgeable() || len(blocks) == maxMoves || p.bytes <= bound && b.seq > p.erased {
+		if b.seq >= p.purgeable() || len(blocks) == maxMoves || p.bytes <= bound && b.seq > p.erased || slices.ContainsFunc(b.entries, stays) {
 			break
 		}
 		if b.left > 0 {
@@ -190,7 +197,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	}
 	s.mu.Unlock()
 	var parcels []*parcel
-	for some := range slices.Chunk(keys, blockBytes/16*16) {
+	for some := range slices.Chunk(keys, s.blockRoom()/16*16) {
 		parcels = append(parcels, one(p.prefix+kindKey, some, headerTTL, s.config.DedupWindow.String()))
 	}
 	messages, err := s.contents(ctx, damaged)

@@ -53,6 +53,11 @@
 // in the stream to make room for the records of their outcomes. A server whose disk is full to the
 // last byte stops JetStream until it is restarted. With three replicas the other two go on.
 //
+// If max_payload is lowered below a waiting delivery, the delivery stays where it is, and the owner
+// logs that. Its attempts are in the memory of the owner alone, so the next owner attempts it as if
+// it were new. It becomes a dead letter only after max_payload is raised again. All others go on, but
+// the log of their partition cannot be purged beyond it.
+//
 // If somebody deletes the stream, the next heartbeat creates it again. The deliveries in it are
 // lost.
 //

@@ -118,6 +118,9 @@ func (s *index) load(ctx context.Context, entries []*entry) ([]*store.Delivery, 
 					continue
 				}
 				d.Destination, e.delivery = e.lane.name, d
+				if x := s.unfit[e]; x != nil {
+					d.Tries, d.Closed, d.Attempts, d.Due, d.Expires = x.Tries, x.Closed, x.Attempts, x.Due, x.Expires
+				}
 				read = append(read, e)
 			}
 		}

@@ -21,6 +21,7 @@ type index struct {
 	lanes     map[string]*lane
 	news      map[string]struct{} // lanes that the next Heads yields
 	claims    map[uint64]*entry
+	unfit     map[*entry]*store.Delivery // what settlements changed, without the body, of entries whose message is too large to be stored again; see stay
 	seen      *store.Window
 	cacheRoom int64            // of cacheBytes; see hold
 	parts     map[uint64]*part // records with puts whose answer is awaited, by serial
@@ -33,7 +34,7 @@ func newIndex(c *conn) *index {
 	return &index{
 		conn: c, changed: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		owned: make([]*partition, c.config.Partitions), lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		claims: make(map[uint64]*entry), parts: make(map[uint64]*part),
+		claims: make(map[uint64]*entry), unfit: make(map[*entry]*store.Delivery), parts: make(map[uint64]*part),
 		seen: store.NewWindow(c.config.DedupMax, c.config.DedupWindow), cacheRoom: cacheBytes,
 	}
 }
@@ -174,6 +175,7 @@ func (s *index) putBack(e *entry) {
 func (s *index) remove(e *entry) {
 	s.unclaim(e)
 	s.uncount(e)
+	delete(s.unfit, e)
 	e.lane.leave(e)
 	if e.lane.waiting--; e.lane.waiting == 0 {
 		delete(s.lanes, e.lane.name)

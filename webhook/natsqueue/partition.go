@@ -323,6 +323,7 @@ func (p *partition) lose() {
 				p.seen.Remove(k) // otherwise the delivery would be its own duplicate once this node owns p again
 			}
 			delete(p.claims, e.claim)
+			delete(p.unfit, e)
 			p.uncount(e)
 			if l := e.lane; p.lanes[l.name] == l {
 				delete(p.lanes, l.name)

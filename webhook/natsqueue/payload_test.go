@@ -1,9 +1,14 @@
 package natsqueue
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/store"
 )
 
 // setMaxPayload changes max_payload while the server runs, and waits until clients know it.
@@ -18,6 +23,63 @@ func (s *testServer) setMaxPayload(t *testing.T, bytes int32, qs ...*Store) {
 		q.nc.ForceReconnect()
 		until(t, "the client knows max_payload", func() bool { return q.nc.IsConnected() && q.nc.MaxPayload() == int64(bytes) })
 	}
+}
+
+// max_payload is lowered below a waiting delivery. All other deliveries go on, the large one is
+// retried from memory, and it is buried once max_payload is raised again.
+func TestMaxPayloadLoweredBelowADelivery(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		log := new(lines)
+		q := ready(s.open(t, Config{Partitions: 1, Logger: slog.New(slog.NewTextHandler(log, nil))}))
+		defer q.Close()
+		large := deliveries("large", 0, 1)
+		large[0].Body = bytes.Repeat([]byte{'x'}, 1<<20)
+		small := deliveries("small", 1, 200)
+		for i := range small {
+			small[i].Body = make([]byte, 1000)
+		}
+		mustPut(t, q, append(large, small...)...)
+		s.setMaxPayload(t, 64<<10, q)
+
+		retry := append(fetch(t, q, 1, "large"), fetch(t, q, 200, "small")...)
+		for i := range retry {
+			retry[i].Tries, retry[i].Expires, retry[i].Due = 7, time.Now().Add(time.Hour), time.Now().Add(time.Minute)
+		}
+		settle(t, q, store.Retry, retry...)
+		mustPut(t, q, deliveries("small", 1000, 300)...)
+		time.Sleep(time.Minute)
+		settle(t, q, store.Done, fetch(t, q, 500, "small")...)
+		q.cacheRoom = 0 // so that it is read from the stream
+		again := fetch(t, q, 1, "large")
+		if d := again[0]; d.Tries != 7 || !d.Expires.Equal(retry[0].Expires.Truncate(time.Microsecond)) && !d.Expires.Equal(retry[0].Expires) || len(d.Body) != 1<<20 {
+			t.Errorf("the large delivery has %d tries, expires %v and has %d bytes; want 7, %v and a megabyte", d.Tries, d.Expires, len(d.Body), retry[0].Expires)
+		}
+		settle(t, q, store.Bury, again...)
+		for i := range 3 {
+			mustPut(t, q, deliveries("small", 2000+50*i, 50)...)
+			settle(t, q, store.Done, fetch(t, q, 50, "small")...)
+			time.Sleep(2 * DefaultDedupWindow)
+		}
+		if n := log.count("max_payload"); n == 0 || len(q.Failing()) != 0 {
+			t.Errorf("%d lines about max_payload, failing steps %v; want some, and none", n, q.Failing())
+		}
+
+		s.setMaxPayload(t, maxPayload, q)
+		settle(t, q, store.Bury, fetch(t, q, 1, "large")...)
+		dead := 0
+		for d, err := range q.Dead(t.Context(), store.EndedFilter{}, "") {
+			if err != nil || len(d.Body) != 1<<20 {
+				t.Errorf("a dead letter of %d bytes, %v; want a megabyte", len(d.Body), err)
+			}
+			dead++
+		}
+		q.mu.Lock()
+		left := len(q.unfit)
+		q.mu.Unlock()
+		if dead != 1 || left != 0 {
+			t.Errorf("%d dead letters, and %d deliveries with changes in memory; want 1 and 0", dead, left)
+		}
+	})
 }
 
 // The counts of many destinations with long names are divided into several answers, if the server

@@ -19,7 +19,7 @@ const (
 	// because a delivery grows until it is settled; see ending.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the deliveries in a message: their total size in bytes, and
-	// their number. A message with a single delivery may be larger.
+	// their number; see blockRoom. A message with a single delivery may be larger.
 	blockBytes = 128 << 10
 	blockLen   = 1024
 	// maxBatch is the largest number of messages that the server stores in one atomic batch.
@@ -72,7 +72,7 @@ type part struct {
 
 // newPut checks and encodes deliveries.
 func (s *putter) newPut(ds ...store.Put) (*put, error) {
-	p := &put{items: make([]item, len(ds)), packing: newPacking(), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
+	p := &put{items: make([]item, len(ds)), packing: newPacking(s.blockRoom()), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range ds {
 		total += len(ds[i].Body) + 256
@@ -175,18 +175,25 @@ func (s *putter) put(ctx context.Context, p *put) error {
 
 // A packing divides deliveries into messages.
 type packing struct {
+	room  int // for the deliveries of a message, in bytes
 	parts []*part
 	last  map[int]*part // the last part of each partition
 }
 
-func newPacking() *packing { return &packing{last: make(map[int]*part)} }
+func newPacking(room int) *packing { return &packing{room: room, last: make(map[int]*part)} }
+
+// recordRoom returns how many bytes of a message one delivery may take, when it is stored again.
+func (s *conn) recordRoom() int { return int(s.nc.MaxPayload()) - headerRoom/2 }
+
+// blockRoom returns how many bytes of a message several deliveries or keys may take.
+func (s *conn) blockRoom() int { return min(blockBytes, int(s.nc.MaxPayload())-2*headerRoom) }
 
 // add adds items of one partition to a message that has room for all of them. The argument size is
 // their total size in bytes.
 func (k *packing) add(size int, items ...*item) {
 	first := items[0]
 	x := k.last[first.partition]
-	if x == nil || x.size+size > blockBytes || len(x.items)+len(items) > blockLen {
+	if x == nil || x.size+size > k.room || len(x.items)+len(items) > blockLen {
 		x = new(part)
 		k.parts, k.last[first.partition] = append(k.parts, x), x
 	}
@@ -200,7 +207,7 @@ func (k *packing) add(size int, items ...*item) {
 // if two nodes revive the same dead letter, the server stores the message only once.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
-	shared, batch := newPacking(), false
+	shared, batch := newPacking(s.blockRoom()), false
 	for _, p := range puts {
 		parts := p.packing.parts
 		if p.once != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hookferry/analytics/webhook/store"
 )
@@ -63,12 +64,13 @@ func (s *Store) Settle(ctx context.Context, ss []store.Settlement) (int, error) 
 type ending struct {
 	*entry
 	verdict store.Verdict
-	again   *store.Delivery // for a Retry: the delivery to put back
+	again   *store.Delivery // the delivery with what the settlement changes
 	record  []byte          // the encoded delivery to put back, or the dead letter
 	subject string          // of the dead letter
 	from    *block          // for a move: the block that the delivery was in
 	news    bool            // Heads has to yield the lane, because no caller of Settle knows of the ending
 	erase   bool            // the cleaner has to purge the message
+	unfit   bool            // the record is larger than a message may be; see stay
 }
 
 // putsBack reports whether the delivery goes on in the record.
@@ -83,20 +85,44 @@ func (s *index) ending(e *entry, d *store.Delivery, by *store.Settlement) *endin
 	}
 	again := *d
 	again.Tries, again.Closed, again.Attempts = by.Delivery.Tries, exactly(by.Delivery.Closed), exactly(by.Delivery.Attempts)
-	for limit := int(s.nc.MaxPayload()) - headerRoom/2; ; again.Attempts = nil {
+	end.again = &again
+	for limit := s.recordRoom(); ; again.Attempts = nil {
 		if by.Verdict == store.Retry {
 			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
-			end.again = &again
 			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
 			dead := store.Ended{Delivery: again, Reason: by.Reason, At: by.At}
 			end.subject = s.config.deadSubject(&dead)
 			end.record, _ = dead.AppendBinary(nil)
 		}
-		if len(end.record) <= limit || again.Attempts == nil {
+		if end.unfit = len(end.record) > limit; !end.unfit || again.Attempts == nil {
 			return end
 		}
 	}
+}
+
+// buryLater is when a delivery is to be buried again that does not fit into a dead letter.
+const buryLater = time.Hour
+
+// stay leaves a delivery where it is in the stream, because the server's max_payload was lowered and
+// has no room for it any more. What the settlement changes is in the memory of this node alone, so
+// the next owner attempts the delivery again, as if it had not been attempted. A delivery that was to
+// be buried waits. The store is locked.
+func (s *index) stay(e *ending) {
+	if s.unfit[e.entry] == nil {
+		s.config.Logger.Error("natsqueue: a delivery is larger than the server's max_payload, which was lowered; its attempts are not stored, and it cannot become a dead letter; raise max_payload", "destination", e.lane.name, "delivery", e.again.ID, "bytes", len(e.record), "max_payload", s.nc.MaxPayload())
+	}
+	if e.verdict == store.Bury {
+		e.again.Due = now().Add(buryLater)
+	}
+	changed := *e.again
+	changed.Body = nil
+	s.unfit[e.entry] = &changed
+	s.unclaim(e.entry)
+	s.describe(e.entry, e.again)
+	e.lane.push(e.entry)
+	s.hold(e.entry)
+	s.tell(e.lane.name)
 }
 
 // exactly returns a copy without spare capacity, for a slice that is kept for long.

@@ -127,6 +127,7 @@ func (s *recorder) record(p *partition, writes []*write) {
 type draft struct {
 	record  record
 	endings []*ending
+	unfit   []*ending // not in the record; see stay
 	dropped int
 	erased  uint64 // the last message with a delivery that the record erases
 	parcel
@@ -144,7 +145,11 @@ func (s *recorder) compose(p *partition, endings []*ending, release bool) (*draf
 		if e.block.entries[e.i] != e.entry || e.from != nil && (e.from != e.block || taken[e.entry]) {
 			continue // it has ended, or it is moved already
 		}
-		if taken[e.entry] || size > 0 && size+len(e.record) > blockBytes || len(d.messages) == maxBuries || len(d.endings) == blockLen {
+		if e.unfit {
+			d.unfit = append(d.unfit, e)
+			continue
+		}
+		if taken[e.entry] || size > 0 && size+len(e.record) > s.blockRoom() || len(d.messages) == maxBuries || len(d.endings) == blockLen {
 			break
 		}
 		taken[e.entry] = true
@@ -187,6 +192,9 @@ func (s *recorder) recorded(p *partition, d *draft) {
 	p.erased = max(p.erased, d.erased)
 	b := p.block(d.seq, len(d.messages[len(d.messages)-1].Data), len(d.record.records))
 	b.judged = true
+	for _, e := range d.unfit {
+		s.stay(e)
+	}
 	n := 0
 	for _, e := range d.endings {
 		if e.news {
@@ -200,6 +208,7 @@ func (s *recorder) recorded(p *partition, d *draft) {
 		b.keys[n], old.keys[at] = old.keys[at], store.Key{} // the new block has the key
 		old.drop(e.entry)
 		e.stored = uint32(len(e.record))
+		delete(s.unfit, e.entry)
 		b.set(n, e.entry)
 		n++
 		if e.verdict == store.Retry {
