@@ -263,10 +263,14 @@ func (s *Store) inOrder(ctx context.Context, destination string) iter.Seq2[store
 	}
 }
 
-const waitingSQL = `SELECT id, due FROM S.chunk WHERE node = 0 AND destination = $1
+// waitingSQL returns the first id of each chunk, which stays the same when a chunk is moved to another
+// partition. chunksSQL reads chunks by their first ids.
+const waitingSQL = `SELECT coalesce(origin, id), due FROM S.chunk WHERE node = 0 AND destination = $1
 UNION ALL
-SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1
+SELECT coalesce(origin, id), due FROM S.chunk WHERE node <> 0 AND destination = $1
 ORDER BY due`
 
 const chunksSQL = `SELECT ` + chunkColumns + `, c.node FROM S.chunk c, unnest($1::bigint[]) u (id)
-WHERE c.part = (u.id & 3)::smallint AND c.id = u.id`
+WHERE c.part = (u.id & 3)::smallint AND c.id = u.id
+UNION ALL
+SELECT ` + chunkColumns + `, c.node FROM S.chunk c, unnest($1::bigint[]) u (id) WHERE c.origin = u.id`

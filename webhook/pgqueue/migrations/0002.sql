@@ -8,6 +8,10 @@ ALTER TABLE dedup_1 REPLICA IDENTITY USING INDEX dedup_1_key_idx;
 CREATE UNIQUE INDEX dead_id ON dead (id);
 ALTER TABLE dead REPLICA IDENTITY USING INDEX dead_id;
 
+-- A chunk that is moved to another partition gets another id. A list finds it by the id from before.
+ALTER TABLE chunk ADD origin bigint; -- the id that it had at first; null if it was not moved
+CREATE INDEX chunk_origin ON chunk (origin) WHERE origin IS NOT NULL;
+
 -- These functions lock tables where they had advisory locks, which every role of the database can
 -- take. A role needs rights on a table to lock it. Only one of the two functions that rotate runs at a
 -- time: they lock state. A put locks dedup, and rotate_dedup does so in a mode that excludes puts.
@@ -118,8 +122,9 @@ BEGIN
                     SELECT id FROM chunk WHERE part = p AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
                 ) RETURNING *
             )
-            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
-            SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved;
+            INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items, origin)
+            SELECT to_part, nextval('ids') * 4 + to_part, destination, retry, due, node, waiting, done, reason, outbox, items,
+                coalesce(origin, id) FROM moved;
         END IF;
     END LOOP;
 END

@@ -1,0 +1,68 @@
+//go:build unix
+
+package pgqueue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/webhook/store"
+)
+
+// Waiting misses no delivery whose chunk upkeep moves to another partition during the list, even
+// twice.
+func TestWaitingFindsChunksThatMove(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer q.Close()
+	const n = 4 * chunkPage
+	ds := deliveries("crm", 0, n)
+	for i := range ds {
+		ds[i].Due = time.Now().Add(time.Hour + time.Duration(i)*time.Hour) // in a chunk of its own
+	}
+	putAll(t, q, ds...)
+	from := 0
+	move := func() {
+		t.Helper()
+		var part int
+		if err := q.pool.QueryRow(t.Context(), q.in("SELECT chunk_part FROM S.state")).Scan(&part); err != nil {
+			t.Fatal(err)
+		}
+		for range 12 { // fills the partition
+			ds := deliveries("big", from, 100)
+			from += len(ds)
+			for i := range ds {
+				ds[i].Body = make([]byte, 8<<10)
+			}
+			putAll(t, q, ds...)
+		}
+		settleAll(t, q, store.Done, fetchUntil(t, q, 1200, "big"))
+		if _, err := q.pool.Exec(t.Context(), q.in("UPDATE S.state SET chunk_since = chunk_since - interval '1 hour'")); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, "upkeep moves the chunks", func() bool {
+			if err := q.upkeep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var left int
+			if err := q.pool.QueryRow(t.Context(), q.in("SELECT count(*) FROM S.chunk WHERE part = $1"), part).Scan(&left); err != nil {
+				t.Fatal(err)
+			}
+			return left == 0
+		})
+	}
+	got := make(map[string]int)
+	for d, err := range q.Waiting(t.Context(), "crm", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[d.ID]++; len(got) == 1 || len(got) == 2*chunkPage {
+			move()
+		}
+	}
+	for i := range ds {
+		if got[ds[i].ID] != 1 {
+			t.Errorf("Waiting has yielded delivery %d %d times, want once", i, got[ds[i].ID])
+		}
+	}
+}
