@@ -13,7 +13,7 @@
 //	go run ./soak simulation -seeds 100000 -busy     # so many in a row, beside busy loops
 //
 // A run that fails keeps a trace of its operations, and the files of its disk, in a folder that its
-// message names. hookferry store check reads that disk.
+// message names. hookferry store check --data FOLDER reads them.
 //
 // # A seed repeats
 //

@@ -181,7 +181,7 @@ func (r *result) keep(t *testing.T) string {
 	if err != nil {
 		return err.Error()
 	}
-	disk := filepath.Join(dir, "disk")
+	disk := filepath.Join(dir, "store")
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		return err.Error()
 	}
@@ -244,7 +244,7 @@ func TestFailedRunIsKept(t *testing.T) {
 	if err != nil || !bytes.Equal(trace, r.trace) {
 		t.Errorf("got the trace %q, %v, want %q", trace, err, r.trace)
 	}
-	manifest, err := os.ReadFile(filepath.Join(dir, "disk", "MANIFEST"))
+	manifest, err := os.ReadFile(filepath.Join(dir, "store", "MANIFEST"))
 	if err != nil || !strings.Contains(dir, "seed-7-") || string(manifest) != "files" {
 		t.Errorf("got the file %q, %v, in %s", manifest, err, dir)
 	}
