@@ -76,12 +76,19 @@ func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hol
 	case errors.Is(err, ErrUnknownDestination):
 		return nil, HoldUnknown, err
 	case err != nil:
-		return nil, HoldLookup, fmt.Errorf("webhook: look-up failed: %w", err)
+		return nil, HoldLookup, &lookupError{err}
 	case d == nil:
 		return nil, HoldUnknown, ErrUnknownDestination
 	}
 	return d, "", nil
 }
+
+// A lookupError is an error of Config.Lookup.
+type lookupError struct{ err error }
+
+func (e *lookupError) Error() string { return "webhook: look-up failed: " + e.err.Error() }
+
+func (e *lookupError) Unwrap() error { return e.err }
 
 // A target is a Destination that was checked and made ready for attempts. It does not change.
 type target struct {

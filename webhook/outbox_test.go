@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
@@ -73,4 +76,23 @@ func TestForwardTxPutsInTheTransactionOfTheCaller(t *testing.T) {
 	if err := plain.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrUnsupported) {
 		t.Errorf("ForwardTx() with a store without PutTx = %v, want ErrUnsupported", err)
 	}
+}
+
+// If Lookup waits for a connection that transactions hold, ForwardTx ends, and its error says so.
+func TestForwardTxSaysThatLookupWaitsForItsTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, err := webhook.New(webhook.Config{Store: newOutbox(), LookupFilters: true, Lookup: func(ctx context.Context, _ string) (*webhook.Destination, error) {
+			<-ctx.Done() // no connection is free
+			return nil, ctx.Err()
+		}})
+		must(t, err)
+		begin := time.Now()
+		err = f.ForwardTx(t.Context(), "tx", "crm", &analytics.Track{UserId: "u1", Event: "Order Placed"})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait for each other") {
+			t.Errorf("ForwardTx() = %v, want that transactions wait for each other", err)
+		}
+		if took := time.Since(begin); took > webhook.DefaultTimeout {
+			t.Errorf("ForwardTx() took %v, want at most %v", took, webhook.DefaultTimeout)
+		}
+	})
 }

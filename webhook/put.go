@@ -62,12 +62,12 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 // ForwardEvents is Forward for several destinations, and for events that the caller has made with
 // package event. It stores all deliveries in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, true, f.put)
+	return f.forward(ctx, destinations, events, true, 0, f.put)
 }
 
 // Announce is ForwardEvents without filters and Transforms, for the events of package audience.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, false, f.put)
+	return f.forward(ctx, destinations, events, false, 0, f.put)
 }
 
 // ForwardTx is Forward in a transaction of the caller, a transactional outbox: the event is
@@ -77,6 +77,9 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 // ForwardTx returns the errors of Forward, and ErrUnsupported if the store is not an Outbox. After
 // an error the caller rolls the transaction back. Observer.Accepted is not called. Stats counts the
 // deliveries in InTransaction, and as Accepted on the node that is the first to claim them.
+//
+// With Config.LookupFilters, Lookup is called while the transaction holds a connection, for up to
+// Config.Timeout. It must not need another connection of the same pool.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -91,7 +94,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	return f.forward(ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
+	err := f.forward(ctx, destinations, events, true, f.config.Timeout, func(ctx context.Context, b *batch) (int, error) {
 		stored, err := outbox.PutTx(ctx, tx, b.puts)
 		if err == nil {
 			f.count(func(s *Stats) {
@@ -101,6 +104,11 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 		}
 		return stored, err
 	})
+	if _, looked := errors.AsType[*lookupError](err); looked && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("webhook: ForwardTx: %w; if Lookup takes its connection from the pool of tx, give it a pool of its own: "+
+			"transactions that hold all connections wait for each other", err)
+	}
+	return err
 }
 
 // A batch holds the deliveries of one call, and the store's results for them.
@@ -121,8 +129,9 @@ type route struct {
 }
 
 // forward passes a delivery of each event for each destination to store. If filter is set, it
-// applies the filters and Transforms of the destinations.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, queue func(context.Context, *batch) (stored int, err error)) error {
+// applies the filters and Transforms of the destinations. Unless it is zero, lookTime bounds the
+// look-ups.
+func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, lookTime time.Duration, queue func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -131,8 +140,14 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 	}
 	var space [8]route // saves an allocation for calls with few destinations
 	routes := space[:0]
+	looking := ctx
+	if lookTime > 0 && f.config.LookupFilters {
+		var cancel context.CancelFunc
+		looking, cancel = context.WithTimeout(ctx, lookTime)
+		defer cancel()
+	}
 	for _, id := range destinations {
-		r, err := f.route(ctx, id, filter)
+		r, err := f.route(looking, id, filter)
 		if err != nil {
 			return err
 		}
