@@ -62,7 +62,10 @@ func TestGuideHasEveryFlagOfServe(t *testing.T) {
 // TestGuidesNameOnlyKnownVariables shows that every HOOKFERRY_ variable in the guides and in
 // the deployment files belongs to a flag.
 func TestGuidesNameOnlyKnownVariables(t *testing.T) {
-	known := map[string]bool{"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true} // the client reads these
+	known := map[string]bool{
+		"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true, // the client reads these
+		"HOOKFERRY_ASK": true, // subjects of NATS
+	}
 	eachCommand(noEnvironment.commands(), func(_ string, c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			known[variableIn(f)] = true
