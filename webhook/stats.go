@@ -22,7 +22,8 @@ type Stats struct {
 	Duplicates              int64 // deliveries left out because the store remembers their IDs
 	Off                     int64 // events left out because their integrations switch Webhooks off
 	// Resent counts the requests made twice within an attempt, because the receiver closed the kept
-	// connection without an answer, or with a 408 or 400 for an idle one. It may have got both.
+	// connection without an answer, or with a 408 or 400 for an idle one, or refused the request by a
+	// frame of HTTP/2. It may have got both.
 	Resent         int64
 	Discarded      int64 // deliveries that ChangeWaiting discarded
 	Forgotten      Forgotten

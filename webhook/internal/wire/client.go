@@ -67,8 +67,9 @@ func New(c Config) *Client {
 // Close closes all connections. The caller must wait for all requests first.
 func (c *Client) Close() { c.closeIdle(time.Unix(1<<60, 0)) } // later than any deadline
 
-// Resent counts the requests that were made twice, because the kept connection had ended. The
-// receiver may have got some of them twice, but most only once.
+// Resent counts the requests that were made twice, because the kept connection had ended, or the
+// receiver has refused a stream of HTTP/2. The receiver may have got some of them twice, but most only
+// once.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.

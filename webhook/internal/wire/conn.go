@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -17,7 +18,13 @@ type conn struct {
 	stop   func() bool // keeps the end of Config.Context from interrupting the connection
 	kept   bool        // the connection has served a request before
 
-	// Client.mu guards these.
+	// A connection of net/http has only the fields above named client and kept, and these. It may be in
+	// use by several requests.
+	shared *http.ClientConn // nil for a connection of this package
+	key    key              // of the Targets that it serves
+
+	// Client.mu guards these, and kept if net/http has the connection.
+	users        int       // requests in progress on shared
 	used         time.Time // the deadline of its last request
 	host         *host     // while it is idle
 	older, newer *conn     // its neighbours in Client.idle
@@ -29,6 +36,10 @@ func (cn *conn) interrupt() { cn.tap.Close() }
 
 // close closes a connection that is in order, with a close_notify if it uses TLS.
 func (cn *conn) close() {
+	if cn.shared != nil {
+		cn.shared.Close()
+		return
+	}
 	cn.stop()
 	cn.tap.close(cn.nc)
 }

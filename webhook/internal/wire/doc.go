@@ -32,5 +32,6 @@
 //   - nethttp.go makes requests with net/http for receivers that choose HTTP/2 in the TLS
 //     handshake, for proxies, and for targets with NetHTTP. So this package needs no code of its own
 //     for any of these. A connection that turns out to speak HTTP/2 is handed over to net/http:
-//     otherwise a delivery would take two TLS handshakes.
+//     otherwise a delivery would take two TLS handshakes. The Client keeps the connections of
+//     net/http itself, because http.Transport repeats a request for each GOAWAY, without bound.
 package wire

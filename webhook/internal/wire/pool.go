@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"sync/atomic"
@@ -24,10 +23,11 @@ type host struct {
 	h2  atomic.Bool // the latest connection to it spoke HTTP/2
 
 	// Client.mu guards these.
-	idle      []*conn // the last one was released last, and is used next
-	inUse     int     // requests in progress
-	used      time.Time
-	transport *http.Transport
+	idle     []*conn       // the last one was released last, and is used next
+	shared   []*conn       // connections of net/http, idle or in use
+	dialling chan struct{} // closed when the dial for shared that began last has ended; nil without one
+	inUse    int           // requests in progress
+	used     time.Time
 }
 
 // acquire returns the host of t, and the idle connection to it that was released last, or
@@ -84,16 +84,28 @@ func (c *Client) release(h *host, deadline time.Time, cn *conn) {
 	} else if cn != nil {
 		cn.kept, cn.used, cn.host = true, deadline, h
 		h.idle = append(h.idle, cn)
-		if c.idle.push(cn); c.idle.n > c.config.MaxIdle {
-			old = c.idle.oldest
-			old.host.idle = slices.Delete(old.host.idle, 0, 1) // it is the oldest of its host, too
-			c.idle.remove(old)
-		}
+		old = c.addIdle(cn)
 	}
 	c.mu.Unlock()
 	if old != nil {
 		old.close()
 	}
+}
+
+// addIdle counts one more idle connection. It removes and returns the oldest one if they are too many.
+// The caller holds c.mu.
+func (c *Client) addIdle(cn *conn) (old *conn) {
+	if c.idle.push(cn); c.idle.n <= c.config.MaxIdle {
+		return nil
+	}
+	old = c.idle.oldest
+	c.idle.remove(old)
+	if h := old.host; old.shared != nil {
+		h.shared = slices.DeleteFunc(h.shared, func(cn *conn) bool { return cn == old })
+	} else {
+		h.idle = slices.Delete(h.idle, 0, 1) // it is the oldest of its host, too
+	}
+	return old
 }
 
 // pop takes the idle connection of h that was released last, or nil. The caller holds c.mu.
@@ -148,22 +160,19 @@ func (c *Client) sweep() { c.closeIdle(time.Now().Add(c.config.Timeout - idleTim
 // drops hosts that are left without connections.
 func (c *Client) closeIdle(before time.Time) {
 	var old []*conn
-	var transports []*http.Transport // of the hosts that it drops
+	take := func(cn *conn) bool {
+		if cn.users > 0 || cn.used.After(before) {
+			return false
+		}
+		c.idle.remove(cn)
+		old = append(old, cn)
+		return true
+	}
 	c.mu.Lock()
 	for k, h := range c.hosts {
-		h.idle = slices.DeleteFunc(h.idle, func(cn *conn) bool {
-			if cn.used.After(before) {
-				return false
-			}
-			c.idle.remove(cn)
-			old = append(old, cn)
-			return true
-		})
-		if h.inUse == 0 && len(h.idle) == 0 && h.used.Before(before) {
+		h.idle, h.shared = slices.DeleteFunc(h.idle, take), slices.DeleteFunc(h.shared, take)
+		if h.inUse == 0 && len(h.idle) == 0 && len(h.shared) == 0 && h.used.Before(before) {
 			delete(c.hosts, k)
-			if h.transport != nil {
-				transports = append(transports, h.transport)
-			}
 		}
 	}
 	if len(c.hosts) > 0 {
@@ -175,9 +184,6 @@ func (c *Client) closeIdle(before time.Time) {
 	c.mu.Unlock()
 	for _, cn := range old {
 		cn.close()
-	}
-	for _, t := range transports {
-		t.CloseIdleConnections()
 	}
 }
 
