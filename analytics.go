@@ -119,7 +119,8 @@ type Client struct {
 	//
 	// The client makes the folder if it does not exist. A folder belongs to one client at a
 	// time. Calls return a *ConfigError if another client uses the folder, in this or another
-	// process, or if the file system refuses access. A call that is made a second or more after
+	// process, if the file system refuses access, or if another user could read or change the
+	// messages, because of the folder's owner or mode. A call that is made a second or more after
 	// such an error tries again to open the folder. Empty means that messages are held in
 	// memory alone.
 	//

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,13 +21,22 @@ const writeKeyFile = "write-key"
 // readWriteKey returns the write key in the data folder. If there is none, the error wraps
 // fs.ErrNotExist.
 func readWriteKey(data string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(data, writeKeyFile))
+	name := filepath.Join(data, writeKeyFile)
+	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file; somebody else may have put it there; remove it", name)
+	}
+	f, err := os.OpenInRoot(data, writeKeyFile) // does not follow a link out of the folder
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
 	if err != nil {
 		return "", err
 	}
 	key := strings.TrimSpace(string(b))
 	if key == "" {
-		return "", fmt.Errorf("%s is empty: %w", filepath.Join(data, writeKeyFile), fs.ErrNotExist)
+		return "", fmt.Errorf("%s is empty: %w", name, fs.ErrNotExist)
 	}
 	return key, nil
 }

@@ -6,6 +6,7 @@ package disk
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,11 +15,17 @@ import (
 // ErrLocked says that this process or another one holds the lock.
 var ErrLocked = errors.New("in use: this process or another one has it open")
 
+// The errors of OpenFile.
+var (
+	errLink      = errors.New("it is a symbolic link, which is not followed; somebody else may have put it there; remove it, or put the file itself in its place")
+	errIrregular = errors.New("it is not a regular file; somebody else may have put it there; remove it")
+)
+
 // A Disk is one folder. Names are the names of files in it, without a path. All methods may be
 // called concurrently. Errors wrap the errors of the system, such as fs.ErrNotExist and
 // syscall.ENOSPC.
 type Disk interface {
-	// Open opens a file for reading and writing.
+	// Open opens a regular file for reading and writing. It does not follow a symbolic link.
 	Open(name string) (File, error)
 	// Create makes a new file that only its owner can read. It fails if the file exists.
 	Create(name string) (File, error)
@@ -27,7 +34,8 @@ type Disk interface {
 	Rename(from, to string) error
 	// Remove removes a file. Its space is free once the file is closed.
 	Remove(name string) error
-	// List returns the files in the order of their names.
+	// List returns the regular files in the order of their names. It fails if there is a symbolic
+	// link.
 	List() ([]Info, error)
 	// SyncNames makes all earlier calls of Create, Rename and Remove survive a loss of power.
 	// File.Sync syncs the content of a file, but not its name.
@@ -80,7 +88,7 @@ func (d folder) Create(name string) (File, error) {
 }
 
 func (d folder) open(name string, flag int) (File, error) {
-	f, err := os.OpenFile(d.path(name), flag, 0o600)
+	f, err := OpenFile(d.path(name), flag)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +122,10 @@ func (d folder) List() ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		if info.Mode().IsRegular() {
+		switch info.Mode().Type() {
+		case fs.ModeSymlink:
+			return nil, &os.PathError{Op: "open", Path: d.path(e.Name()), Err: errLink}
+		case 0:
 			files = append(files, Info{e.Name(), info.Size()})
 		}
 	}
@@ -141,7 +152,7 @@ func (f *file) Is(name string) error {
 	if err != nil {
 		return err
 	}
-	named, err := os.Stat(f.disk.path(name))
+	named, err := os.Lstat(f.disk.path(name))
 	if err == nil && !os.SameFile(mine, named) {
 		err = &os.PathError{Op: "stat", Path: f.disk.path(name), Err: os.ErrNotExist}
 	}

@@ -10,7 +10,7 @@ import (
 // LockFile locks the file with this name until the returned file is closed or the process ends.
 // The end of the lock does not remove the file.
 func LockFile(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := OpenFile(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type file struct {
 // newFile makes a file without messages and reserves its space on the disk.
 func newFile(name string, c Config) (*file, error) {
 	l := c.layout()
-	osf, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	osf, err := disk.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (f *file) close(size int64) error {
 // deleted reports whether somebody has deleted the file that info describes, or has put another
 // file in its place. name is its path.
 func deleted(name string, info os.FileInfo) bool {
-	now, err := os.Stat(name)
+	now, err := os.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && !os.SameFile(info, now)
 }
 
@@ -188,7 +188,7 @@ func (f *file) discard() error {
 
 // readFile returns the content of a file, but at most limit bytes.
 func readFile(name string, limit int) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := disk.OpenFile(name, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

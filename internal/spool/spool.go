@@ -188,8 +188,11 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 // lockName returns the path of the file whose lock makes the folder this process's own.
 func (d *Dir) lockName() string { return filepath.Join(d.path, "lock") }
 
-// takeLock locks the folder, which must exist.
+// takeLock locks the folder, which must exist. It refuses the folder of another user.
 func (d *Dir) takeLock() (*os.File, os.FileInfo, error) {
+	if err := disk.CheckFolder(d.path); err != nil {
+		return nil, nil, err
+	}
 	lock, err := disk.LockFile(d.lockName())
 	if err != nil {
 		return nil, nil, err

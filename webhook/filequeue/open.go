@@ -12,18 +12,28 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// Open opens the store in a folder. It creates a missing folder, which only the owner may use. Open
-// reads no bodies, and takes about a second for a million waiting deliveries.
+// Open opens the store in a folder. It creates a missing folder, which only the owner may use. It
+// refuses a folder that belongs to another user but root, or to which all users can write, or a group.
+// That group is allowed if it is the group of the process, or if the folder has the set-group-ID bit.
+// Open reads no bodies, and takes about a second for a million waiting deliveries.
 func Open(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if err := makeFolder(dir); err != nil {
+	err = makeFolder(dir)
+	if err == nil {
+		err = disk.CheckFolder(dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
 	return open(disk.Folder(dir), dir, c)
 }
+
+// CheckFolder returns an error that says what to do if Open refuses a folder because of its owner or its
+// mode. It is for the folders above that of a store.
+func CheckFolder(dir string) error { return disk.CheckFolder(dir) }
 
 // makeFolder creates a missing folder and makes it durable: it syncs the parent, and all folders
 // above, which may be new, too. Above the parent, it stops at the first that this process may not

@@ -17,6 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook/store"
 )
 
@@ -61,10 +62,15 @@ func (r *roster) open() (_ *bolt.DB, err error) {
 	defer recovered(&err)()
 	if r.db == nil {
 		r.db, err = bolt.Open(filepath.Join(r.dir, rosterName), 0o600, &bolt.Options{
-			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoSync: r.unsynced,
+			Timeout: time.Second, FreelistType: bolt.FreelistMapType, NoSync: r.unsynced, OpenFile: openFile,
 		})
 	}
 	return r.db, err
+}
+
+// openFile is disk.OpenFile for bbolt.
+func openFile(name string, flag int, _ os.FileMode) (*os.File, error) {
+	return disk.OpenFile(name, flag)
 }
 
 // close closes the database. The caller has waited until all calls ended.
@@ -244,7 +250,7 @@ func copyRoster(from, to string) (err error) {
 		}
 	}()
 	defer recovered(&err)()
-	source, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true})
+	source, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, ReadOnly: true, OpenFile: openFile})
 	if err != nil {
 		return err
 	}

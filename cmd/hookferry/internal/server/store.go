@@ -62,6 +62,10 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
 		return nil, err
 	}
+	if err := filequeue.CheckFolder(settings.Data); err != nil {
+		// Some provisioners of Kubernetes make volumes like that, and the server cannot change them.
+		logger.Warn("other users of this machine could replace the store in the data folder; deliveries go on; see to it that only the server can write there", "error", err)
+	}
 	bound := int64(settings.Limits.Store)
 	if bound == 0 {
 		bound = defaultBound(settings.Data)
