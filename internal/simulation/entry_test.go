@@ -79,22 +79,33 @@ func (s *turnStore) Settle(ctx context.Context, ss []store.Settlement) (int, err
 	return n, err
 }
 
-// Heads yields the heads in an order that the seed chooses, because the store's order is random.
+// Heads implements store.Store.
 func (s *turnStore) Heads(ctx context.Context, all bool) iter.Seq2[store.Head, error] {
-	return func(yield func(store.Head, error) bool) {
-		s.turns.wait("heads, all %t", all)
-		var heads []store.Head
-		for h, err := range s.Store.Heads(ctx, all) {
+	s.turns.wait("heads, all %t", all)
+	return shuffled(s.turns, s.Store.Heads(ctx, all), func(h store.Head) string { return h.Destination })
+}
+
+// CountByDestination implements store.Keeper.
+func (s *turnStore) CountByDestination(ctx context.Context) iter.Seq2[store.DestinationCounts, error] {
+	s.turns.wait("count by destination")
+	return shuffled(s.turns, s.Store.CountByDestination(ctx), func(c store.DestinationCounts) string { return c.Destination })
+}
+
+// shuffled yields values in an order that the seed chooses: that of the store is of a map, and random.
+func shuffled[T any](t *turns, values iter.Seq2[T, error], destination func(T) string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var all []T
+		for v, err := range values {
 			if err != nil {
-				yield(h, err)
+				yield(v, err)
 				return
 			}
-			heads = append(heads, h)
+			all = append(all, v)
 		}
-		slices.SortFunc(heads, func(a, b store.Head) int { return cmp.Compare(a.Destination, b.Destination) })
-		s.turns.shuffle(len(heads), func(i, j int) { heads[i], heads[j] = heads[j], heads[i] })
-		for _, h := range heads {
-			if !yield(h, nil) {
+		slices.SortFunc(all, func(a, b T) int { return cmp.Compare(destination(a), destination(b)) })
+		t.shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for _, v := range all {
+			if !yield(v, nil) {
 				return
 			}
 		}
