@@ -31,7 +31,9 @@ func listWaiting(c *command) action {
 // lastAnswer returns the answer to the latest attempt of a delivery.
 func lastAnswer(d api.Delivery, how style) cell {
 	n := len(d.Attempts)
-	if n == 0 {
+	if n == 0 && !d.Ended.IsZero() && d.Reason != "" {
+		return cell{"no attempt was made", how}
+	} else if n == 0 {
 		return cell{"-", faint}
 	}
 	return cell{answerText(&d.Attempts[n-1]), how}
