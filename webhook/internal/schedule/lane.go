@@ -17,9 +17,10 @@ type Lane struct {
 	limit    int // bound of active that the destination sets
 	slots    int // bound of active that grows with answers, from 1 to limit
 	standing standing
-	queued   bool  // in runQueue.lanes or runQueue.behind
-	behind   bool  // the delivery that was claimed last was late; see backlog
-	largest  int64 // about the size of the largest recent body, in bytes
+	queued   bool   // in one of the queues of runQueue
+	order    uint64 // runQueue.order when the lane came to answers or suspects
+	behind   bool   // the delivery that was claimed last was late; see backlog
+	largest  int64  // about the size of the largest recent body, in bytes
 	answered time.Time
 
 	breaker breaker

@@ -73,7 +73,12 @@ func (p *places) enter(l *Lane) {
 }
 
 // open returns how many lanes of a standing may fetch now.
-func (p *places) open(s standing) int { return min(p.due[s].n, max(p.shares.allowance(s), 0)) }
+func (p *places) open(s standing) int {
+	if p.due[s].n == 0 {
+		return 0
+	}
+	return min(p.due[s].n, max(p.shares.allowance(s), 0))
+}
 
 // next returns the lane that may fetch now and has waited the longest, nil if there is none, and how
 // many lanes may fetch now, at most.

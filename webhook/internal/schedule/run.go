@@ -11,14 +11,17 @@ type runQueue struct {
 	mu     *sync.Mutex
 	shares *shares
 
-	work    *sync.Cond  // wakes idle workers, for a lane or for close
-	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted, and lanes that had one
-	behind  fifo[*Lane] // lanes like those in the field lanes, but held back by backlog
-	backlog backlog     // says which lanes have to wait
-	giveWay *time.Timer // runs proceed while behind is not empty
-	workers int
-	idle    int // workers that wait in next and were not signalled
-	closed  bool
+	work     *sync.Cond  // wakes idle workers, for a lane or for close
+	answers  fifo[*Lane] // proven lanes with a ready delivery that may be attempted, and lanes that had one
+	suspects fifo[*Lane] // likewise, lanes that were not proven when they came
+	suspect  bool        // the lane that was picked last was one of suspects
+	order    uint64      // counts the lanes that came to answers and suspects
+	behind   fifo[*Lane] // lanes like those in answers and suspects, but held back by backlog
+	backlog  backlog     // says which lanes have to wait
+	giveWay  *time.Timer // runs proceed while behind is not empty
+	workers  int
+	idle     int // workers that wait in next and were not signalled
+	closed   bool
 }
 
 const maxIdle = 64 // idle workers that are kept; further ones end
@@ -37,10 +40,19 @@ func (q *runQueue) add(l *Lane) {
 		return
 	}
 	l.queued = true
-	if q.holdBack(l) {
-		return
+	if !q.holdBack(l) {
+		q.push(l)
 	}
-	q.lanes.push(l)
+}
+
+func (q *runQueue) push(l *Lane) {
+	q.order++
+	l.order = q.order
+	if l.standing == proven {
+		q.answers.push(l)
+	} else {
+		q.suspects.push(l)
+	}
 	q.summon()
 }
 
@@ -60,7 +72,7 @@ func (q *runQueue) summon() {
 // leave makes room for another worker in place of one that ends without calling next.
 func (q *runQueue) leave() {
 	q.workers--
-	if q.lanes.len() > 0 {
+	if q.answers.len()+q.suspects.len() > 0 {
 		q.summon()
 	}
 }
@@ -80,10 +92,18 @@ func (q *runQueue) next() (l *Lane, waited bool) {
 	return l, waited
 }
 
-// pick takes the next lane that has a ready delivery out of q. It returns nil if there is none.
+// pick takes the next lane that has a ready delivery out of q. It returns nil if there is none. That
+// is the lane that came first, but no two suspects follow one another while a proven lane waits. So
+// a delivery to a destination that answers does not wait behind one to each that fails or is new.
 func (q *runQueue) pick() *Lane {
-	for q.lanes.len() > 0 {
-		l := q.lanes.pop()
+	for q.answers.len()+q.suspects.len() > 0 {
+		q.suspect = q.answers.len() == 0 ||
+			!q.suspect && q.suspects.len() > 0 && (*q.suspects.first()).order < (*q.answers.first()).order
+		from := &q.answers
+		if q.suspect {
+			from = &q.suspects
+		}
+		l := from.pop()
 		switch {
 		case l.ready.len() == 0: // Scheduler.take has taken its deliveries
 			l.queued = false
@@ -111,13 +131,12 @@ func (q *runQueue) holdBack(l *Lane) bool {
 	return true
 }
 
-// proceed moves as many lanes from q.behind to q.lanes as q.backlog allows.
+// proceed moves as many lanes out of q.behind as q.backlog allows.
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for range min(q.behind.len(), q.backlog.free(q.config.Now())) {
-		q.lanes.push(q.behind.pop())
-		q.summon()
+		q.push(q.behind.pop())
 	}
 	if q.behind.len() > 0 && !q.closed {
 		q.giveWay.Reset(q.backlog.pause())

@@ -113,8 +113,10 @@ func (w *testScheduler) fetch() (got, lapsed []Item) {
 // begin begins the next attempt. It returns nil if none may begin now.
 func (w *testScheduler) begin() *Slot {
 	w.mu.Lock()
-	q := &w.run.lanes
-	some := slices.ContainsFunc(q.items[q.head:], func(l *Lane) bool { return l.ready.len() > 0 })
+	some := false
+	for _, q := range []*fifo[*Lane]{&w.run.answers, &w.run.suspects} {
+		some = some || slices.ContainsFunc(q.items[q.head:], func(l *Lane) bool { return l.ready.len() > 0 })
+	}
 	none := !some || w.shares.active == w.config.Slots
 	if !none {
 		w.run.workers++ // one for each slot
@@ -502,6 +504,30 @@ func TestLooksDoNotGrowWithLanes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A delivery to a destination that answers is attempted at once, although deliveries to many new
+// destinations are ready.
+func TestNewDestinationsAreNotAheadOfOneThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestScheduler(t, 64, 16, 1<<20)
+		defer w.Close()
+		w.put("crm", false, time.Now(), 1)
+		w.end(w.next(), true)
+		for i := range 30 {
+			w.put(fmt.Sprint(i), false, time.Now(), 1)
+		}
+		w.fetch()
+		w.put("crm", false, time.Now(), 3)
+		w.fetch()
+		var got []string
+		for slot := w.begin(); slot != nil; slot = w.begin() {
+			got = append(got, slot.Destination)
+		}
+		if want := []string{"crm", "0", "crm", "1", "crm", "2", "3"}; len(got) != 33 || !slices.Equal(got[:len(want)], want) {
+			t.Errorf("%d attempts began, of %v ..., want 33, of %v ...", len(got), got[:min(len(got), len(want))], want)
+		}
+	})
 }
 
 // The scheduler allocates nothing for a delivery that succeeds.
