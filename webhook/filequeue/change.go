@@ -61,11 +61,16 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 	now := s.Now()
 	for from, more := firstPoint, true; more; {
 		var claimed map[uint64]*claim
+		retries := make(map[point]bool) // from the index, as the state of a delivery may be unreadable
 		all, err := read(ctx, s, func(x *index) []entry {
 			claimed = x.claimed()
 			entries := x.waitingAfter(filter.Destination, from)
 			if more = len(entries) > 0; more {
 				from = entries[len(entries)-1].point()
+			}
+			for _, e := range entries {
+				at := e.point()
+				retries[at] = x.queue(where{kindRetry, filter.Destination}).at(at) != nil
 			}
 			return entries
 		})
@@ -75,7 +80,8 @@ func (s *Store) Change(ctx context.Context, filter store.WaitingFilter, to store
 		var ts []transition
 		for i := range all {
 			d := &all[i]
-			w, at := where{waitingKind(!d.Expires.IsZero()), d.Destination}, pointOf(d.Key)
+			at := pointOf(d.Key)
+			w := where{waitingKind(retries[at]), d.Destination}
 			switch {
 			case !filter.Match(&d.Delivery):
 			case claimed[at.seq] != nil:
