@@ -139,7 +139,7 @@ var steps = []struct {
 	{name: "200 cut off", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
 	{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
 	{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
-	{name: "413", step: analyticstest.Answer(413).WithBody("too large"), status: 413, calls: 3, reason: analytics.ReasonRefused},
+	{name: "422", step: analyticstest.Answer(422).WithBody("no such plan"), status: 422, calls: 3, reason: analytics.ReasonRefused},
 	{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
 	{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
 	{name: "503 cut off, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
