@@ -118,7 +118,9 @@ type Config struct {
 
 	// AllowAddresses lists addresses that the guard allows although they are not public; see IsPublic.
 	// If it refuses all addresses of a name, the delivery is given up with ReasonAddress. Otherwise
-	// the forwarder tries the allowed ones.
+	// the forwarder dials the allowed ones, up to 32. They share the time of the attempt: the next one
+	// is dialed when the one before fails, or has not answered after at most 300 milliseconds. If it
+	// was not the first that answered, new connections go to that one first for five minutes.
 	AllowAddresses []netip.Prefix
 	// Proxy is the URL of the proxy for all requests, with the scheme http or socks5. The proxy gets
 	// the user and password of the URL. Nil means no proxy, whatever the environment says.
@@ -127,8 +129,8 @@ type Config struct {
 	// customers may not reach. If it makes no connection for an https URL, or answers 407, the
 	// delivery is retried with ReasonConnection. Any other answer counts as the endpoint's.
 	Proxy *url.URL
-	// DialContext opens connections, in place of both a net.Dialer and the guard. It must return when
-	// its context ends. Closing a connection must end its reads and writes. Deadlines are not needed.
+	// DialContext opens connections, in place of the guard. It must return when its context ends.
+	// Closing a connection must end its reads and writes. Deadlines are not needed.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
 	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.

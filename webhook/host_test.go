@@ -80,7 +80,7 @@ func inetAton(s string) (netip.Addr, bool) {
 // Each spelling is refused either when the settings are compiled or when a request dials the
 // address.
 func TestEverySpellingOfANonPublicAddressIsRefused(t *testing.T) {
-	g := &guard{resolver: newResolver(t, lenientLookup)}
+	g := &guard{lookup: newResolver(t, lenientLookup).LookupNetIP}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
 	defer client.Close()
 	s := &sender{client: client}
@@ -203,13 +203,13 @@ func TestGuardRefusesANameOnlyIfAllItsAddressesAreNonPublic(t *testing.T) {
 	} {
 		g := &guard{
 			allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-			resolver: newResolver(t, func(string) []netip.Addr {
+			lookup: newResolver(t, func(string) []netip.Addr {
 				var ips []netip.Addr
 				for _, a := range tt.addrs {
 					ips = append(ips, netip.MustParseAddr(a))
 				}
 				return ips
-			}),
+			}).LookupNetIP,
 		}
 		c, err := g.dial(t.Context(), "tcp", "many.example:"+tt.port)
 		if c != nil {
@@ -243,8 +243,8 @@ func TestGuardChecksTheAddressOfEachLookup(t *testing.T) {
 	} {
 		now := 0
 		g := &guard{
-			allow:    []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-			resolver: newResolver(t, func(string) []netip.Addr { return tt.addrs[now : now+1] }),
+			allow:  []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+			lookup: newResolver(t, func(string) []netip.Addr { return tt.addrs[now : now+1] }).LookupNetIP,
 		}
 		for now = range tt.addrs {
 			c, err := g.dial(t.Context(), "tcp", "rebind.example:"+port)

@@ -92,7 +92,10 @@ func exchange(ctx context.Context, client *wire.Client, d *Delivery, to *endpoin
 		}
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSDone:          func(i httptrace.DNSDoneInfo) { since(&resolved, i.Err) },
+		DNSDone: func(i httptrace.DNSDoneInfo) {
+			since(&resolved, i.Err)
+			connected.Store(0) // until now, all connections were to name servers
+		},
 		ConnectDone:      func(_, _ string, err error) { since(&connected, err) },
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { since(&secured, err) },
 	})
