@@ -42,6 +42,7 @@ type answer struct {
 	Claimed int
 	Next    string // where the next part begins; empty if there are no more
 	Error   string
+	Again   bool // another node has taken over the partition before anything was done: ask that node
 }
 
 // encode encodes a question, an answer or a heartbeat. JSON would change names that are not UTF-8.
@@ -63,7 +64,8 @@ const (
 )
 
 // ask returns a part of the answer to q by the owner of the partition. If this node is not the owner,
-// ask repeats the question until an owner says that it is working on the answer.
+// ask repeats the question until an owner says that it is working on the answer. It asks the next
+// owner if the owner loses the partition before it has done anything.
 func (s *node) ask(ctx context.Context, q question) (a answer, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return a, err
@@ -78,10 +80,13 @@ func (s *node) ask(ctx context.Context, q question) (a answer, err error) {
 	defer sub.Unsubscribe()
 	for {
 		if p := s.ready(q.Partition); p != nil {
-			return s.reply(ctx, p, &q)
+			if a, err = s.reply(ctx, p, &q); !a.Again {
+				return a, err
+			}
 		}
+		a = answer{}
 		err := s.nc.PublishRequest(s.config.ask("owner"), sub.Subject, encode(q))
-		for patience := askEvery; err == nil; patience = callTimeout {
+		for patience := askEvery; err == nil && !a.Again; patience = callTimeout {
 			var m *nats.Msg
 			hearing, cancel := context.WithTimeout(ctx, patience)
 			m, err = sub.NextMsgWithContext(hearing)
@@ -90,11 +95,13 @@ func (s *node) ask(ctx context.Context, q question) (a answer, err error) {
 				if err = decode(m.Data, &a); err == nil && a.Error != "" {
 					err = errors.New(a.Error)
 				}
-				return a, err
+				if !a.Again {
+					return a, err
+				}
 			}
 		}
 		if sleep(ctx, behind) != nil {
-			return a, context.Cause(ctx)
+			return answer{}, context.Cause(ctx)
 		}
 	}
 }
@@ -145,9 +152,11 @@ func (s *node) reply(ctx context.Context, p *partition, q *question) (a answer, 
 	case askChange:
 		a, err = s.change(ctx, p, q)
 	}
-	if err == nil && p.state == lost {
+	if err == nil && p.state == lost && a.Changed == 0 { // otherwise the whole change is made
 		err = errLost
 	}
+	// The next owner has another order, and does not know a place in that of p.
+	a.Again = err == errLost && a.Changed == 0 && (q.From == "" || q.Kind == askCounts)
 	return a, err
 }
 
@@ -217,13 +226,14 @@ func (p *partition) waiting(ctx context.Context, q *question) (a answer, err err
 	if l == nil {
 		return a, nil
 	}
-	if q.From == "" && q.ID != "" {
+	from := q.From
+	if from == "" && q.ID != "" {
 		key := store.KeyOf(l.name, q.ID)
 		if after, _, _ := p.part("", func(e *entry) bool { return e.lane == l && e.key == key }); len(after) > 0 {
-			q.From = p.behind(after[0])
+			from = p.behind(after[0])
 		}
 	}
-	all, next, err := p.part(q.From, func(e *entry) bool { return e.lane == l })
+	all, next, err := p.part(from, func(e *entry) bool { return e.lane == l })
 	if err != nil {
 		return a, err
 	}
@@ -281,8 +291,11 @@ func (s *node) change(ctx context.Context, p *partition, q *question) (a answer,
 	s.mu.Unlock()
 	err = s.write(ctx, w)
 	s.mu.Lock()
-	if err == nil {
+	if err == nil && w.begun {
 		a.Changed = len(w.endings)
+	}
+	if err == nil && !w.whole {
+		err = errLost
 	}
 	return a, err
 }
@@ -332,7 +345,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[store.Destinat
 }
 
 // Waiting implements store.Keeper. It may leave out deliveries that are settled or put back while
-// it reads. It ends with an error if another node takes over the destination meanwhile.
+// it reads. It ends with an error if another node takes over the destination after the first part.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[store.Delivery, error] {
 	filter := store.WaitingFilter{Destination: destination, ID: after}
 	return store.Pages("", func(from string) ([]store.Delivery, string, error) {

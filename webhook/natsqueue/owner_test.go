@@ -445,3 +445,102 @@ func TestPurgedDeliveryIsNotHandedOutAgain(t *testing.T) {
 		t.Errorf("Fetch = delivery %s, want 4, the only one that waits", ds[0].ID)
 	}
 }
+
+// A node that gives a partition away while a question waits for its answer, or loses it before it has
+// made a change, lets the next owner answer. A change that is in its last record is made.
+func TestNextOwnerAnswersQuestions(t *testing.T) {
+	const read, record = `$JS.API.DIRECT.GET.S `, "HPUB S.0." + kindOwn + " "
+	for name, held := range map[string]struct {
+		subject string // of the requests of the owner that reach no server until it has begun to give the partition away
+		busy    bool   // another record is being stored, so that the last one has the change
+	}{
+		"while it reads":             {read, false},
+		"before it makes the change": {record, false},
+		"with the change":            {record, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *testServer) {
+				var holds atomic.Bool
+				s.wrap = func(conn net.Conn) (net.Conn, error) {
+					return &tapConn{conn, func(b []byte) []byte {
+						if holds.Load() && (held.subject == record || bytes.Contains(b, []byte(`{"seq":`))) {
+							b = bytes.ReplaceAll(b, []byte(held.subject), []byte(held.subject[:5]+"NOBODY "))
+						}
+						return b
+					}}, nil
+				}
+				c := Config{Partitions: 1, Stream: "S"}
+				owner, next := s.open(t, c), s.open(t, c)
+				defer owner.Close()
+				defer next.Close()
+				until(t, "the node that should own the partition does", func() bool {
+					peers, _, err := owner.peers(t.Context(), 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if rightful(peers, 0) == next.id {
+						owner, next = next, owner
+					}
+					return owner.index.ready(0) != nil
+				})
+				owner.mu.Lock()
+				owner.cacheRoom = 0
+				owner.mu.Unlock()
+				mustPut(t, owner, append(deliveries("listed", 0, 3), deliveries("changed", 0, 3)...)...)
+				done := make(chan string)
+				questions := 0
+				ask := func() {
+					for _, q := range []*Store{owner, next} {
+						questions++
+						go func() {
+							n := 0
+							for _, err := range q.Waiting(t.Context(), "listed", "") {
+								if err != nil {
+									done <- "Waiting: " + err.Error()
+									return
+								}
+								n++
+							}
+							done <- fmt.Sprint("Waiting: ", n)
+						}()
+					}
+					questions++
+					go func() {
+						n, claimed, err := next.Change(t.Context(), store.WaitingFilter{Destination: "changed"}, store.Discarded)
+						done <- fmt.Sprint("Change: ", n-claimed, " ", err)
+					}()
+					synctest.Wait()
+				}
+				holds.Store(true)
+				if held.subject == read {
+					ask()
+				}
+				if held.busy {
+					go owner.write(t.Context(), writesOf(owner.mine(), false)...)
+					synctest.Wait()
+				}
+				released := make(chan error, 1)
+				go func() { released <- owner.Release(t.Context()) }()
+				synctest.Wait()
+				if held.subject == record {
+					ask()
+				} else {
+					until(t, "the next node owns the partition", func() bool { return next.index.ready(0) != nil })
+				}
+				holds.Store(false)
+				for range questions {
+					if got := <-done; got != "Waiting: 3" && got != "Change: 3 <nil>" {
+						t.Error(got)
+					}
+				}
+				if err := <-released; err != nil {
+					t.Errorf("Release: %v", err)
+				}
+				counts, err := next.Count(t.Context())
+				if err != nil || counts.Waiting != 3 {
+					t.Errorf("Count = %+v, %v; want 3 waiting", counts, err)
+				}
+			})
+		})
+	}
+}

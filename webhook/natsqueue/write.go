@@ -29,7 +29,11 @@ type write struct {
 	endings []*ending
 	release bool // the partition is given away
 	done    chan struct{}
-	err     error // set before done is closed
+
+	// Set before done is closed. If the partition is lost, err is nil, and begun and whole say whether
+	// the stream has some, or all, of the endings of this write and of those that share its records.
+	err          error
+	begun, whole bool
 }
 
 func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
@@ -95,6 +99,7 @@ func (s *recorder) record(p *partition, writes []*write) {
 		release = release || w.release
 	}
 	var err error
+	begun, whole := false, false
 	s.mu.Lock()
 	for more := true; more && err == nil && p.state != lost; more = len(endings) > 0 {
 		var d *draft
@@ -110,6 +115,7 @@ func (s *recorder) record(p *partition, writes []*write) {
 		switch {
 		case err == nil:
 			s.recorded(p, d)
+			begun, whole = true, len(endings) == 0
 		case errors.Is(err, errChanged):
 			p.yield()
 			err = nil
@@ -117,7 +123,7 @@ func (s *recorder) record(p *partition, writes []*write) {
 	}
 	s.mu.Unlock()
 	for _, w := range writes {
-		w.err = err
+		w.err, w.begun, w.whole = err, begun, whole
 		close(w.done)
 	}
 }
