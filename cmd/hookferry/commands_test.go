@@ -299,7 +299,7 @@ func TestErrorsOfAdminRequests(t *testing.T) {
 		{name: "invalid token", args: []string{"--admin-token", "pa55\nword"}, status: 2, stderr: `--admin-token: has characters that no token has`},
 		{name: "a server that is no admin API", args: []string{"--admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, which is not an answer of an admin API`},
 		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "", "HOOKFERRY_ADMIN_LISTEN": "off"}, status: 2, stderr: `: HOOKFERRY_ADMIN_LISTEN: the server's admin API is switched off`},
-		{name: "invisible character", args: []string{"--admin", "http://a.example\u200b"}, status: 2, stderr: `--admin: want a URL or host:port; it has a space or an invisible character, U+200B`},
+		{name: "invisible character", args: []string{"--admin", "http://a.example\u200b"}, status: 2, stderr: `--admin: want a URL or host:port; it has a space or an invisible character, U\+200B`},
 		{name: "wrong scheme", args: []string{"--admin", "ftp://pa55@a.example"}, status: 2, stderr: `--admin: has the scheme "ftp"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -103,18 +103,18 @@ func TestCommandsInGuidesExist(t *testing.T) {
 }
 
 // TestTroubleshootingHasEveryReason shows that docs/troubleshooting.md explains each reason
-// and each hold of package webhook.
+// and each hold.
 func TestTroubleshootingHasEveryReason(t *testing.T) {
 	text := guide(t, "troubleshooting.md")
 	n := 0
 	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"(?: +//.*)?$`).FindAllStringSubmatch(
-		guide(t, "../webhook/outcome.go")+guide(t, "../webhook/pause.go"), -1) {
+		guide(t, "../webhook/store/reason.go")+guide(t, "../webhook/pause.go"), -1) {
 		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
 			t.Errorf("docs/troubleshooting.md does not explain %s", m[1])
 		}
 	}
 	if n < 18 {
-		t.Errorf("found %d reasons and holds in package webhook, want at least 18", n)
+		t.Errorf("found %d reasons and holds, want at least 18", n)
 	}
 }
 
