@@ -14,6 +14,9 @@ import (
 func (w *worker) attempt(l *lane, d *Delivery, t *target) store.Settlement {
 	now := w.config.now()
 	w.open = w.open[:0]
+	if t == w.nothing {
+		return bury(d, ReasonNoEndpoint, now)
+	}
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now)
 	}

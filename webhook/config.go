@@ -52,7 +52,8 @@ type Config struct {
 	//
 	// Deliveries wait, as during a pause, while Lookup fails, returns ErrUnknownDestination, or
 	// returns a destination that is disabled or not valid. The forwarder looks again every 30 s; after
-	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck.
+	// a failure in 1 s, and then twice as long each time; or at once after Forwarder.Recheck. With
+	// ErrTakesNothing they do not wait: they are given up.
 	//
 	// A call may take Timeout, and must end with its context. A panic is a failure, but Lookup may not
 	// call runtime.Goexit. While a destination is not known yet, a call for it that takes over 0.1 s
@@ -67,7 +68,8 @@ type Config struct {
 	TrustLookup bool
 	// LookupFilters says that Lookup may return destinations with filters or a Transform. Then Forward
 	// and its variants call Lookup, too, with their caller's context. If it fails, they store nothing
-	// and return its error. For an unknown destination they store the event unfiltered.
+	// and return its error. For an unknown destination they store the event unfiltered. With
+	// ErrTakesNothing they store nothing for the destination, and count its events as Filtered.
 	LookupFilters bool
 
 	ServiceName string        // the product in the User-Agent, before "/1.0"; empty means DefaultServiceName
@@ -168,6 +170,11 @@ type Config struct {
 
 // ErrUnknownDestination says that no destination has the given id. A Lookup may return it wrapped.
 var ErrUnknownDestination = errors.New("webhook: unknown destination")
+
+// ErrTakesNothing says that a destination has no endpoint, or that its tenant is gone. A Lookup may
+// return it wrapped. Then a waiting delivery becomes a dead letter with ReasonNoEndpoint when it is
+// due, without a request.
+var ErrTakesNothing = errors.New("webhook: destination takes nothing")
 
 // A ConfigError names a setting that New or Validate refuses.
 type ConfigError struct {

@@ -37,6 +37,7 @@ const (
 	ReasonAuthorize   = store.ReasonAuthorize
 	ReasonExpired     = store.ReasonExpired
 	ReasonDisabled    = store.ReasonDisabled
+	ReasonNoEndpoint  = store.ReasonNoEndpoint
 )
 
 // Errors of the store that callers of a Forwarder branch on.

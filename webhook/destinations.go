@@ -23,6 +23,8 @@ import (
 type destinations struct {
 	config *Config
 	static map[string]*target // of Config.Destinations, by id; does not change after New
+	// nothing stands for each destination whose Lookup returns ErrTakesNothing. It has no endpoint.
+	nothing *target
 }
 
 // known returns an error if Forward refuses events for a destination. It does not call
@@ -45,7 +47,10 @@ func (ds *destinations) resolve(ctx context.Context, l *lane) (*target, Hold, er
 		ctx, cancel := context.WithTimeout(ctx, ds.config.Timeout)
 		defer cancel()
 		d, hold, err := ds.ask(ctx, l.ID)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrTakesNothing):
+			return ds.nothing, "", nil
+		case err != nil:
 			return nil, hold, err
 		}
 		if t = l.target.Load(); t == nil || t.source != d {
@@ -66,13 +71,16 @@ func (ds *destinations) resolve(ctx context.Context, l *lane) (*target, Hold, er
 	return t, "", nil
 }
 
-// ask calls Config.Lookup. With an error, it returns the Hold that this error stands for.
+// ask calls Config.Lookup. With an error, it returns the Hold that this error stands for, which is
+// none for ErrTakesNothing.
 func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, hold Hold, err error) {
 	err = noPanic("Lookup", func() (err error) {
 		d, err = ds.config.Lookup(ctx, id)
 		return err
 	})
 	switch {
+	case errors.Is(err, ErrTakesNothing):
+		return nil, "", err
 	case errors.Is(err, ErrUnknownDestination):
 		return nil, HoldUnknown, err
 	case err != nil:

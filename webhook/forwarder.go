@@ -50,7 +50,10 @@ func New(c Config) (*Forwarder, error) {
 	f := &Forwarder{config: c, news: make(chan struct{}, 1), ended: make(chan struct{})}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
-	f.destinations = destinations{config: &f.config, static: make(map[string]*target)}
+	f.destinations = destinations{
+		config: &f.config, static: make(map[string]*target),
+		nothing: &target{limits: schedule.Limits{Slots: c.MaxConcurrent, Window: c.Window}},
+	}
 	f.ledger.config = &f.config
 	f.lists = lists{ledger: &f.ledger, open: f.open, put: f.put}
 	// Redirects are not followed, so without Lookup all requests go to hosts that the operator wrote.

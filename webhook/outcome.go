@@ -12,10 +12,10 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// isFinal reports whether r means that the destination refused the delivery for good.
+// isFinal reports whether r means that the destination refused the delivery for good, or takes none.
 func isFinal(r Reason) bool {
 	switch r {
-	case ReasonCertificate, ReasonAddress, ReasonRedirect, ReasonRefused:
+	case ReasonCertificate, ReasonAddress, ReasonRedirect, ReasonRefused, ReasonNoEndpoint:
 		return true
 	}
 	return false

@@ -26,7 +26,8 @@ import (
 //
 //   - the integrations of the call switch Webhooks off,
 //   - the destination's Filter leaves it out,
-//   - the destination's Transform fails for it, or
+//   - the destination's Transform fails for it,
+//   - Lookup returns ErrTakesNothing, with Config.LookupFilters, or
 //   - the store remembers its messageId for the destination.
 //
 // The error for a wrong call is a *event.CallError, or an error of the root package. Other errors
@@ -123,8 +124,9 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // A route is one destination of a call. It counts the events that the destination does not get.
 type route struct {
 	id              string
-	*Destination        // nil: the destination takes every event as it is
-	filtered        int // events that the filter or the Transform has left out
+	*Destination         // nil: the destination takes every event as it is
+	takesNothing    bool // Lookup has returned ErrTakesNothing
+	filtered        int  // events that the filter, the Transform or takesNothing has left out
 	transformErrors int
 }
 
@@ -185,19 +187,19 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 // route returns the route to a destination, or an error if Forward refuses events for it.
 func (ds *destinations) route(ctx context.Context, id string, filter bool) (route, error) {
 	r := route{id: id}
-	if err := ds.known(id); err != nil || !filter {
+	if err := ds.known(id); err != nil {
 		return r, err
 	}
 	if t := ds.static[id]; t != nil {
 		r.Destination = t.source
 	} else if ds.config.LookupFilters {
 		d, hold, err := ds.ask(ctx, id)
-		if err != nil && hold != HoldUnknown {
+		if hold == HoldLookup {
 			return r, err
 		}
-		r.Destination = d
+		r.Destination, r.takesNothing = d, errors.Is(err, ErrTakesNothing)
 	}
-	if r.Destination != nil && !r.filters() {
+	if r.Destination != nil && (!filter || !r.filters()) {
 		r.Destination = nil
 	}
 	return r, nil
@@ -217,6 +219,10 @@ func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, routes []rou
 		id := deliveryID(e)
 		for j := range routes {
 			r := &routes[j]
+			if r.takesNothing {
+				r.filtered++
+				continue
+			}
 			p := store.Put{NoDedup: e.NoDedup, Delivery: Delivery{
 				Destination: r.id, ID: id, MessageID: e.ID, Source: e.Source, User: e.User, Event: e.Name,
 				Type: e.Type, Body: e.Body, Accepted: e.Received, Due: now, Trace: trace,

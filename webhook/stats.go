@@ -37,8 +37,8 @@ type Stats struct {
 
 // Counters counts what became of the deliveries of one destination, or of all.
 type Counters struct {
-	// Filtered counts what the destination's filter or Transform left out, TransformErrors what was
-	// left out because the Transform failed.
+	// Filtered counts what the destination's filter or Transform left out, and what Forward got for one
+	// that takes nothing. TransformErrors counts what was left out because the Transform failed.
 	Filtered, TransformErrors int64
 	// Delivered counts the deliveries that an endpoint took, Retried the attempts that are repeated.
 	Delivered, Retried int64

@@ -80,7 +80,7 @@ func (w *worker) deliver(slot *schedule.Slot, l *lane, d *Delivery) (answered bo
 	failed := s.Delivery.Tries > d.Tries
 	w.settle(l, d, s)
 	if !failed {
-		return s.Verdict == store.Done
+		return s.Verdict == store.Done || t == w.nothing // the deliveries behind d wait for no probe either
 	}
 	f, failing := failureOf(results, &s)
 	if failing {

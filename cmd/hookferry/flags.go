@@ -245,7 +245,7 @@ var reasons = []string{
 	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
 	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
 	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
-	string(webhook.ReasonDisabled),
+	string(webhook.ReasonDisabled), string(webhook.ReasonNoEndpoint),
 }
 
 // object converts query parameters to a JSON object. Each parameter has one value.

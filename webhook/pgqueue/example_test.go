@@ -129,7 +129,7 @@ func Example_tenants() {
 		err := pool.QueryRow(ctx, "SELECT url, secret, enabled FROM tenants WHERE id = $1", id).
 			Scan(&d.Endpoints[0].URL, &d.Secret, &enabled)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return nil, webhook.ErrUnknownDestination
+			return nil, webhook.ErrTakesNothing // or ErrUnknownDestination, if the tenant may come yet
 		}
 		d.Disabled = !enabled
 		return d, err // any other error: its deliveries wait, and Lookup is called again
@@ -141,7 +141,7 @@ func Example_tenants() {
 	fmt.Println(err)
 	// Output:
 	// acme https://acme.example/hook false <nil>
-	// webhook: unknown destination
+	// webhook: destination takes nothing
 }
 
 // Behind PgBouncer in transaction mode there is no LISTEN. PgBouncer before 1.21 does not

@@ -22,4 +22,6 @@ const (
 
 	ReasonExpired  Reason = "expired"  // the retry window ended before an endpoint took the delivery
 	ReasonDisabled Reason = "disabled" // the forwarder has disabled the destination, with Config.BuryDisabled
+
+	ReasonNoEndpoint Reason = "no_endpoint" // Config.Lookup says that the destination takes nothing
 )

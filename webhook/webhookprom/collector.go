@@ -33,7 +33,7 @@ func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
 		accepted:      desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
 		duplicate:     desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
 		off:           desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
-		filtered:      desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out."),
+		filtered:      desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out, or it takes nothing."),
 		untransformed: desc("deliveries_untransformed_total", "Deliveries not stored because the Transform of their destination failed."),
 		retried:       desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
 		resent:        desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),

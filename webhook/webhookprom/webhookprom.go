@@ -26,7 +26,7 @@ var reasons = []webhook.Reason{
 	webhook.ReasonTimeout, webhook.ReasonDNS, webhook.ReasonConnection, webhook.ReasonProtocol,
 	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonAuthorize, webhook.ReasonRedirect,
 	webhook.ReasonThrottled, webhook.ReasonRefused, webhook.ReasonServerError, webhook.ReasonExpired,
-	webhook.ReasonDisabled,
+	webhook.ReasonDisabled, webhook.ReasonNoEndpoint,
 }
 
 // Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use. Each

@@ -18,6 +18,7 @@ export const reasons = {
   server_error: ['Server error', 'The answer was 5xx, or of no known class.'],
   expired: ['Expired', 'The retry window ended before an endpoint took the delivery.'],
   disabled: ['Disabled', 'The server had disabled the destination. No request was sent.'],
+  no_endpoint: ['No endpoint', 'The program said that the destination takes nothing. No request was sent.'],
 }
 
 export const reason = (code) => reasons[code]?.[0] ?? code ?? ''
